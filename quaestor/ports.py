@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from quaestor.model import CachedResponse, Dependent
+from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
 
 
 class StreamEntry(NamedTuple):
@@ -110,3 +111,48 @@ class CdnAdapter(Protocol):
         """Remove every object with any of the tags, or under any of the URLs, whichever this CDN can."""
 
     async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """Activated registrations of one response.
+
+    ids: one per distinct query. query_ids: the queries behind them, same order. tags: surrogate keys.
+    write_rate_hz: summed write rate of all members.
+    widened: reasons of the queries that were widened, empty if all are exact.
+    """
+
+    ids: tuple[str, ...]
+    query_ids: tuple[str, ...]
+    tags: tuple[str, ...]
+    write_rate_hz: float
+    widened: tuple[str, ...]
+
+
+class QueryRegistry(Protocol):
+    """The app's side of the grid: registers what a response read and knows which registrations are live."""
+
+    def watermark(self) -> Version:
+        """Newest version seen from the grid; taken before the handler runs, it is the registration's `since`."""
+
+    async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
+        """Returns when every cell concerned has activated every query and none was invalidated meanwhile.
+
+        Raises RegistrationRefusedError otherwise: the response may be sent, not stored, and nobody may keep it.
+        """
+
+    def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""
+
+    def serving(self, *, now_ms: int) -> bool:
+        """Whether the grid is fresh enough for anything to be served from cache or stored."""
+
+
+class LifetimeEstimator(Protocol):
+    """How long a result is told to live. Pure arithmetic over what it was told; no I/O."""
+
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int: ...
+
+    def observe_read(self, query_ids: Sequence[str], *, now_ms: int) -> None: ...
+
+    def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...

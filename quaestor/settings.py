@@ -1,0 +1,105 @@
+"""Every knob, with its unit and bounds. Read once, when a Quaestor is made; never at import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from quaestor.errors import ConfigurationError
+
+ENVIRONMENT_PREFIX = "QUAESTOR_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Defaults suit one process on one MongoDB.
+
+    mongo_url: where change streams are read. None: taken from the client that capture is attached to.
+    redis_url: event layer, shared store and sketch. None: embedded, everything in this process.
+    deployment: name that separates deployments sharing one Redis.
+    staleness_bound_ms: a column of the grid that has not proved itself fresher than this is not served from cache.
+    heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
+    activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
+    retention_ms: how long after-images are kept for replay.
+    ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
+    ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
+    client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
+        (they keep the response and must consult the Cache Sketch).
+    clock_window_ms: a datetime in a filter that is closer to the request than this counts as "now".
+    memory_bytes: budget of the in-process store. max_body_bytes: larger bodies are streamed through, never stored.
+    repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN;
+        it is purged a second time after this.
+    debug_header: send X-Quaestor-Explain.
+    """
+
+    mongo_url: str | None = None
+    redis_url: str | None = None
+    deployment: str = "default"
+    staleness_bound_ms: int = 2_000
+    heartbeat_ms: int = 250
+    activation_deadline_ms: int = 250
+    retention_ms: int = 60_000
+    ttl_min_ms: int = 1_000
+    ttl_max_ms: int = 3_600_000
+    ttl_quantile: float = 0.5
+    client_ttl: str = "none"
+    clock_window_ms: int = 300_000
+    memory_bytes: int = 64 * 1024 * 1024
+    max_body_bytes: int = 2 * 1024 * 1024
+    repurge_after_ms: int = 1_000
+    debug_header: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("staleness_bound_ms", "heartbeat_ms", "activation_deadline_ms", "retention_ms", "ttl_min_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.ttl_max_ms < self.ttl_min_ms:
+            raise ConfigurationError(f"ttl_max_ms ({self.ttl_max_ms}) is below ttl_min_ms ({self.ttl_min_ms})")
+        if not 0 < self.ttl_quantile < 1:
+            raise ConfigurationError(f"ttl_quantile must lie between 0 and 1, not {self.ttl_quantile}")
+        if self.heartbeat_ms * 2 > self.staleness_bound_ms:
+            raise ConfigurationError(
+                f"heartbeat_ms ({self.heartbeat_ms}) must be at most half of staleness_bound_ms ({self.staleness_bound_ms})"
+            )
+        if self.client_ttl not in ("none", "estimated"):
+            raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
+        if not self.deployment or any(c in self.deployment for c in "{}: \t\n"):
+            raise ConfigurationError(
+                f"deployment {self.deployment!r} must be non-empty without braces, colons or spaces"
+            )
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+        """QUAESTOR_<NAME> for every field, MONGO_URL and REDIS_URL besides; overrides win.
+
+        Raises ConfigurationError for an unknown QUAESTOR_ variable or a value of the wrong type.
+        """
+        environment = os.environ if environment is None else environment
+        kinds = {field.name: field.type for field in fields(cls)}
+        values: dict[str, Any] = {}
+        for plain in ("MONGO_URL", "REDIS_URL"):
+            if plain in environment:
+                values[plain.lower()] = environment[plain]
+        for variable, text in environment.items():
+            if not variable.startswith(ENVIRONMENT_PREFIX):
+                continue
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            if name not in kinds:
+                raise ConfigurationError(f"unknown setting {variable}; known: {', '.join(sorted(kinds))}")
+            values[name] = _parse(variable, text, str(kinds[name]))
+        return cls(**(values | overrides))
+
+
+def _parse(variable: str, text: str, kind: str) -> Any:
+    try:
+        if kind == "int":
+            return int(text)
+        if kind == "float":
+            return float(text)
+        if kind == "bool":
+            return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+    except (ValueError, KeyError) as error:
+        raise ConfigurationError(f"{variable}={text!r} is not a valid {kind}") from error
+    return text

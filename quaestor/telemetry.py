@@ -1,0 +1,56 @@
+"""Metrics and log events, in one place, so that every failure has one name.
+
+Metric names are `quaestor_*`; log events are constant dotted names with fields. No bodies, no secrets, no raw keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Telemetry:
+    """One per Quaestor, with a registry of its own, so that several can live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("requests", "requests by outcome: hit, miss, coalesced, bypass", "outcome")
+        self.uncacheable = self._counter("uncacheable", "responses not cached, by reason", "reason")
+        self.widened = self._counter("widened", "queries that depend on any write to their collection", "reason")
+        self.invalidations = self._counter("invalidations", "invalidated registrations by match type", "match_type")
+        self.evicted = self._counter("evicted", "cached responses evicted by an invalidation")
+        self.purges = self._counter("purges", "CDN purges by adapter and result", "cdn", "result")
+        self.failures = self._counter("failures", "failures of parts we depend on", "part")
+        self.registrations = Gauge(
+            "quaestor_registrations", "live registrations of this process", registry=self.registry
+        )
+        self.serving = Gauge(
+            "quaestor_serving", "1 while cached responses may be served, 0 while bypassing", registry=self.registry
+        )
+        self.invalidation_latency_s = self._histogram("invalidation_latency_seconds", "database write to evicted entry")
+        self.purge_latency_s = self._histogram("purge_latency_seconds", "database write to acknowledged purge")
+        self.activation_s = self._histogram("activation_seconds", "registration sent to activated by every cell")
+        self._log = structlog.get_logger("quaestor")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"quaestor_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+
+    def event(self, name: str, **fields: Any) -> None:
+        """An ordinary event, e.g. event("engine.started", mode="embedded")."""
+        self._log.info(name, **fields)
+
+    def failure(self, part: str, name: str, error: BaseException | str, **fields: Any) -> None:
+        """A part we depend on failed: one count, one log line."""
+        self.failures.labels(part).inc()
+        self._log.warning(name, part=part, error=str(error), **fields)
+
+    def exposition(self) -> bytes:
+        """All metrics in the Prometheus text format."""
+        return generate_latest(self.registry)
