@@ -1,0 +1,196 @@
+"""MongoDB's total order over BSON values, as keys that Python can compare, bisect and hash.
+
+Source: the manual page "Comparison/Sort Order", and for what it leaves open the behaviour of mongod 6.0. A key is a
+tuple `(bracket, payload)`; keys of different brackets (families of types) compare by bracket alone.
+
+Numbers of all four types compare by mathematical value, so their keys are the Python numbers themselves: Python
+compares and hashes int, float and Decimal exactly and consistently. Two refinements. NaN lies below every number: its
+key is `(NAN,)`, just before the numbers' bracket, so an interval over numbers never contains it. And mongod rounds a
+double to 34 digits before comparing it with a Decimal128; a Decimal128 that is such a rounding gets the double's key.
+
+What pymongo cannot tell apart, this cannot either: undefined is decoded as None, a symbol as str, a DBPointer as DBRef.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_EVEN, Context
+from typing import Any, Final
+
+from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
+
+Key = tuple[Any, ...]
+
+
+class Missing:
+    """The type of `MISSING`, the value of a field that is not there. Never stored, below null in the order."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Final = Missing()
+
+MIN_KEY: Final = -1
+NOT_THERE: Final = 0
+NULL: Final = 5
+NAN: Final = 9
+"""Not a bracket: only the first member of NaN's key. `type_bracket` of NaN is NUMBER."""
+NUMBER: Final = 10
+STRING: Final = 15
+OBJECT: Final = 20
+ARRAY: Final = 25
+BINARY: Final = 30
+OBJECT_ID: Final = 35
+BOOLEAN: Final = 40
+DATE: Final = 45
+TIMESTAMP: Final = 47
+REGEX: Final = 50
+CODE: Final = 60
+CODE_WITH_SCOPE: Final = 65
+MAX_KEY: Final = 127
+
+_THIRTY_FOUR_DIGITS = Context(prec=34, rounding=ROUND_HALF_EVEN, Emin=-6143, Emax=6144)
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+_FLAGS = ((re.I, "i"), (re.L, "l"), (re.M, "m"), (re.S, "s"), (re.U, "u"), (re.X, "x"))
+
+
+def order_key(value: Any) -> Key:
+    """The value's place in the BSON order: `order_key(a) < order_key(b)` iff mongod sorts a before b.
+
+    Equal keys (and hashes) mean equal values for `$eq`, whatever the numeric types. O(size of the value).
+
+    Raises:
+        TypeError: not a type that pymongo encodes.
+    """
+    return _KEYS[type(value)](value)
+
+
+def compare(a: Any, b: Any) -> int:
+    """-1, 0 or 1 as a sorts before, with or after b."""
+    left, right = order_key(a), order_key(b)
+    return (left > right) - (left < right)
+
+
+def type_bracket(value: Any) -> int:
+    """The family of types within which `$lt` and its kin compare (this module's constants). NaN is in NUMBER."""
+    first: int = order_key(value)[0] if type(value) not in (dict, list) else OBJECT if type(value) is dict else ARRAY
+    return NUMBER if first == NAN else first
+
+
+def bracket_bounds(bracket: int) -> tuple[Key, Key]:
+    """Keys below and above everything in the bracket, NaN excepted; neither is the key of a value with a payload."""
+    return (bracket,), (bracket + 1,)
+
+
+def milliseconds(value: datetime.datetime) -> int:
+    """What BSON stores of a datetime: milliseconds since the epoch (UTC assumed if naive), the rest cut off."""
+    offset = value.utcoffset()
+    naive = value.replace(tzinfo=None)
+    if offset is not None:
+        naive -= offset
+    return (naive - _EPOCH) // _MILLISECOND
+
+
+def regex_flags(flags: int | str) -> str:
+    """The option letters of a regex value, sorted, as BSON stores them."""
+    if isinstance(flags, str):
+        return flags
+    return "".join(letter for bit, letter in _FLAGS if flags & bit)
+
+
+def _number_key(value: float) -> Key:
+    return (NUMBER, value) if value == value else (NAN,)
+
+
+def _decimal_key(value: Decimal128) -> Key:
+    exact = value.to_decimal()
+    if exact.is_nan():
+        return (NAN,)
+    if exact.is_infinite():
+        return (NUMBER, float(exact))
+    nearest = float(exact)
+    if nearest not in (float("inf"), float("-inf")) and _THIRTY_FOUR_DIGITS.create_decimal_from_float(nearest) == exact:
+        return (NUMBER, nearest)
+    return (NUMBER, exact)
+
+
+def _document_key(value: Mapping[str, Any]) -> Key:
+    members: list[tuple[int, str, Key]] = []
+    for name, member in value.items():
+        key = order_key(member)
+        members.append((NUMBER if key[0] == NAN else key[0], name, key))
+    return (OBJECT, tuple(members))
+
+
+def _binary_key(value: bytes) -> Key:
+    subtype = getattr(value, "subtype", 0)
+    plain = bytes(value)
+    if subtype == 2:  # the deprecated layout stores the length once more inside
+        plain = len(plain).to_bytes(4, "little") + plain
+    return (BINARY, (len(plain), subtype, plain))
+
+
+def _code_key(value: Code) -> Key:
+    if value.scope is None:
+        return (CODE, str(value))
+    return (CODE_WITH_SCOPE, (str(value), _document_key(value.scope)))
+
+
+def _regex_key(value: Any) -> Key:
+    pattern = value.pattern
+    text = pattern.decode("utf-8", "surrogateescape") if isinstance(pattern, bytes) else pattern
+    return (REGEX, (text, regex_flags(value.flags)))
+
+
+class _KeyFunctions(dict[type, Callable[[Any], Key]]):
+    """Key function by exact type; a subclass is looked up once through its bases."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Key]:
+        for base in kind.__mro__:
+            if base in self:
+                self[kind] = self[base]
+                return self[kind]
+        if issubclass(kind, Mapping):
+            self[kind] = _document_key
+            return _document_key
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} is not a BSON type; pass what pymongo decodes")
+
+
+_KEYS = _KeyFunctions(
+    {
+        MinKey: lambda _: (MIN_KEY,),
+        Missing: lambda _: (NOT_THERE,),
+        type(None): lambda _: (NULL,),
+        int: lambda value: (NUMBER, value),
+        Int64: lambda value: (NUMBER, int(value)),
+        float: _number_key,
+        Decimal128: _decimal_key,
+        str: lambda value: (STRING, value),
+        dict: _document_key,
+        DBRef: lambda value: _document_key(value.as_doc()),
+        list: lambda value: (ARRAY, tuple([order_key(member) for member in value])),
+        tuple: lambda value: (ARRAY, tuple([order_key(member) for member in value])),
+        bytes: _binary_key,
+        Binary: _binary_key,
+        uuid.UUID: lambda value: _binary_key(Binary.from_uuid(value)),
+        ObjectId: lambda value: (OBJECT_ID, value.binary),
+        bool: lambda value: (BOOLEAN, value),
+        datetime.datetime: lambda value: (DATE, milliseconds(value)),
+        DatetimeMS: lambda value: (DATE, int(value)),
+        Timestamp: lambda value: (TIMESTAMP, (value.time, value.inc)),
+        Regex: _regex_key,
+        re.Pattern: _regex_key,
+        Code: _code_key,
+        MaxKey: lambda _: (MAX_KEY,),
+    }
+)
