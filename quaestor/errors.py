@@ -74,5 +74,16 @@ class RegistrationRefusedError(DependencyError):
     """The grid did not activate a registration in time, or refused it; the response is served but not cached."""
 
 
+class NotCacheableError(QuaestorError):
+    """What was read can go stale without a write that anyone could see.
+
+    reasons: values of `model.Uncacheable`.
+    """
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        super().__init__(f"not cacheable: {', '.join(reasons)}")
+        self.reasons = reasons
+
+
 class CdnError(DependencyError):
     """A CDN did not accept a purge."""

@@ -269,7 +269,7 @@ class CachedResponse:
     etag: quoted, strong unless the handler set a weak one.
     stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at.
     registrations: the ids of every registration it depends on. Valid only while all are live.
-    tags: surrogate keys, one short hash per query.
+    tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
     """
 
@@ -289,7 +289,7 @@ class CachedResponse:
 class Dependent:
     """What has to be undone when one of `registrations` is invalidated: a cache key and the copies made of it.
 
-    resource: its Cache Sketch key. urls: absolute URLs handed out (for CDNs that purge by URL). tags: surrogate keys.
+    resource: its Cache Sketch key. urls: absolute URLs handed out (for CDNs that purge by URL). tags: see CachedResponse.
     copies_until_ms: no copy outside our own stores can be alive after this.
     """
 

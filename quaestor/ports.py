@@ -95,6 +95,9 @@ class CacheSketch(Protocol):
         Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
         """
 
+    async def saturate(self, until_ms: int) -> None:
+        """Report everything as changed until then: what was handed out is no longer known."""
+
     async def snapshot(self, *, now_ms: int) -> bytes:
         """The flat filter as bytes that `pybloom_live.BloomFilter.fromfile` loads."""
 
@@ -117,7 +120,8 @@ class CdnAdapter(Protocol):
 class Registered:
     """Activated registrations of one response.
 
-    ids: one per distinct query. query_ids: the queries behind them, same order. tags: surrogate keys.
+    ids: one per distinct query. query_ids: the queries behind them, same order.
+    tags: surrogate keys; the first is this response's own and is enough to purge it.
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.
     """
@@ -138,8 +142,12 @@ class QueryRegistry(Protocol):
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
         """Returns when every cell concerned has activated every query and none was invalidated meanwhile.
 
-        Raises RegistrationRefusedError otherwise: the response may be sent, not stored, and nobody may keep it.
+        Raises RegistrationRefusedError otherwise, NotCacheableError if a read turns out to be unguardable (a view
+        that does not resolve, a time-series collection): the response may be sent, not stored, and nobody may keep it.
         """
+
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+        """The copies guarded by these registrations are dead after until_ms; the grid may forget them then."""
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""

@@ -1,0 +1,237 @@
+"""What an invalidation does to the world: claim, tell the sketch, evict, purge, settle.
+
+The order matters: the sketch first, so that no client can fetch a sketch without the key after the caches are clean;
+then our own stores; then the CDN. A claim is settled only when every purge was acknowledged; a process that dies in
+between leaves it to be reclaimed by another. Each step is idempotent, so doing them twice is harmless.
+
+A process acts at once for the registrations it made itself, and a moment later for those of others, in case they died.
+An answer that was handed out just before its invalidation may reach the CDN after the purge: such keys are purged again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from quaestor.clock import Clock
+from quaestor.errors import CdnError, SketchError, StoreError
+from quaestor.model import Dependent, Invalidated
+from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, LifetimeEstimator, ResponseStore
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+
+Answer = TypeVar("Answer")
+
+FOREIGN_DELAY_S = 1.0
+"""How long the process that made a registration has to act on it before the others do."""
+CLAIM_LEASE_MS = 10_000
+"""How long a claim may stay unsettled before another process takes it over."""
+RETRY_S = 0.5
+
+
+class Registrations(Protocol):
+    """What effects need of the registry."""
+
+    origin: str
+
+    def keep_dead(self, registration_ids: Sequence[str]) -> None: ...
+
+    def housekeep(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One invalidation, done: for dashboards and measurements. Times are ms since the epoch."""
+
+    keys: tuple[str, ...]
+    written_at_ms: int
+    evicted_at_ms: int
+    purged_at_ms: int | None
+
+
+class Effects:
+    """Owns the background tasks of one process. notify() and reset() may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        registrations: Registrations,
+        store: ResponseStore,
+        index: DependencyIndex,
+        sketch: CacheSketch,
+        estimator: LifetimeEstimator,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._registrations = registrations
+        self._store = store
+        self._index = index
+        self._sketch = sketch
+        self._estimator = estimator
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self.cdn: list[CdnAdapter] = []
+        self.observers: list[Callable[[Observed], None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._runner: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runner = asyncio.create_task(self._run(), name="quaestor-effects")
+
+    async def stop(self) -> None:
+        """Let what was begun finish (bounded), then end."""
+        if self._runner is not None:
+            self._runner.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._runner
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    def notify(self, invalidated: Sequence[Invalidated]) -> None:
+        """Act on these; called by the registry's reading thread after it has marked them dead."""
+        self._submit(lambda loop: self._enqueue(invalidated, loop))
+
+    def reset(self, why: str) -> None:
+        """Nothing stored can be trusted: forget everything, and let clients revalidate all they have."""
+        self._submit(lambda _: self._spawn(self._start_over(why)))
+
+    def _submit(self, act: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop was closed: the process is ending
+                loop.call_soon_threadsafe(act, loop)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _enqueue(self, invalidated: Sequence[Invalidated], loop: asyncio.AbstractEventLoop) -> None:
+        own: list[str] = []
+        foreign: list[str] = []
+        written_at_ms = min(one.written_at_ms for one in invalidated)
+        for one in invalidated:
+            self._telemetry.invalidations.labels(one.match_type.value).inc(len(one.registration_ids))
+            self._estimator.observe_invalidation(one.query_id, now_ms=self._clock())
+            for i in one.registration_ids:
+                (own if i.startswith(self._registrations.origin) else foreign).append(i)
+        if own:
+            self._spawn(self._work_off(own, written_at_ms))
+        if foreign:
+            loop.call_later(FOREIGN_DELAY_S, lambda: self._spawn(self._work_off(foreign, written_at_ms)))
+
+    async def _run(self) -> None:
+        """Once a second: housekeeping, and claims whose claimant died."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._registrations.housekeep()
+            try:
+                now_ms = self._clock()
+                orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
+            except StoreError as error:
+                self._telemetry.failure("store", "effects.reclaim_failed", error)
+                continue
+            if orphans:
+                self._telemetry.event("effects.reclaimed", dependents=len(orphans))
+                self._spawn(self._apply(orphans, None))
+
+    async def _work_off(self, registration_ids: Sequence[str], written_at_ms: int) -> None:
+        """Claim and apply; again and again until the index answers: nothing is lost while it is away."""
+        dependents = await self._until_done(
+            "store",
+            lambda: self._index.claim(registration_ids, now_ms=self._clock()),
+            meanwhile=lambda: self._registrations.keep_dead(registration_ids),
+        )
+        if dependents:
+            await self._apply(dependents, written_at_ms)
+
+    async def _apply(self, dependents: Sequence[Dependent], written_at_ms: int | None) -> None:
+        lifetimes_ms = await self._until_done(
+            "sketch", lambda: self._sketch.report_write([d.resource for d in dependents], now_ms=self._clock())
+        )
+        await self._until_done("store", lambda: self._store.evict([d.key for d in dependents]))
+        evicted_at_ms = self._clock()
+        outside = [d for d, left_ms in zip(dependents, lifetimes_ms, strict=True) if left_ms > 0]
+        purged_at_ms = await self._purge_everywhere(outside)
+        self._observe(dependents, written_at_ms, evicted_at_ms, purged_at_ms)
+        if purged_at_ms is not None:
+            # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
+            # registration, so this second purge cannot hit the copy that has replaced it.
+            await asyncio.sleep(self._settings.repurge_after_ms / 1000)
+            await self._purge_everywhere(outside)
+        await self._until_done("store", lambda: self._index.settle(dependents))
+
+    async def _purge_everywhere(self, dependents: Sequence[Dependent]) -> int | None:
+        """Returns when every CDN has acknowledged; None if there was nothing to purge."""
+        if not dependents or not self.cdn:
+            return None
+        tags = tuple(dict.fromkeys(d.tags[0] for d in dependents if d.tags))
+        urls = tuple(dict.fromkeys(url for d in dependents for url in d.urls))
+        until_ms = max(d.copies_until_ms for d in dependents)
+        async with asyncio.TaskGroup() as purges:
+            for adapter in self.cdn:
+                purges.create_task(self._purge(adapter, tags, urls, until_ms))
+        return self._clock()
+
+    def _observe(
+        self, dependents: Sequence[Dependent], written_at_ms: int | None, evicted_at_ms: int, purged_at_ms: int | None
+    ) -> None:
+        self._telemetry.evicted.inc(len(dependents))
+        if written_at_ms is None:
+            return
+        self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
+        if purged_at_ms is not None:
+            self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
+        observed = Observed(
+            keys=tuple(d.key for d in dependents),
+            written_at_ms=written_at_ms,
+            evicted_at_ms=evicted_at_ms,
+            purged_at_ms=purged_at_ms,
+        )
+        for observer in self.observers:
+            observer(observed)
+
+    async def _start_over(self, why: str) -> None:
+        """After a reset: nothing stored survives, every client revalidates, the CDN's copies run into their TTL."""
+        self._telemetry.event("effects.reset", why=why)
+        await self._until_done("store", self._store.clear)
+        until_ms = self._clock() + self._settings.ttl_max_ms
+        await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
+        self._registrations.resume()
+
+    async def _until_done(
+        self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None
+    ) -> Answer:
+        while True:
+            try:
+                return await call()
+            except (StoreError, SketchError) as error:
+                self._telemetry.failure(part, f"effects.{part}_failed", error)
+                meanwhile()
+                await asyncio.sleep(RETRY_S)
+
+    async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
+        """Until acknowledged, or until every copy is dead anyway."""
+        wait_s = RETRY_S
+        while True:
+            try:
+                await adapter.purge(tags=tags, urls=urls)
+                self._telemetry.purges.labels(adapter.name, "done").inc()
+                return
+            except CdnError as error:
+                self._telemetry.purges.labels(adapter.name, "failed").inc()
+                self._telemetry.failure("cdn", "effects.purge_failed", error, cdn=adapter.name)
+                if self._clock() > until_ms:
+                    return
+                await asyncio.sleep(error.retry_after_s or wait_s)
+                wait_s = min(wait_s * 2, 10.0)

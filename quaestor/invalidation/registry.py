@@ -1,0 +1,358 @@
+"""The app process's side of the grid: registers what responses read, and knows which registrations are live.
+
+Two threads per process: one sends registrations and cancellations (batched: everything waiting goes out in one round
+trip), one reads the notification pipeline. An `Invalidated` marks its registrations dead in the reading thread, before
+anything else happens, so that the very next look-up refuses the entry; the effects follow on the event loop.
+
+A process that does not see every cell fresh (`Heartbeat.fresh_as_of_ms`) within the staleness bound serves nothing from
+cache and stores nothing until it does again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import xxhash
+
+from quaestor.clock import Clock
+from quaestor.errors import (
+    EventLayerError,
+    EventLayerResetError,
+    MalformedQueryError,
+    NotCacheableError,
+    RegistrationRefusedError,
+)
+from quaestor.invalidation.activation import Activation
+from quaestor.invalidation.event_layer import codec, streams
+from quaestor.invalidation.grid_view import GridView
+from quaestor.invalidation.matching.partitioning import query_partition
+from quaestor.invalidation.registering import dependencies, registration
+from quaestor.model import (
+    Activated,
+    Cancellation,
+    CapturedRead,
+    Cell,
+    GridShape,
+    Heartbeat,
+    Invalidated,
+    Notification,
+    Refused,
+    Registration,
+    Uncacheable,
+    Version,
+)
+from quaestor.ports import EventLayer, Registered
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+
+TOMBSTONE_MS = 120_000
+"""How long a dead registration is remembered: longer than any store look-up that began before its death can last."""
+LOOK_BACK_MS = 120_000
+"""How far back a starting process reads notifications, to know the dead among what others have stored."""
+RECONNECT_S = 0.2
+
+
+class Resolver(Protocol):
+    """Tells what a namespace is: a collection, a view (rewritten onto its collection), a time-series collection."""
+
+    async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
+        """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    stream: str
+    payload: bytes
+    pending: Activation | None = None
+
+
+class Registry:
+    """Implements ports.QueryRegistry on any EventLayer. start() and stop() own its threads.
+
+    on_invalidated: called in the reading thread with every batch of `Invalidated`, after they were marked dead.
+    on_reset: called in the reading thread when nothing stored can be trusted any more (the event layer lost its
+        data, notifications were missed, the grid was re-partitioned). Nothing is served until resume() is called.
+    """
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        *,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+        on_invalidated: Callable[[Sequence[Invalidated]], None],
+        on_reset: Callable[[str], None],
+        resolver: Resolver | None = None,
+    ) -> None:
+        self.origin = uuid.uuid4().hex[:12]
+        self._layer = layer
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self._on_invalidated = on_invalidated
+        self._on_reset = on_reset
+        self.resolver = resolver
+        self._counter = itertools.count(1)
+        self._watermark: Version = 0
+        self._grid = GridView()
+        self._dead: dict[str, int] = {}
+        self._leases: dict[str, tuple[int, str]] = {}
+        self._pending: dict[str, Activation] = {}
+        self._serving_until_ms = 0
+        self._suspended = False
+        self._caught_up = False
+        self._outbox: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    # What the read path asks
+
+    def watermark(self) -> Version:
+        return self._watermark
+
+    def serving(self, *, now_ms: int) -> bool:
+        return now_ms <= self._serving_until_ms
+
+    def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        return now_ms <= self._serving_until_ms and self._dead.keys().isdisjoint(registration_ids)
+
+    async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
+        shape = self._grid.shape
+        if shape is None or not self.serving(now_ms=self._clock()):
+            raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
+        if self.resolver is not None:
+            resolved, reasons = await self.resolver.resolve(reads)
+            if reasons:
+                raise NotCacheableError(reasons)
+            reads = resolved
+        try:
+            found = dependencies(reads)
+        except MalformedQueryError as error:
+            raise NotCacheableError((Uncacheable.UNREADABLE,)) from error
+        registrations = [
+            registration(
+                dependency,
+                registration_id=f"{self.origin}:{next(self._counter)}",
+                tenant=self._settings.deployment,
+                since=since,
+                expires_at_ms=expires_at_ms,
+            )
+            for dependency in found
+        ]
+        rate_hz = await self._activate(registrations, shape)
+        widened = tuple(d.query.widened for d in found if d.query.widened)
+        for reason in widened:
+            self._telemetry.widened.labels(reason).inc()
+        query_ids = tuple(r.query_id for r in registrations)
+        return Registered(
+            ids=tuple(r.id for r in registrations),
+            query_ids=query_ids,
+            tags=(tag(registrations[0].id),),
+            write_rate_hz=rate_hz,
+            widened=widened,
+        )
+
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+        for registration_id in registration_ids:
+            if (known := self._leases.get(registration_id)) is not None:
+                self._leases[registration_id] = (until_ms, known[1])
+
+    async def _activate(self, registrations: Sequence[Registration], shape: GridShape) -> float:
+        """Send, wait for every cell of every column; returns the summed write rate of the members."""
+        loop = asyncio.get_running_loop()
+        columns = {r.id: query_partition(r.query_id, shape.query_partitions) for r in registrations}
+        pending = Activation(
+            loop=loop,
+            done=loop.create_future(),
+            missing={
+                (registration_id, Cell(query_partition=column, write_partition=row))
+                for registration_id, column in columns.items()
+                for row in range(shape.write_partitions)
+            },
+        )
+        for r in registrations:
+            self._pending[r.id] = pending
+            self._leases[r.id] = (r.expires_at_ms, r.query_id)
+        deployment = self._settings.deployment
+        for r in registrations:
+            self._outbox.put(
+                _Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_event(r), pending)
+            )
+        started_ms = self._clock()
+        try:
+            async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
+                rate_hz = await pending.done
+        except BaseException as error:
+            self.cancel([r.id for r in registrations])
+            if isinstance(error, TimeoutError):
+                raise RegistrationRefusedError(
+                    f"not activated within {self._settings.activation_deadline_ms} ms by {len(pending.missing)} cells"
+                ) from error
+            raise
+        finally:
+            for r in registrations:
+                self._pending.pop(r.id, None)
+        self._telemetry.activation_s.observe((self._clock() - started_ms) / 1000)
+        return rate_hz
+
+    # Housekeeping
+
+    def cancel(self, registration_ids: Sequence[str]) -> None:
+        """Tell the grid to forget these; unknown or finished ones are ignored."""
+        by_query: dict[str, list[str]] = {}
+        for registration_id in registration_ids:
+            lease = self._leases.pop(registration_id, None)
+            if lease is not None:
+                by_query.setdefault(lease[1], []).append(registration_id)
+        shape = self._grid.shape
+        if shape is None:
+            return
+        deployment = self._settings.deployment
+        for query_id, ids in by_query.items():
+            cancellation = Cancellation(tenant=deployment, query_id=query_id, registration_ids=tuple(ids))
+            stream = streams.queries(deployment, query_partition(query_id, shape.query_partitions))
+            self._outbox.put(_Outgoing(stream, codec.encode_query_event(cancellation)))
+
+    def housekeep(self) -> None:
+        """Once a second: cancel what no copy needs any more, forget old tombstones. Called from any one thread."""
+        now_ms = self._clock()
+        self.cancel([i for i, (until_ms, _) in list(self._leases.items()) if until_ms < now_ms])
+        for registration_id, died_ms in list(self._dead.items()):
+            if died_ms + TOMBSTONE_MS < now_ms:
+                self._dead.pop(registration_id, None)
+        self._telemetry.registrations.set(len(self._leases))
+        self._telemetry.serving.set(self.serving(now_ms=now_ms))
+
+    def keep_dead(self, registration_ids: Sequence[str]) -> None:
+        """Prolong the tombstones of registrations whose effects are not settled yet."""
+        now_ms = self._clock()
+        for registration_id in registration_ids:
+            self._dead[registration_id] = now_ms
+
+    # Threads
+
+    def start(self) -> None:
+        self._threads = [
+            threading.Thread(target=self._send_loop, name="quaestor-sender", daemon=True),
+            threading.Thread(target=self._read_loop, name="quaestor-notifications", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._outbox.put(None)
+        for thread in self._threads:
+            thread.join(timeout=10)
+        self._serving_until_ms = 0
+
+    def _send_loop(self) -> None:
+        while True:
+            batch = [self._outbox.get()]
+            with suppress(queue.Empty):
+                while True:
+                    batch.append(self._outbox.get_nowait())
+            by_stream: dict[str, list[_Outgoing]] = {}
+            for item in batch:
+                if item is not None:
+                    by_stream.setdefault(item.stream, []).append(item)
+            for stream, items in by_stream.items():
+                try:
+                    self._layer.append(stream, [item.payload for item in items])
+                except EventLayerError as error:
+                    self._telemetry.failure("event-layer", "registry.send_failed", error)
+                    for item in items:
+                        if item.pending is not None:
+                            item.pending.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
+            if None in batch:
+                return
+
+    def _read_loop(self) -> None:
+        stream = streams.notifications(self._settings.deployment)
+        offset: str | None = None
+        while not self._stop.is_set():
+            try:
+                if offset is None:
+                    offset = self._layer.offset_at(stream, self._clock() - LOOK_BACK_MS)
+                entries = self._layer.read({stream: offset}, count=1000, block_ms=self._settings.heartbeat_ms)
+                if entries:
+                    if streams.missed(offset, self._layer.first_offset(stream)) and self._caught_up:
+                        self._reset("notifications were trimmed before they were read")
+                    offset = entries[-1].offset
+                    self._take([codec.decode_notification(entry.payload) for entry in entries])
+                if len(entries) < 1000:
+                    self._caught_up = True
+            except EventLayerResetError as error:
+                self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
+                self._reset(str(error))
+                offset = None
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "registry.read_failed", error)
+                self._stop.wait(RECONNECT_S)
+            except Exception as error:  # a payload nobody understands must not end the only reader
+                self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
+                self._reset(f"a notification could not be read: {error}")
+
+    def _reset(self, why: str) -> None:
+        """Nothing stored may be served: what we hold dies, pending registrations fail, the grid must prove itself anew."""
+        self._suspended = True
+        self._serving_until_ms = 0
+        self._grid = GridView()
+        now_ms = self._clock()
+        for registration_id in list(self._leases):
+            self._dead[registration_id] = now_ms
+        for pending in list(self._pending.values()):
+            pending.finish(RegistrationRefusedError(why))
+        self._on_reset(why)
+
+    def _take(self, notifications: Sequence[Notification]) -> None:
+        now_ms = self._clock()
+        invalidated: list[Invalidated] = []
+        for notification in notifications:
+            match notification:
+                case Invalidated():
+                    for registration_id in notification.registration_ids:
+                        self._dead[registration_id] = now_ms
+                        if (pending := self._pending.get(registration_id)) is not None:
+                            pending.finish(RegistrationRefusedError("the result changed while it was being registered"))
+                    self._watermark = max(self._watermark, notification.version)
+                    invalidated.append(notification)
+                case Activated():
+                    if (pending := self._pending.get(notification.registration_id)) is not None:
+                        pending.observe(notification)
+                case Refused():
+                    if (pending := self._pending.get(notification.registration_id)) is not None:
+                        pending.finish(RegistrationRefusedError(notification.reason))
+                case Heartbeat():
+                    self._watermark = max(self._watermark, notification.watermark)
+                    if self._grid.observe(notification):
+                        self._reset("the grid was re-partitioned")
+                        self._grid.observe(notification)
+        if self._caught_up and not self._suspended:
+            self._serving_until_ms = self._grid.oldest_ms() + self._settings.staleness_bound_ms
+        if invalidated:
+            # The cell that fired has forgotten them; the others of the column have to be told.
+            self.cancel([i for notification in invalidated for i in notification.registration_ids])
+            self._on_invalidated(invalidated)
+
+    def resume(self) -> None:
+        """Called when everything stored before a reset is gone: the next heartbeats may open the cache again."""
+        self._suspended = False
+
+
+def tag(registration_id: str) -> str:
+    """The surrogate key of the one response that this registration guards: short, because CDNs limit the header.
+
+    A response is tagged with its own registration, not with its query: purging it can never hit the copy that has
+    already replaced it, so a purge may be repeated freely.
+    """
+    return f"q{xxhash.xxh3_64_hexdigest(registration_id.encode())}"
