@@ -1,0 +1,105 @@
+# Everything from a fresh clone: each target does its own set-up. `make` alone prints this list.
+# Needs: Debian 12 (or alike), Python 3.11 or 3.12, GNU make. Java and Varnish come from apt when run as root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.9
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+READY := $(VENV)/.ready
+TESTS ?= tests
+BENCHMARKS ?= $(sort $(filter-out %/__init__.py,$(wildcard benchmarks/[a-z]*.py)))
+
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin
+export DEBIAN_FRONTEND := noninteractive
+
+say = printf '\033[2m[set-up]\033[0m %s\n' "$(1)" >&2
+
+# $(call from_apt,test,packages): does the test hold now? Installs the packages first if it does not and we may.
+from_apt = { $(1); } >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	&& $(call say,installing $(2) (apt-get)) \
+	&& { apt-get install -qq -y --no-install-recommends $(2) >/dev/null 2>&1 \
+	|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends $(2) >/dev/null; }; } \
+	&& { $(1); } >/dev/null 2>&1; }
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(READY) servers ## the whole stack on real data, with a live page; Ctrl-C stops it (ARGS="--speed 300")
+	@$(BIN)/quaestor demo $(ARGS)
+
+.PHONY: test
+test: $(READY) servers ## the tests, without the slow families (TESTS=tests/unit for a part)
+	@$(BIN)/pytest -q -m "not slow" $(TESTS)
+
+.PHONY: test-all
+test-all: $(READY) servers ## all tests
+	@$(BIN)/pytest -q $(TESTS)
+
+.PHONY: lint
+lint: $(READY) ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+.PHONY: bench
+bench: $(READY) servers wrk ## the benchmarks, one after the other (BENCHMARKS=benchmarks/matching.py for one)
+	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python $$benchmark; done
+
+.PHONY: lock
+lock: $(BIN)/uv ## resolve the dependencies again and write requirements.lock
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 -o requirements.lock
+
+.PHONY: clean
+clean: ## remove the environment and every cache
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- set-up, each step only if it is needed ---
+
+$(BIN)/uv:
+	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || { \
+		echo "Python 3.11 or 3.12 is needed; name it with PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { [ "$$(id -u)" = 0 ] && $(call say,installing python3-venv (apt-get)) \
+		&& apt-get update -qq && apt-get install -qq -y python3-venv >/dev/null; } || { \
+		echo "Python's venv module is missing; run: apt-get install python3-venv" >&2; exit 2; }
+	@$(call say,creating $(VENV) with $$($(PYTHON) --version))
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+
+$(READY): requirements.lock pyproject.toml | $(BIN)/uv
+	@$(call say,installing the locked dependencies (about 1 GB with Spark and mongod; a minute or two the first time))
+	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+.PHONY: servers
+servers: java varnish
+	@$(call from_apt,ldconfig -p | grep -q libcurl.so.4,libcurl4) || { \
+		echo "mongod needs libcurl 4; run: apt-get install libcurl4" >&2; exit 2; }
+
+.PHONY: java
+java:
+	@$(call from_apt,[ -x "$${JAVA_HOME:-}/bin/java" ] || command -v java,openjdk-17-jre-headless) || { \
+		echo "Spark needs Java 17 or 21: put java on the PATH; set JAVA_HOME; or run: apt-get install openjdk-17-jre-headless" >&2; exit 2; }
+
+.PHONY: varnish
+varnish:
+	@$(call from_apt,command -v varnishd && ls /usr/lib/*/varnish/vmods/libvmod_xkey.so,varnish varnish-modules) \
+		|| $(call say,no Varnish here (apt-get install varnish varnish-modules): going on without)
+
+.PHONY: chromium
+chromium:
+	@$(call from_apt,command -v chromium,chromium) \
+		|| $(call say,no Chromium here (apt-get install chromium): going on without)
+
+.PHONY: wrk
+wrk:
+	@$(call from_apt,command -v wrk,wrk) || $(call say,no wrk here (apt-get install wrk): going on without)
