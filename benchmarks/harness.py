@@ -1,0 +1,142 @@
+"""What every benchmark shares: results with the machine and the commit they were made on, and load from outside.
+
+Figures are ratios against a baseline measured in the same run, interleaved, because machines are noisy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from quaestor.demo.servers import HOST, Server, free_port
+from quaestor.errors import ConfigurationError
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "unknown"
+    )
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in ("pymongo", "redis", "starlette", "uvicorn", "pyspark")},
+    }
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def commit() -> str:
+    """The commit that was measured; `+changes` if the tree differed from it."""
+    root = Path(__file__).parent.parent
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True).stdout.strip()
+    dirty = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results"],
+        cwd=root, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    return head + ("+changes" if dirty else "")
+
+
+def save(name: str, result: dict[str, Any]) -> Path:
+    """Write benchmarks/results/<name>.json and print it."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    document = {
+        "benchmark": name,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": machine(),
+        **result,
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    print(json.dumps(document, indent=2))
+    return path
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile; share in 0..1."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """p50, p99, mean and maximum of milliseconds, rounded to microseconds."""
+    return {
+        "count": len(values),
+        "p50_ms": round(percentile(values, 0.5), 3),
+        "p99_ms": round(percentile(values, 0.99), 3),
+        "mean_ms": round(sum(values) / len(values), 3),
+        "max_ms": round(max(values), 3),
+    }
+
+
+@contextmanager
+def uvicorn(app: str, *, environment: dict[str, str], workers: int = 1, path: str = "/") -> Iterator[Server]:
+    """A uvicorn process serving the app that `module:factory` makes, ready when path answers at all."""
+    port = free_port()
+    url = f"http://{HOST}:{port}"
+    with tempfile.TemporaryDirectory(prefix="quaestor-bench-") as folder:
+        server = Server(
+            "uvicorn",
+            [sys.executable, "-m", "uvicorn", app, "--host", HOST, "--port", str(port), "--workers", str(workers),
+             "--factory", "--log-level", "warning", "--no-access-log", "--loop", "uvloop", "--http", "httptools"],
+            Path(folder), port, url,
+            lambda: httpx.get(url + path, timeout=5).status_code > 0,
+            environment=environment,
+        )  # fmt: skip
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def wrk(url: str, *, seconds: int = 4, connections: int = 32, headers: Sequence[str] = ()) -> dict[str, float]:
+    """Requests per second and latency of a GET, from one wrk thread. Raises ConfigurationError if wrk is missing."""
+    binary = shutil.which("wrk")
+    if binary is None:
+        raise ConfigurationError("wrk is not installed: apt-get install wrk")
+    arguments = [binary, "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
+    for header in headers:
+        arguments += ["-H", header]
+    text = subprocess.run([*arguments, url], capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in text:
+        raise RuntimeError(f"wrk saw errors from {url}:\n{text}")
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
+    if rate is None:
+        raise RuntimeError(f"wrk printed no rate:\n{text}")
+    return {"requests_per_s": float(rate[1]), "p50_ms": _wrk_ms(text, "50%"), "p99_ms": _wrk_ms(text, "99%")}
+
+
+def _wrk_ms(text: str, label: str) -> float:
+    found = re.search(rf"{label}\s+([\d.]+)(us|ms|s)", text)
+    return round(float(found[1]) * {"us": 0.001, "ms": 1, "s": 1000}[found[2]], 3) if found else float("nan")
+
+
+def until(condition: Any, *, timeout_s: float = 30.0, every_s: float = 0.02) -> None:
+    """Poll until condition() is true; raises TimeoutError with its name otherwise."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{getattr(condition, '__name__', condition)} did not hold within {timeout_s} s")
+        time.sleep(every_s)
