@@ -127,14 +127,15 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--speed lies between 0 and {MAX_SPEED:.0f}, not {options.speed}")
     client: pymongo.MongoClient[Document] = pymongo.MongoClient(options.url, tz_aware=True)
     database = client[options.database]
-    recorded = list(database.recorded_day.find())
-    if not recorded:
-        print(f"nothing to replay: {options.database}.recorded_day is empty", file=sys.stderr)
-        return 2
-    day = [event for flight in recorded for event in events(flight)]
-    for _ in range(options.laps):
-        database.flights.delete_many({"_id": {"$in": [flight["_id"] for flight in recorded]}})
-        play(database, day, speed=options.speed)
+    with client:
+        recorded = list(database.recorded_day.find())
+        if not recorded:
+            print(f"nothing to replay: {options.database}.recorded_day is empty", file=sys.stderr)
+            return 2
+        day = [event for flight in recorded for event in events(flight)]
+        for _ in range(options.laps):
+            database.flights.delete_many({"_id": {"$in": [flight["_id"] for flight in recorded]}})
+            play(database, day, speed=options.speed)
     return 0
 
 
