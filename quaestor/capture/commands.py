@@ -1,0 +1,256 @@
+"""A command document becomes a Query, or the reasons why what it read cannot be cached. Pure: no clock, no I/O.
+
+https://www.mongodb.com/docs/manual/reference/command/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quaestor.capture import pipelines
+from quaestor.capture.snapshot import Findings, Reason, UuidRepresentation, snapshot
+from quaestor.model import Operation, Query, SortSpec, Uncacheable
+
+HARMLESS = frozenset(
+    {
+        "hello", "ismaster", "ping", "buildinfo", "endsessions", "startsession", "refreshsessions", "killsessions",
+        "saslstart", "saslcontinue", "authenticate", "getnonce", "logout", "killcursors", "aborttransaction",
+        "committransaction",
+    }
+)  # fmt: skip
+"""Commands whose reply says nothing about the data (lower case: mongod accepts several spellings)."""
+
+WRITES = frozenset(
+    {
+        "insert", "update", "delete", "findandmodify", "bulkwrite", "create", "drop", "dropdatabase", "createindexes",
+        "dropindexes", "deleteindexes", "renamecollection", "collmod", "converttocapped", "clonecollectionascapped",
+        "mapreduce", "applyops", "compact", "reindex", "createuser", "updateuser", "dropuser", "createrole", "updaterole",
+        "droprole", "shardcollection", "reshardcollection", "setfeaturecompatibilityversion", "fsync",
+    }
+)  # fmt: skip
+
+_SYSTEM_DATABASES = frozenset({"admin", "local", "config"})
+_ENVELOPE = frozenset(
+    {
+        "lsid", "$clusterTime", "$db", "$readPreference", "readConcern", "txnNumber", "autocommit", "startTransaction",
+        "apiVersion", "apiStrict", "apiDeprecationErrors", "comment", "maxTimeMS", "collation", "hint",
+    }
+)  # fmt: skip
+"""Options of every read command. Those that change its result are looked at in _common()."""
+
+_OPTIONS: Mapping[str, frozenset[str]] = {
+    "find": _ENVELOPE
+    | {
+        "find", "filter", "sort", "skip", "limit", "projection", "let", "batchSize", "singleBatch", "allowDiskUse",
+        "noCursorTimeout", "min", "max", "returnKey", "showRecordId", "tailable", "awaitData", "allowPartialResults",
+        "oplogReplay",
+    },
+    "count": _ENVELOPE | {"count", "query", "limit", "skip", "fields"},
+    "distinct": _ENVELOPE | {"distinct", "key", "query"},
+    "aggregate": _ENVELOPE
+    | {"aggregate", "pipeline", "cursor", "let", "allowDiskUse", "bypassDocumentValidation", "explain"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Understood:
+    """What a command reads.
+
+    query: None if it reads nothing that matters, or nothing that could be cached (then `reasons` says why).
+    reasons: non-empty if a response that used this must not be cached.
+    instants: every point in time that the query names, in ms since the epoch.
+    keeps_records: the reply's documents are records with their whole `_id`.
+    primary_preference: the command may only be answered by a primary.
+    description: "find on db.collection", for messages.
+    """
+
+    query: Query | None = None
+    reasons: tuple[Reason, ...] = ()
+    instants: tuple[int, ...] = ()
+    keeps_records: bool = False
+    primary_preference: bool = True
+    description: str = ""
+
+
+_NOTHING = Understood()
+
+
+def unknown_uuids() -> int | None:
+    """The answer of a caller that cannot tell how the client encodes native UUIDs."""
+    return None
+
+
+def understand(
+    name: str, command: Mapping[str, Any], database: str, uuid_representation: UuidRepresentation = unknown_uuids
+) -> Understood:
+    """What a command (as a driver's listener is given it) reads. Keeps no reference into `command`. O(size).
+
+    Everything that is not known to be harmless ends as UNREADABLE: uncertain means fresh.
+    """
+    kind = name.lower()
+    read = _READS.get(kind)
+    if read is not None:
+        return read(command, database, uuid_representation)
+    if kind in HARMLESS:
+        return _NOTHING
+    if kind in WRITES:
+        return _refused(Uncacheable.WROTE, name)
+    return _refused(Uncacheable.UNREADABLE, f"command {name}")
+
+
+def _refused(reason: Uncacheable, detail: str) -> Understood:
+    return Understood(reasons=(Reason(reason, detail),), description=detail)
+
+
+class _Reader:
+    """Reads one command's fields; collects reasons, instants and grounds for widening on the way."""
+
+    __slots__ = ("collection", "command", "database", "findings", "kind", "namespace", "uuids", "widened")
+
+    def __init__(self, kind: str, command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> None:
+        self.kind = kind
+        self.command = command
+        self.database = database
+        self.collection = command[kind]
+        self.namespace = f"{database}.{self.collection}"
+        self.findings = Findings()
+        self.uuids = uuids
+        self.widened: str | None = None
+        self._common()
+
+    def refuse(self, reason: Uncacheable, detail: str) -> None:
+        self.findings.reasons.append(Reason(reason, detail))
+
+    def widen(self, reason: str) -> None:
+        self.widened = self.widened or reason
+
+    def copy(self, value: Any) -> Any:
+        return snapshot(value, self.findings, self.uuids)
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        """A sub-document, copied; None if absent or empty."""
+        value = self.command.get(name)
+        return self.copy(value) if value else None
+
+    def number(self, name: str) -> int:
+        return abs(int(self.command.get(name) or 0))
+
+    def _common(self) -> None:
+        command = self.command
+        if not isinstance(self.collection, str):
+            self.refuse(Uncacheable.UNREADABLE, f"{self.kind} on a whole database")
+        elif self.database in _SYSTEM_DATABASES or self.collection.startswith("system."):
+            self.refuse(Uncacheable.UNREADABLE, f"{self.namespace} has no change stream")
+        if command.get("autocommit") is False:
+            self.refuse(Uncacheable.TRANSACTION, f"{self.kind} on {self.namespace} in a transaction")
+        concern = command.get("readConcern")
+        if concern and (concern.get("level") == "snapshot" or "atClusterTime" in concern):
+            self.refuse(Uncacheable.SNAPSHOT, f"{self.kind} on {self.namespace} reads a snapshot")
+        if command.get("hint"):
+            self.widen("hint: a sparse or partial index would leave records out")
+        for option in command.keys() - _OPTIONS[self.kind]:
+            self.refuse(Uncacheable.UNREADABLE, f"option {option} of {self.kind}")
+
+    def understood(self, operation: Operation, *, keeps_records: bool = False, **fields: Any) -> Understood:
+        """The result. If something could not be copied faithfully, only the dependency on the collection is kept."""
+        findings = self.findings
+        if findings.opaque is not None:
+            fields = {}
+            keeps_records = False
+            self.widen(findings.opaque)
+        query = Query(
+            namespace=self.namespace,
+            operation=operation,
+            collation=self.document("collation"),
+            widened=self.widened,
+            **({"filter": {}} | fields),
+        )
+        preference = self.command.get("$readPreference")
+        return Understood(
+            query=query,
+            reasons=tuple(findings.reasons),
+            instants=tuple(findings.instants),
+            keeps_records=keeps_records,
+            primary_preference=preference is None or preference.get("mode") == "primary",
+            description=f"{self.kind} on {self.namespace}",
+        )
+
+
+def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:
+    reader = _Reader("find", command, database, uuids)
+    for bound in ("min", "max", "returnKey", "showRecordId"):
+        if command.get(bound):
+            reader.widen(f"{bound}: the result depends on an index or a storage position")
+    for endless in ("tailable", "awaitData", "oplogReplay", "allowPartialResults"):
+        if command.get(endless):
+            reader.refuse(Uncacheable.UNREADABLE, f"a find with {endless} has no result that stays")
+    projection = reader.document("projection")
+    return reader.understood(
+        Operation.FIND,
+        filter=reader.document("filter") or {},
+        sort=_sort(reader),
+        skip=reader.number("skip"),
+        limit=reader.number("limit"),
+        projection=projection,
+        let=reader.document("let"),
+        keeps_records=not command.get("returnKey") and _whole_id(projection),
+    )
+
+
+def _sort(reader: _Reader) -> SortSpec:
+    sort = reader.document("sort") or {}
+    if "$natural" in sort:
+        reader.widen("$natural: the order of storage")
+    return tuple(sort.items())
+
+
+def _whole_id(projection: Mapping[str, Any] | None) -> bool:
+    """Whether `_id`, if the projection shows it at all, is the record's own."""
+    if not projection:
+        return True
+    if any(path.startswith("_id.") for path in projection):
+        return False
+    return isinstance(projection.get("_id", 1), bool | int | float)
+
+
+def _count(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:
+    reader = _Reader("count", command, database, uuids)
+    condition = reader.document("query") or {}
+    if not condition:
+        reader.widen("estimated_document_count: the collection's own counter")
+    return reader.understood(
+        Operation.COUNT, filter=condition, skip=reader.number("skip"), limit=reader.number("limit")
+    )
+
+
+def _distinct(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:
+    reader = _Reader("distinct", command, database, uuids)
+    return reader.understood(
+        Operation.DISTINCT, filter=reader.document("query") or {}, distinct_key=str(command["key"])
+    )
+
+
+def _aggregate(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:
+    reader = _Reader("aggregate", command, database, uuids)
+    if command.get("explain"):
+        reader.refuse(Uncacheable.UNREADABLE, "explain")
+    pipeline: Sequence[Mapping[str, Any]] = reader.copy(command.get("pipeline") or [])
+    let = reader.document("let")
+    for reason in pipelines.refusals(pipeline):
+        reader.refuse(*reason)
+    count = pipelines.as_count(pipeline)
+    if count is not None:
+        return reader.understood(
+            Operation.COUNT, filter=count.filter, skip=int(count.skip), limit=int(count.limit), let=let
+        )
+    return reader.understood(Operation.AGGREGATE, pipeline=tuple(pipeline), let=let)
+
+
+_READS: Mapping[str, Callable[[Mapping[str, Any], str, UuidRepresentation], Understood]] = {
+    "find": _find,
+    "count": _count,
+    "distinct": _distinct,
+    "aggregate": _aggregate,
+}

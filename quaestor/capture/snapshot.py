@@ -1,0 +1,193 @@
+"""A copy of a BSON value that nobody else can change, and what the copying came across.
+
+The driver hands its listeners the very dicts that the handler holds. A handler may go on using them (add a clause to the
+filter and query again, turn `_id` into a string), so whatever outlives the call has to be copied. The copy is plain
+(dict, list) and means the same to every codec: what only the client's own codec options could encode is converted or reported.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from bson import DBRef, MaxKey, MinKey, ObjectId, Timestamp, decode
+from bson.binary import Binary
+from bson.code import Code
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from bson.regex import Regex
+
+from quaestor.model import Uncacheable
+
+UuidRepresentation = Callable[[], int | None]
+"""Which of bson's UUID representations the command at hand is encoded with; None if that cannot be told."""
+
+OPERATORS: Mapping[str, tuple[Uncacheable, str]] = {
+    "$where": (Uncacheable.SERVER_SIDE_SCRIPT, "$where runs arbitrary code"),
+    "$function": (Uncacheable.SERVER_SIDE_SCRIPT, "$function runs arbitrary code"),
+    "$accumulator": (Uncacheable.SERVER_SIDE_SCRIPT, "$accumulator runs arbitrary code"),
+    "$rand": (Uncacheable.RANDOM, "$rand"),
+    "$sampleRate": (Uncacheable.RANDOM, "$sampleRate"),
+}
+"""Operators that no write can invalidate. https://www.mongodb.com/docs/manual/reference/operator/"""
+
+VARIABLES: Mapping[str, tuple[Uncacheable, str]] = {
+    "$$NOW": (Uncacheable.CLOCK, "$$NOW is the time of the read"),
+    "$$CLUSTER_TIME": (Uncacheable.CLOCK, "$$CLUSTER_TIME is the time of the read"),
+    "$$USER_ROLES": (Uncacheable.UNREADABLE, "$$USER_ROLES depends on who asks"),
+}
+"""https://www.mongodb.com/docs/manual/reference/aggregation-variables/"""
+
+_IMMUTABLE = (
+    bool, type(None), bytes, Binary, ObjectId, Decimal128, Regex, MinKey, MaxKey,
+)  # fmt: skip
+_NEVER_A_TIME = (decimal.Decimal, Enum, set, frozenset)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+class Reason(NamedTuple):
+    """Why a response must not be cached, and what in particular led to it."""
+
+    reason: Uncacheable
+    detail: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """What copying came across.
+
+    instants: every point in time in the value, in ms since the epoch: datetimes, Timestamps, ISO 8601 strings, and numbers
+        of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges them.
+    opaque: a value was met that only the client's codec can encode: the copy is not what mongod sees; says which.
+    """
+
+    reasons: list[Reason] = field(default_factory=list)
+    instants: list[int] = field(default_factory=list)
+    opaque: str | None = None
+
+
+def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
+    """A deep copy of a BSON value, in plain dicts and lists; O(size). Never raises on odd values: it reports them."""
+    kind = type(value)
+    if kind is str:
+        if value[:2] == "$$":
+            _variable(value, findings)
+        elif len(value) >= 16 and value[4] == "-" and value[10] in "T ":
+            _iso_string(value, findings)
+        return value
+    if kind is int or kind is float:
+        _number(value, findings)
+        return value
+    if kind is dict:
+        return _mapping(value, findings, uuid_representation)
+    if kind is list or kind is tuple:
+        return [snapshot(item, findings, uuid_representation) for item in value]
+    if isinstance(value, _IMMUTABLE):
+        return value
+    return _rare(value, findings, uuid_representation)
+
+
+def _mapping(value: Mapping[str, Any], findings: Findings, uuid_representation: UuidRepresentation) -> dict[str, Any]:
+    copy: dict[str, Any] = {}
+    for key, item in value.items():
+        if key in OPERATORS:
+            findings.reasons.append(Reason(*OPERATORS[key]))
+        copy[key] = snapshot(item, findings, uuid_representation)
+    return copy
+
+
+def _rare(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
+    if isinstance(value, datetime.datetime):
+        _datetime(value, findings)
+        return value
+    if isinstance(value, RawBSONDocument):
+        return _mapping(decode(value.raw), findings, uuid_representation)
+    if isinstance(value, Code):
+        findings.reasons.append(Reason(Uncacheable.SERVER_SIDE_SCRIPT, "JavaScript in the query"))
+        return value
+    if isinstance(value, DatetimeMS):
+        findings.instants.append(int(value))
+        return value
+    if isinstance(value, Timestamp):
+        findings.instants.append(value.time * 1000)
+        return value
+    if isinstance(value, uuid.UUID):
+        return _uuid(value, findings, uuid_representation)
+    if isinstance(value, re.Pattern):
+        return value
+    if isinstance(value, DBRef):
+        return _mapping(value.as_doc(), findings, uuid_representation)
+    if isinstance(value, Mapping):
+        return _mapping(value, findings, uuid_representation)
+    if isinstance(value, list | tuple):
+        return [snapshot(item, findings, uuid_representation) for item in value]
+    # bson encodes a subclass of str, int or float as its base class.
+    if isinstance(value, str):
+        return snapshot(str.__str__(value), findings, uuid_representation)
+    if isinstance(value, int):
+        _number(value, findings)
+        return value if isinstance(value, Int64) else int(value)
+    if isinstance(value, float):
+        _number(value, findings)
+        return float(value)
+    return _opaque(value, findings)
+
+
+def _opaque(value: Any, findings: Findings) -> None:
+    """Encoded by a codec of the client's own. It could become a date close to now, unless its type rules that out."""
+    name = type(value).__qualname__
+    findings.opaque = f"a value of type {name}, which only the client's own codec encodes"
+    if not isinstance(value, _NEVER_A_TIME):
+        findings.reasons.append(Reason(Uncacheable.UNREADABLE, findings.opaque))
+
+
+def _uuid(value: uuid.UUID, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
+    representation = uuid_representation()
+    if not representation:
+        findings.opaque = "a native UUID whose BSON representation is not known"
+        return None
+    return Binary.from_uuid(value, representation)
+
+
+def _variable(value: str, findings: Findings) -> None:
+    reason = VARIABLES.get(value.partition(".")[0])
+    if reason is not None:
+        findings.reasons.append(Reason(*reason))
+
+
+def _datetime(value: datetime.datetime, findings: Findings) -> None:
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    findings.instants.append((aware - _EPOCH) // _MILLISECOND)
+    if value.microsecond % 1000:
+        # BSON keeps milliseconds, so this did not come out of the database: somebody looked at a clock and computed.
+        findings.reasons.append(
+            Reason(
+                Uncacheable.CLOCK, f"{value.isoformat()} is finer than the database's milliseconds: computed from now"
+            )
+        )
+
+
+def _number(value: float, findings: Findings) -> None:
+    if 1e9 < value < 1e10:
+        findings.instants.append(int(value * 1000))
+    elif 1e12 < value < 1e13:
+        findings.instants.append(int(value))
+
+
+def _iso_string(value: str, findings: Findings) -> None:
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    findings.instants.append((moment - _EPOCH) // _MILLISECOND)
