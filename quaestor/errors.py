@@ -34,6 +34,10 @@ class UnsupportedQueryError(QueryError):
         self.reason = reason
 
 
+class UncertainMatchError(QueryError):
+    """Whether this record matches this query could not be decided in the time allowed: treat it as matching."""
+
+
 class DependencyError(QuaestorError):
     """A part outside this process failed.
 

@@ -92,6 +92,11 @@ def bracket_of(kind: type) -> int:
     return _BRACKETS[kind]
 
 
+def is_list(value: Any) -> bool:
+    """Whether the value is a BSON array."""
+    return bracket_of(type(value)) == ARRAY
+
+
 def bracket_bounds(bracket: int) -> tuple[Key, Key]:
     """Keys below and above everything in the bracket, NaN excepted; neither is the key of a value with a payload."""
     return (bracket,), (bracket + 1,)
@@ -104,6 +109,12 @@ def milliseconds(value: datetime.datetime) -> int:
     if offset is not None:
         naive -= offset
     return (naive - _EPOCH) // _MILLISECOND
+
+
+def stored_bytes(value: bytes) -> bytes:
+    """The content of binary data as BSON stores it: the deprecated subtype 2 has the length once more inside."""
+    plain = bytes(value)
+    return len(plain).to_bytes(4, "little") + plain if getattr(value, "subtype", 0) == 2 else plain
 
 
 def regex_flags(flags: int | str) -> str:
@@ -138,11 +149,8 @@ def _document_key(value: Mapping[str, Any]) -> Key:
 
 
 def _binary_key(value: bytes) -> Key:
-    subtype = getattr(value, "subtype", 0)
-    plain = bytes(value)
-    if subtype == 2:  # the deprecated layout stores the length once more inside
-        plain = len(plain).to_bytes(4, "little") + plain
-    return (BINARY, (len(plain), subtype, plain))
+    stored = stored_bytes(value)
+    return (BINARY, (len(stored), getattr(value, "subtype", 0), stored))
 
 
 def _code_key(value: Code) -> Key:

@@ -1,0 +1,37 @@
+"""A filter made ready: what callers outside this package use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quaestor.invalidation.query.ast import Node
+from quaestor.invalidation.query.compile import compile_node
+from quaestor.invalidation.query.identity import identity
+from quaestor.invalidation.query.normalise import normalise
+from quaestor.invalidation.query.parse import parse
+from quaestor.invalidation.query.paths import Matcher
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledQuery:
+    """matches(document): does mongod return this document for the filter? May raise UncertainMatchError.
+
+    root: the normalised tree. identity: equal for equal queries, however they are written.
+    """
+
+    matches: Matcher
+    root: Node
+    identity: bytes
+
+
+def compile_query(source: Mapping[str, Any]) -> CompiledQuery:
+    """Make a filter ready to be matched against many documents.
+
+    Raises:
+        MalformedQueryError: mongod would refuse it.
+        UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
+    """
+    root = normalise(parse(source))
+    return CompiledQuery(compile_node(root), root, identity(root))

@@ -1,0 +1,72 @@
+"""The parts that a translation is put together from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+LARGEST_SIZE: Final = 65522
+"""Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
+DEEPEST: Final = 249
+"""How deep PCRE lets parentheses be nested."""
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+"""What PCRE takes as the name of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the letters i, m, s, x and U switch on, and (*UCP): `\\w` and its like know all of Unicode."""
+
+    ignore_case: bool = False
+    multiline: bool = False
+    dot_all: bool = False
+    extended: bool = False
+    ungreedy: bool = False
+    unicode: bool = False
+
+
+LETTERS: Final = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "extended", "U": "ungreedy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A translated part. linear: for RE2; full: for `regex`. width: how many characters it spans, None if that varies.
+
+    literal: the one character it stands for, if it is just that. quantifiable: PCRE lets a quantifier follow.
+    size: bytes of PCRE's compiled form, which has a limit. group: repeating it repeats its compiled form.
+    """
+
+    linear: str
+    full: str
+    width: int | None = 1
+    literal: str = ""
+    quantifiable: bool = True
+    size: int = 1
+    group: bool = False
+
+
+@dataclass(slots=True)
+class Shape:
+    """How far the whole pattern is just an anchored literal."""
+
+    starts: bool = False
+    ends: bool = False
+    text: list[str] = field(default_factory=list)
+    open: bool = True
+    simple: bool = True
+
+    def see(self, piece: Piece, lowest: int, highest: int | None, *, at_start: bool) -> None:
+        if not self.open or self.ends:
+            self.simple = self.open = False
+        elif piece.linear == "\\A" and at_start:
+            self.starts = True
+        elif piece.linear in ("\\z", "\\n?\\z") and lowest == 1 and piece.full == "$":
+            self.ends = True
+        elif piece.literal:
+            if lowest:
+                self.text.append(piece.literal)
+            if lowest != 1 or highest != 1:
+                self.simple = self.open = False
+        else:
+            self.simple = self.open = False

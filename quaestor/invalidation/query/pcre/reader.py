@@ -1,0 +1,97 @@
+"""A cursor over a pattern, with the small things that several constructs share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quaestor.errors import MalformedQueryError
+
+_HEX: Final = frozenset("0123456789abcdefABCDEF")
+_OCTAL: Final = frozenset("01234567")
+
+
+class Reader:
+    """Reads a pattern from left to right."""
+
+    __slots__ = ("at", "source")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.at = 0
+
+    @property
+    def done(self) -> bool:
+        return self.at >= len(self.source)
+
+    def peek(self, length: int = 1) -> str:
+        return self.source[self.at : self.at + length]
+
+    def next(self) -> str:
+        """The next character, "" at the end."""
+        character = self.peek()
+        self.at += 1
+        return character
+
+    def take(self, text: str) -> bool:
+        """Go past `text` if it comes next."""
+        if self.source.startswith(text, self.at):
+            self.at += len(text)
+            return True
+        return False
+
+    def until(self, end: str, what: str) -> str:
+        """Everything up to `end`, which is gone past. Raises MalformedQueryError if it does not come."""
+        found = self.source.find(end, self.at)
+        if found < 0:
+            raise self.malformed(f"missing {end} after {what}")
+        text = self.source[self.at : found]
+        self.at = found + len(end)
+        return text
+
+    def digits(self, allowed: frozenset[str], limit: int) -> str:
+        start = self.at
+        while self.at - start < limit and not self.done and self.source[self.at] in allowed:
+            self.at += 1
+        return self.source[start : self.at]
+
+    def malformed(self, reason: str) -> MalformedQueryError:
+        return MalformedQueryError(f"regular expression {self.source!r} is invalid at {self.at}: {reason}")
+
+    def code_point(self, letter: str) -> int | None:
+        """What follows `\\x`, `\\o`, `\\c` or `\\0`; None if the letter is none of these."""
+        if letter == "x":
+            if self.peek() != "{" or "}" not in self.source[self.at :]:
+                return int(self.digits(_HEX, 2) or "0", 16)
+            inside = self.source[self.at + 1 : self.source.index("}", self.at)]
+            if not inside or not set(inside) <= _HEX:
+                return int(self.digits(_HEX, 2) or "0", 16)
+            self.at += len(inside) + 2
+            return self._valid(int(inside, 16))
+        if letter == "o":
+            if not self.take("{"):
+                raise self.malformed("missing opening brace after \\o")
+            inside = self.until("}", "\\o")
+            if not inside or not set(inside) <= _OCTAL:
+                raise self.malformed("not an octal number in \\o{}")
+            return self._valid(int(inside, 8))
+        if letter == "c":
+            character = self.next()
+            if not character:
+                raise self.malformed("\\c at end of pattern")
+            if not character.isascii():
+                raise self.malformed("\\c must be followed by an ASCII character")
+            return ord(character.upper()) ^ 0x40
+        if letter == "0":
+            return int("0" + self.digits(_OCTAL, 2), 8)
+        return None
+
+    def octal(self, first: str) -> int:
+        """A character by up to three octal digits, of which the first has been read."""
+        return self._valid(int(first + self.digits(_OCTAL, 2), 8))
+
+    def _valid(self, code: int) -> int:
+        if code > 0x10FFFF:
+            raise self.malformed("character value is too large")
+        if 0xD800 <= code <= 0xDFFF:
+            raise self.malformed("disallowed Unicode code point")
+        return code
