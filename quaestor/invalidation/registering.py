@@ -32,8 +32,7 @@ def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
     found: dict[str, Dependency] = {}
     for read in reads:
         plan = plan_query(read.query)
-        query = read.query if plan.match == "exact" else replace(read.query, widened=plan.reason or "not supported")
-        _keep_older(found, Dependency(query=query, plan=plan, read=read))
+        _keep_older(found, Dependency(query=read.query, plan=plan, read=read))
         for namespace in plan.foreign_namespaces:
             foreign = Query(
                 namespace=namespace,

@@ -58,6 +58,8 @@ TOMBSTONE_MS = 120_000
 LOOK_BACK_MS = 120_000
 """How far back a starting process reads notifications, to know the dead among what others have stored."""
 RECONNECT_S = 0.2
+BATCH = 1_000
+"""Notifications read at once; fewer than that means that the reader has caught up."""
 
 
 class Resolver(Protocol):
@@ -119,6 +121,11 @@ class Registry:
     def watermark(self) -> Version:
         return self._watermark
 
+    @property
+    def shape(self) -> GridShape | None:
+        """As the heartbeats tell; None until the first."""
+        return self._grid.shape
+
     def serving(self, *, now_ms: int) -> bool:
         return now_ms <= self._serving_until_ms
 
@@ -149,7 +156,7 @@ class Registry:
             for dependency in found
         ]
         rate_hz = await self._activate(registrations, shape)
-        widened = tuple(d.query.widened for d in found if d.query.widened)
+        widened = tuple(d.plan.reason for d in found if d.plan.reason)
         for reason in widened:
             self._telemetry.widened.labels(reason).inc()
         query_ids = tuple(r.query_id for r in registrations)
@@ -185,7 +192,7 @@ class Registry:
         deployment = self._settings.deployment
         for r in registrations:
             self._outbox.put(
-                _Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_event(r), pending)
+                _Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_message(r), pending)
             )
         started_ms = self._clock()
         try:
@@ -220,7 +227,7 @@ class Registry:
         for query_id, ids in by_query.items():
             cancellation = Cancellation(tenant=deployment, query_id=query_id, registration_ids=tuple(ids))
             stream = streams.queries(deployment, query_partition(query_id, shape.query_partitions))
-            self._outbox.put(_Outgoing(stream, codec.encode_query_event(cancellation)))
+            self._outbox.put(_Outgoing(stream, codec.encode_query_message(cancellation)))
 
     def housekeep(self) -> None:
         """Once a second: cancel what no copy needs any more, forget old tombstones. Called from any one thread."""
@@ -279,17 +286,21 @@ class Registry:
     def _read_loop(self) -> None:
         stream = streams.notifications(self._settings.deployment)
         offset: str | None = None
+        read_at_ms = self._clock()
         while not self._stop.is_set():
             try:
                 if offset is None:
                     offset = self._layer.offset_at(stream, self._clock() - LOOK_BACK_MS)
-                entries = self._layer.read({stream: offset}, count=1000, block_ms=self._settings.heartbeat_ms)
-                if entries:
-                    if streams.missed(offset, self._layer.first_offset(stream)) and self._caught_up:
+                if self._clock() - read_at_ms > self._settings.retention_ms / 2:
+                    first = self._layer.first_offset(stream)
+                    if first is None or first > offset:
                         self._reset("notifications were trimmed before they were read")
+                entries = self._layer.read({stream: offset}, count=BATCH, block_ms=self._settings.heartbeat_ms)
+                read_at_ms = self._clock()
+                if entries:
                     offset = entries[-1].offset
                     self._take([codec.decode_notification(entry.payload) for entry in entries])
-                if len(entries) < 1000:
+                if len(entries) < BATCH:
                     self._caught_up = True
             except EventLayerResetError as error:
                 self._telemetry.failure("event-layer", "registry.event_layer_reset", error)

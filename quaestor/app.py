@@ -1,0 +1,197 @@
+"""The composition root: which parts a Quaestor is made of, and in which order they start and stop.
+
+Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process. Correct for one
+app process; several processes need one Redis, because they must share the sketch and see each other's entries.
+Distributed (redis_url): everything shared lives in Redis; the matching grid runs elsewhere (`quaestor cluster`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio.to_thread
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.capture import Capture
+from quaestor.capture.catalog import Catalog
+from quaestor.capture.clients import WatchClient, watch_client
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.invalidation.effects import Effects, Observed
+from quaestor.invalidation.embedded import EmbeddedGrid
+from quaestor.invalidation.event_layer import codec, streams
+from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.registry import Registry
+from quaestor.model import AfterImage, WriteKind
+from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer
+from quaestor.read_path.service import ReadPath
+from quaestor.settings import Settings
+from quaestor.store.index_memory import MemoryIndex
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.two_level import TwoLevelStore
+from quaestor.telemetry import Telemetry
+from quaestor.ttl import TtlEstimator
+
+REDIS_TIMEOUT_S = 1.0
+"""A store that does not answer within this is treated as gone: the handler's answer does not wait for it."""
+
+
+class Quaestor:
+    """One per application. Attach `capture` to the MongoDB clients and give the object to QuaestorMiddleware.
+
+    settings: see Settings; overrides are its fields, e.g. Quaestor(redis_url="redis://...", client_ttl="estimated").
+    Making one connects to nothing. Raises ConfigurationError for settings that contradict each other.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, clock: Clock = system_clock, **overrides: Any) -> None:
+        if settings is not None and overrides:
+            raise ConfigurationError("pass either a Settings object or its fields, not both")
+        self.settings = settings or Settings.from_env({}, **overrides)
+        self.telemetry = Telemetry()
+        self.capture = Capture()
+        self._clock = clock
+        self._redis: redis.asyncio.Redis | None = None
+        layer: EventLayer
+        index: DependencyIndex
+        memory = MemoryStore(budget_bytes=self.settings.memory_bytes)
+        store: MemoryStore | TwoLevelStore = memory
+        if self.settings.redis_url is None:
+            layer, index = MemoryEventLayer(clock=clock), MemoryIndex()
+            self.sketch: CacheSketch = MemoryCacheSketch()
+        else:
+            self._redis = _connect(self.settings.redis_url)
+            layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
+            index = RedisIndex(self._redis, deployment=self.settings.deployment)
+            store = TwoLevelStore(memory, RedisStore(self._redis, deployment=self.settings.deployment))
+            self.sketch = RedisCacheSketch(self._redis, deployment=self.settings.deployment)
+        self._layer = layer
+        estimator = TtlEstimator(
+            ttl_min_ms=self.settings.ttl_min_ms,
+            ttl_max_ms=self.settings.ttl_max_ms,
+            quantile=self.settings.ttl_quantile,
+        )
+        self.registry = Registry(
+            layer,
+            settings=self.settings,
+            telemetry=self.telemetry,
+            clock=clock,
+            on_invalidated=lambda invalidated: self._effects.notify(invalidated),
+            on_reset=lambda why: self._effects.reset(why),
+        )
+        self._effects = Effects(
+            registrations=self.registry,
+            store=store,
+            index=index,
+            sketch=self.sketch,
+            estimator=estimator,
+            settings=self.settings,
+            telemetry=self.telemetry,
+            clock=clock,
+        )
+        self.read_path = ReadPath(
+            registry=self.registry,
+            store=store,
+            index=index,
+            sketch=self.sketch,
+            estimator=estimator,
+            settings=self.settings,
+            telemetry=self.telemetry,
+            clock=clock,
+        )
+        self._grid: EmbeddedGrid | None = None
+        self._watched: WatchClient | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_env(cls, **overrides: Any) -> Quaestor:
+        """Settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
+        return cls(Settings.from_env(**overrides))
+
+    def add_cdn(self, adapter: CdnAdapter) -> None:
+        """Purge this CDN too, and tag responses for it."""
+        self._effects.cdn.append(adapter)
+
+    def on_invalidated(self, observer: Callable[[Observed], None]) -> None:
+        """Call observer on the event loop after each invalidation whose effects are done: for dashboards and tests."""
+        self._effects.observers.append(observer)
+
+    async def start(self) -> None:
+        """Start the background work. Never fails because a part is away: requests bypass the cache until it answers."""
+        await self._effects.start()
+        self.registry.start()
+        try:
+            self._watched = watch_client(self.capture, self.settings)
+        except ConfigurationError as error:
+            self.telemetry.failure("configuration", "quaestor.not_watching", error)
+            return
+        catalog = Catalog(self._watched, on_changed=self._collection_changed, clock=self._clock)
+        self.registry.resolver = catalog
+        self._polling = asyncio.create_task(catalog.run(self._catalog_failed), name="quaestor-catalog")
+        if self.settings.redis_url is None:
+            self._grid = EmbeddedGrid(
+                self._watched, layer=self._layer, settings=self.settings, telemetry=self.telemetry, clock=self._clock
+            )
+            self._grid.start()
+        self.telemetry.event("quaestor.started", mode="embedded" if self._grid else "distributed")
+
+    async def stop(self) -> None:
+        """Stop the background work and close what was opened. The object is done then."""
+        if self._polling is not None:
+            self._polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._polling
+        if self._grid is not None:
+            await anyio.to_thread.run_sync(self._grid.stop)
+        await anyio.to_thread.run_sync(self.registry.stop)
+        await self._effects.stop()
+        for adapter in self._effects.cdn:
+            await adapter.aclose()
+        self._layer.close()
+        if self._redis is not None:
+            await self._redis.aclose()
+        if self._watched is not None:
+            await anyio.to_thread.run_sync(self._watched.close)
+
+    def _collection_changed(self, namespaces: frozenset[str]) -> None:
+        """A view or a collection's options mean something else now: through the grid, as any other write."""
+        shape = self.registry.shape
+        if shape is None:
+            return
+        images = [
+            codec.encode_image(
+                AfterImage(namespace=n, kind=WriteKind.COLLECTION, version=0, wall_ms=self._clock())
+            )
+            for n in sorted(namespaces)
+        ]
+        try:
+            for partition in range(shape.write_partitions):
+                self._layer.append(streams.writes(self.settings.deployment, partition), images)
+        except EventLayerError as error:
+            self.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+
+    def _catalog_failed(self, error: DependencyError) -> None:
+        self.telemetry.failure("mongodb", "catalog.poll_failed", error)
+
+
+def _connect(url: str) -> redis.asyncio.Redis:
+    """Answers or fails within REDIS_TIMEOUT_S; no silent retries, because callers have a better fallback."""
+    try:
+        return redis.asyncio.Redis.from_url(
+            url,
+            socket_timeout=REDIS_TIMEOUT_S,
+            socket_connect_timeout=REDIS_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"redis_url {url!r} is not a Redis URL: {error}") from error
