@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from quaestor.invalidation.query.plan import QueryPlan, plan_query
@@ -16,7 +16,7 @@ after the scan, and batches are applied behind it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """One distinct query of a response, planned, with the read that answered it (None for foreign collections)."""
+    """One distinct query of a response, planned, with the read that answered it."""
 
     query: Query
     plan: QueryPlan
@@ -24,7 +24,7 @@ class Dependency:
 
 
 def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
-    """The distinct queries behind these reads, and one widened query for each foreign collection of a pipeline.
+    """The distinct queries behind these reads.
 
     A query that was run twice counts once, dated by its older read: if the runs differ, a write came in between, and
     replaying from the older one finds it.
@@ -33,14 +33,6 @@ def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
     for read in reads:
         plan = plan_query(read.query)
         _keep_older(found, Dependency(query=read.query, plan=plan, read=read))
-        for namespace in plan.foreign_namespaces:
-            foreign = Query(
-                namespace=namespace,
-                operation=Operation.FIND,
-                filter={},
-                widened="read by a pipeline of another collection",
-            )
-            _keep_older(found, Dependency(query=foreign, plan=plan_query(foreign), read=replace(read, documents=None)))
     return list(found.values())
 
 
@@ -54,7 +46,7 @@ def registration(
     dependency: Dependency, *, registration_id: str, tenant: str, since: Version, expires_at_ms: int
 ) -> Registration:
     read = dependency.read
-    members = None if dependency.query.widened else _members(dependency.query, read.documents)
+    members = _members(dependency.query, read.documents)
     return Registration(
         id=registration_id,
         tenant=tenant,
