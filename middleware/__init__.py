@@ -1,0 +1,5 @@
+"""`app.add_middleware(QuaestorMiddleware, quaestor=quaestor)`."""
+
+from middleware.asgi import QuaestorMiddleware
+
+__all__ = ["QuaestorMiddleware"]

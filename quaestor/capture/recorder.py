@@ -73,6 +73,7 @@ class Recorder:
     _reasons: dict[Reason, None] = field(default_factory=dict)
     _by_request: dict[Any, ReadInProgress] = field(default_factory=dict)
     _by_cursor: dict[Any, ReadInProgress] = field(default_factory=dict)
+    _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def refuse(self, reason: Uncacheable, detail: str) -> None:
@@ -82,6 +83,8 @@ class Recorder:
     def begin(self, request: Any, read: ReadInProgress) -> None:
         """A read was sent; `request` identifies its reply. A retry takes the place of the attempt that failed."""
         with self._lock:
+            if self._closed:
+                return
             if read.operation_id is not None:
                 for earlier in self._reads:
                     if earlier.failed and earlier.operation_id == read.operation_id:
@@ -142,6 +145,14 @@ class Recorder:
     def awaits(self, request: Any) -> ReadInProgress | None:
         """The read that a reply to `request` belongs to."""
         return self._by_request.get(request)
+
+    def close(self) -> None:
+        """Nothing that is read from now on matters: keep none of it. An export may stream for hours."""
+        with self._lock:
+            self._closed = True
+            self._reads.clear()
+            self._by_request.clear()
+            self._by_cursor.clear()
 
     def outcome(self, now_ms: int) -> Outcome:
         """What is known at this moment (ms since the epoch). Reads still under way count as failed."""

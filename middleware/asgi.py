@@ -1,0 +1,125 @@
+"""The one line: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`. Pure ASGI.
+
+__call__ is the hit path: from the request's bytes to an answer out of memory without an await but `send`. Whatever is not a plain
+hit goes on to _closer_look(), and from there to an Exchange or straight to the app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from middleware.exchange import Exchange, pass_by
+from middleware.headers import HeaderPolicy
+from middleware.interface import App, Engine, Receive, Scope, Send
+from middleware.lifespan import Lifespan
+from middleware.sending import send_tracked
+from middleware.sketch_endpoint import SketchEndpoint
+from quaestor.ports import CdnAdapter
+from quaestor.read_path.key import target
+from quaestor.read_path.request import NOTABLE, inspect
+
+
+class QuaestorMiddleware:
+    """Answers GET and HEAD from cache and keeps what handlers answer, for as long as the database stays as they read it.
+
+    quaestor: started and stopped with the app's lifespan, or at the first request if the server has none.
+    cdn: CDNs that may keep copies, because they are purged.
+    sketch_path: where the Cache Sketch is served. metrics_path: where metrics are served; None: nowhere, because they tell
+    strangers how busy a site is.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        quaestor: Engine,
+        cdn: Sequence[CdnAdapter] = (),
+        sketch_path: str = "/quaestor/sketch",
+        metrics_path: str | None = None,
+    ) -> None:
+        self._app = app
+        self._engine = quaestor
+        self._read_path = quaestor.read_path
+        self._clock = quaestor.read_path.clock
+        self._policy = HeaderPolicy(quaestor.settings, cdn)
+        self._lifespan = Lifespan(quaestor)
+        self._sketch_path = sketch_path
+        self._sketch = SketchEndpoint(quaestor)
+        self._metrics_path = metrics_path
+        self._hits = quaestor.telemetry.requests.labels("hit")
+        for adapter in cdn:
+            quaestor.add_cdn(adapter)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                return await self._lifespan.run(self._app, scope, receive, send)
+            return await self._app(scope, receive, send)
+        if not self._lifespan.ready:
+            await self._lifespan.ensure()
+        if scope["method"] == "GET":
+            host = None
+            for name, value in scope["headers"]:
+                if name == b"host" and host is None:
+                    host = value
+                elif name in NOTABLE or name == b"host":
+                    break
+            else:
+                wanted = target(scope["scheme"], host or b"", scope.get("raw_path") or b"", scope["query_string"])
+                if wanted is not None and scope.get("raw_path"):
+                    now_ms = self._clock()
+                    resident = self._read_path.resident(wanted.key, now_ms)
+                    if resident is not None and (not self._policy.purges or wanted.url in resident.urls):
+                        self._hits.inc()
+                        headers = self._policy.hit(resident, now_ms)
+                        response = resident.response
+                        if self._policy.leaves_copies:
+                            return await send_tracked(
+                                self._read_path, send, response.key, response.status, headers, response.body
+                            )
+                        # Fresh messages and a fresh list: whoever wraps us may change them.
+                        await send(
+                            {"type": "http.response.start", "status": response.status, "headers": headers.copy()}
+                        )
+                        return await send({"type": "http.response.body", "body": response.body})
+        return await self._closer_look(scope, receive, send)
+
+    async def _closer_look(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+        method: str = scope["method"]
+        if path == self._sketch_path:
+            return await self._sketch(method, send)
+        if path == self._metrics_path and method in ("GET", "HEAD"):
+            return await self._serve_metrics(send, head=method == "HEAD")
+        if method not in ("GET", "HEAD"):
+            return await self._app(scope, receive, send)
+        facts = inspect(scope["headers"])
+        reason = facts.bypass
+        wanted = None
+        if reason is None:
+            raw_path = scope.get("raw_path") or quote(scope["path"], safe="/~!$&'()*+,;=:@").encode()
+            wanted = target(scope["scheme"], facts.host, raw_path, scope["query_string"])
+            if wanted is None:
+                reason = "unkeyed"
+            elif not self._read_path.serving(self._clock()):
+                reason = "not-serving"
+        if wanted is None or reason is not None:
+            return await pass_by(
+                self._app, self._read_path, self._policy, scope, receive, send, reason=reason or "unkeyed"
+            )
+        exchange = Exchange(
+            self._app, self._read_path, self._policy,
+            scope=scope, receive=receive, send=send, facts=facts, target=wanted,
+        )  # fmt: skip
+        return await exchange.run()
+
+    async def _serve_metrics(self, send: Send, *, head: bool) -> None:
+        body = self._engine.telemetry.exposition()
+        headers = [
+            (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),
+            (b"content-length", b"%d" % len(body)),
+            (b"cache-control", b"no-store"),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if head else body})

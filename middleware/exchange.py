@@ -1,0 +1,332 @@
+"""One GET or HEAD that memory could not answer at once: a loop over `read_path.decision`'s table.
+
+The handler runs in this very task, so its context, its exceptions and its background tasks are what they would be without
+a cache. Its answer is held back until it is complete and guarded, or until it turns out that it will not be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from middleware.headers import HeaderPolicy, storable
+from middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
+from middleware.sending import send_resident
+from quaestor.capture import Recorder, recording
+from quaestor.read_path import freshness
+from quaestor.read_path.decision import TERMINAL, Event, State, step
+from quaestor.read_path.flights import Flight, Landing
+from quaestor.read_path.key import Target
+from quaestor.read_path.request import CONDITIONS, RequestFacts
+from quaestor.read_path.service import Answer, ReadPath
+from quaestor.store.memory import Resident
+
+FOLLOW_DEADLINE_S = 10.0
+"""How long a request waits for another one's handler before it runs its own."""
+HOLD_S = 1.0
+"""How long an answer that arrives in pieces is held back before it is passed on as it comes, uncached."""
+_ROUNDS = 3
+"""How often a request waits for others before it runs its own handler."""
+_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime"})
+"""Reasons that say nothing about the next answer under the same key."""
+
+
+class Exchange:
+    """Runs once. The caller has found out that the request may be answered from a cache."""
+
+    def __init__(
+        self,
+        app: App,
+        read_path: ReadPath,
+        policy: HeaderPolicy,
+        *,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        facts: RequestFacts,
+        target: Target,
+    ) -> None:
+        self._app = app
+        self._read_path = read_path
+        self._policy = policy
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._facts = facts
+        self._target = target
+        self._state = State.LOOKING
+        self._key = target.key
+        self._flight: Flight | None = None
+        self._found: Resident | None = None
+        self._waited = 0
+        self._reasons: tuple[str, ...] = ()
+        self._detail = ""
+        # The handler's answer, while it is held back.
+        self._recorder: Recorder | None = None
+        self._since = 0
+        self._status = 0
+        self._headers: RawHeaders = []
+        self._started = False
+        self._chunks: list[bytes] = []
+        self._held_bytes = 0
+        self._impatience: asyncio.TimerHandle | None = None
+        self._release_task: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        try:
+            while self._state not in TERMINAL:
+                match self._state:
+                    case State.LOOKING:
+                        await self._look()
+                    case State.WAITING:
+                        await self._wait()
+                    case _:
+                        await self._run_handler()
+        finally:
+            self._land(Landing.LEFT)
+
+    def _step(self, event: Event) -> None:
+        self._state = step(self._state, event)
+
+    def _land(self, how: Landing) -> None:
+        if self._flight is not None:
+            self._flight.land(how)
+
+    # Looking and waiting
+
+    async def _look(self) -> None:
+        read_path = self._read_path
+        key = read_path.variants.key(self._target.key, self._scope["headers"])
+        if key is None:
+            return await self._pass_by("vary")
+        self._key = key
+        now_ms = read_path.clock()
+        self._found = read_path.resident(key, now_ms)
+        if self._found is None and not self._may_store():
+            self._found = await read_path.look(key)
+        elif self._found is None and not read_path.flights.solo(key, now_ms=now_ms):
+            if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
+                return self._step(Event.BUSY)
+            self._flight = read_path.flights.lead(key)
+            self._found = await read_path.look(key)
+        if self._found is not None:
+            return await self._serve(self._found)
+        if self._facts.only_if_cached:
+            return await self._refuse()
+        if not self._may_store():
+            return await self._pass_by("partial" if self._facts.partial else "request")
+        self._step(Event.ABSENT)
+        return None
+
+    def _may_store(self) -> bool:
+        """Whether the handler's answer to this request could become an entry."""
+        facts = self._facts
+        return self._scope["method"] == "GET" and not (facts.partial or facts.no_store or facts.only_if_cached)
+
+    async def _wait(self) -> None:
+        flight = self._read_path.flights.under_way(self._key)
+        landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
+        self._waited += 1
+        match landing:
+            case Landing.STORED:
+                self._step(Event.LEADER_STORED)
+            case Landing.LEFT:
+                self._step(Event.LEADER_LEFT)
+            case Landing.REFUSED:
+                self._step(Event.LEADER_REFUSED)
+
+    async def _serve(self, resident: Resident) -> None:
+        """From an entry that was live a moment ago; if it is not any more, look again."""
+        self._land(Landing.STORED)
+        how = b"fwd=uri-miss; collapsed" if self._waited else None
+        if await send_resident(
+            self._read_path, self._policy, resident, self._send,
+            target=self._target, facts=self._facts, head=self._scope["method"] == "HEAD", how=how,
+        ):  # fmt: skip
+            self._read_path.telemetry.requests.labels("coalesced" if self._waited else "hit").inc()
+            self._step(Event.FOUND)
+
+    async def _refuse(self) -> None:
+        self._land(Landing.LEFT)
+        self._step(Event.FORBIDDEN)
+        headers = [
+            (b"content-length", b"0"),
+            (b"cache-control", b"no-store"),
+            (b"cache-status", b"Quaestor; detail=absent"),
+        ]
+        await self._send({"type": "http.response.start", "status": 504, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _pass_by(self, reason: str) -> None:
+        self._step(Event.PASSED_BY)
+        await pass_by(self._app, self._read_path, self._policy, self._scope, self._receive, self._send, reason=reason)
+
+    # Running the handler
+
+    async def _run_handler(self) -> None:
+        with recording(clock_window_ms=self._read_path.settings.clock_window_ms) as self._recorder:
+            self._since = self._read_path.watermark()
+            try:
+                await self._app(self._handler_scope(), self._receive, self._take)
+            except BaseException:
+                if self._state not in TERMINAL:
+                    self._step(Event.RAISED)
+                raise
+            finally:
+                await self._stop_releasing()
+        if self._state is State.RUNNING:
+            # It returned without finishing: what it said so far is the answer, as it would be without a cache.
+            if self._started:
+                await self._withhold("unfinished", more=True)
+            else:
+                self._step(Event.RAISED)
+
+    def _handler_scope(self) -> Scope:
+        """Conditions are evaluated here, against the whole answer: the handler must not reduce it to a 304."""
+        if self._flight is None or (self._facts.if_none_match is None and self._facts.if_modified_since is None):
+            return self._scope
+        scope = dict(self._scope)
+        scope["headers"] = [(name, value) for name, value in self._scope["headers"] if name not in CONDITIONS]
+        return scope
+
+    async def _take(self, message: Message) -> None:
+        """The handler's `send`."""
+        async with self._turn:
+            if self._state is not State.RUNNING:
+                await self._send(message)
+            elif message["type"] == "http.response.start":
+                await self._take_start(message)
+            elif message["type"] == "http.response.body" and self._started:
+                await self._take_body(message)
+            else:
+                if self._started:  # an extension that sends the body in another way
+                    await self._withhold("extension", more=True)
+                await self._send(message)
+
+    async def _take_start(self, message: Message) -> None:
+        self._started = True
+        self._status = message["status"]
+        self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+        fields = [(name.lower(), value) for name, value in self._headers]
+        reason = freshness.refusal(self._status, fields)
+        if message.get("trailers"):
+            reason = reason or "trailers"
+        for value in freshness.values(fields, b"content-type"):
+            if value.lower().startswith(b"text/event-stream"):
+                reason = reason or "stream"
+        for value in freshness.values(fields, b"content-length"):
+            if freshness.delta_s(value.decode("latin-1")) > self._read_path.settings.max_body_bytes:
+                reason = reason or "too-large"
+        if reason is not None:
+            await self._withhold(reason, more=True)
+
+    async def _take_body(self, message: Message) -> None:
+        chunk = message.get("body", b"")
+        more = bool(message.get("more_body", False))
+        self._chunks.append(chunk)
+        self._held_bytes += len(chunk)
+        if self._held_bytes > self._read_path.settings.max_body_bytes:
+            await self._withhold("too-large", more=more)
+        elif not more:
+            await self._complete(b"".join(self._chunks))
+        elif self._impatience is None:
+            loop = asyncio.get_running_loop()
+            self._impatience = loop.call_later(HOLD_S, self._grow_impatient)
+
+    async def _complete(self, body: bytes) -> None:
+        """The answer is whole: make an entry of it, and answer from that; or hand it on without leave to keep it."""
+        read_path = self._read_path
+        headers = storable(self._headers, body, status=self._status)
+        if headers is None:
+            return await self._withhold("length", more=False)
+        assert self._recorder is not None
+        outcome = self._recorder.outcome(read_path.clock())
+        self._recorder.close()
+        self._step(Event.ANSWERED)
+        try:
+            verdict = await read_path.admit(
+                Answer(status=self._status, headers=headers, body=body),
+                outcome,
+                target=self._target,
+                request_headers=self._scope["headers"],
+                since=self._since,
+                leave=self._policy.leaves_copies,
+            )
+        except Exception as error:  # a mistake of ours must not cost the handler's answer
+            read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
+            self._step(Event.UNGUARDED)
+            self._reasons = ("failed",)
+        else:
+            if verdict.event is not Event.UNGUARDED:
+                self._step(Event.REGISTERED)
+            self._step(verdict.event)
+            self._reasons, self._detail = verdict.reasons, verdict.detail
+            if verdict.resident is not None:
+                self._land(Landing.STORED)
+                read_path.telemetry.requests.labels("miss").inc()
+                await send_resident(
+                    read_path, self._policy, verdict.resident, self._send,
+                    target=self._target, facts=self._facts, head=False, how=b"fwd=uri-miss; stored", explain=verdict.detail,
+                )  # fmt: skip
+                return None
+        return await self._hand_on(more=False)
+
+    async def _withhold(self, reason: str, *, more: bool) -> None:
+        """Not stored after all: from here on the answer goes through as it comes."""
+        assert self._recorder is not None
+        self._step(Event.UNSTORABLE)
+        self._reasons = (reason,)
+        if reason == "too-large" and not self._recorder.outcome(self._read_path.clock()).reads:
+            self._reasons = ("no-reads", reason)
+        await self._hand_on(more=more)
+
+    async def _hand_on(self, *, more: bool) -> None:
+        read_path = self._read_path
+        if self._recorder is not None:
+            self._recorder.close()
+        self._land(Landing.REFUSED)
+        if not _TRANSIENT.issuperset(self._reasons):
+            read_path.flights.go_solo(self._key, now_ms=read_path.clock())
+        read_path.telemetry.requests.labels("miss").inc()
+        for reason in self._reasons:
+            read_path.telemetry.uncacheable.labels(reason).inc()
+        headers = self._policy.withheld(self._status, self._headers, self._reasons, b"fwd=uri-miss", self._detail)
+        await self._send({"type": "http.response.start", "status": self._status, "headers": headers})
+        if self._chunks or not more:
+            body, self._chunks = b"".join(self._chunks), []
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    # Answers that come in pieces, and slowly
+
+    def _grow_impatient(self) -> None:
+        self._release_task = asyncio.ensure_future(self._release())
+
+    async def _release(self) -> None:
+        async with self._turn:
+            if self._state is State.RUNNING:
+                await self._withhold("stream", more=True)
+
+    async def _stop_releasing(self) -> None:
+        if self._impatience is not None:
+            self._impatience.cancel()
+        if self._release_task is not None:
+            await asyncio.wait((self._release_task,))
+            if not self._release_task.cancelled() and (error := self._release_task.exception()) is not None:
+                self._read_path.telemetry.event("exchange.client_left", error=str(error))
+
+
+async def pass_by(
+    app: App, read_path: ReadPath, policy: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
+) -> None:
+    """Run the handler with nothing recorded and nothing held back; only say who may keep its answer."""
+    read_path.telemetry.requests.labels("bypass").inc()
+    read_path.telemetry.uncacheable.labels(reason).inc()
+
+    async def say(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers = policy.withheld(message["status"], message.get("headers", ()), (reason,), b"fwd=bypass")
+            message = {**message, "headers": headers}
+        await send(message)
+
+    await app(scope, receive, say)

@@ -1,0 +1,191 @@
+"""The header fields that go out: what browsers, CDNs and people are told about an answer.
+
+Answers from an entry carry `Cache-Control` for browsers, `CDN-Cache-Control` (RFC 9213) and tags for CDNs that we purge,
+`ETag`, `Age` and `Cache-Status` (RFC 9211). Answers that nobody may keep say so. What the handler sent stays, in order,
+duplicates kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+
+from middleware.interface import RawHeaders
+from quaestor.model import CachedResponse, Uncacheable
+from quaestor.ports import CdnAdapter
+from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
+from quaestor.settings import Settings
+from quaestor.store.memory import Resident
+
+CACHE = b"Quaestor"
+_NO_STORE = (b"cache-control", b"no-store")
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-connection",
+        b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+"""Not stored: RFC 9111, section 3.1."""
+_LIFETIMES = frozenset({b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control"})
+_NOT_MODIFIED = frozenset(
+    {
+        b"age", b"cache-control", b"cache-status", b"cdn-cache-control", b"content-location", b"date", b"etag", b"expires",
+        b"vary", b"x-quaestor-explain",
+    }
+)  # fmt: skip
+"""What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
+_EXPLAIN_BYTES = 2048
+
+
+class Reticence(Enum):
+    """How much is said on an answer that was not stored."""
+
+    UNTOUCHED = auto()
+    """The handler's word stands: an error, or it said itself that nobody may share it."""
+    UNKNOWN = auto()
+    """It depends on nothing that Quaestor knows: the handler's word stands; if it said nothing, `no-cache`."""
+    PERSONAL = auto()
+    """Made for one user: `private, no-cache` unless the handler said something."""
+    FORBIDDEN = auto()
+    """It shows records, and nobody would learn of their change: `no-store`, whatever the handler said."""
+
+
+_HANDLER_SAID = frozenset({"status", "no-store", "private", "no-cache", "partial"})
+_PERSONAL = frozenset({"authorization", "cookie", "set-cookie"})
+_UNKNOWN = frozenset({Uncacheable.NO_READS.value})
+
+
+def reticence(status: int, reasons: Iterable[str]) -> Reticence:
+    reasons = set(reasons)
+    if status not in STORABLE_STATUSES or reasons & _HANDLER_SAID:
+        return Reticence.UNTOUCHED
+    if reasons & _PERSONAL:
+        return Reticence.PERSONAL
+    if reasons and reasons <= _UNKNOWN:
+        return Reticence.UNKNOWN
+    return Reticence.FORBIDDEN
+
+
+def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int) -> RawHeaders | None:
+    """The fields to store: lower-case names, nothing that belongs to one connection, and a Content-Length.
+
+    None if the handler's Content-Length is not that of the body: then the answer is not whole.
+    """
+    fields = [(name.lower(), value) for name, value in headers]
+    connection = b",".join(value for name, value in fields if name == b"connection").lower()
+    dropped = _HOP_BY_HOP | {token.strip() for token in connection.split(b",")}
+    kept = [(name, value) for name, value in fields if name not in dropped]
+    lengths = {value for name, value in kept if name == b"content-length"}
+    if not lengths:
+        return kept if status == 204 else [*kept, (b"content-length", b"%d" % len(body))]
+    return kept if lengths == {b"%d" % len(body)} else None
+
+
+class _Rendered:
+    """What is kept beside a resident entry: the fields that never change, and the whole list for one second."""
+
+    __slots__ = ("fixed", "headers", "second")
+
+    def __init__(self, fixed: RawHeaders) -> None:
+        self.fixed = fixed
+        self.second = -1
+        self.headers: RawHeaders = []
+
+
+class HeaderPolicy:
+    """cdn: the adapters whose CDNs may keep copies.
+
+    leaves_copies: whether anybody outside is allowed to keep an answer without asking.
+    """
+
+    def __init__(self, settings: Settings, cdn: Sequence[CdnAdapter]) -> None:
+        self._cdn = tuple(cdn)
+        self._estimated = settings.client_ttl == "estimated"
+        self._debug = settings.debug_header
+        self._not_modified = _NOT_MODIFIED | {
+            name for adapter in self._cdn for name, _ in adapter.response_headers(("t",))
+        }
+        self.purges = bool(cdn)
+        self.leaves_copies = self.purges or self._estimated
+
+    def hit(self, resident: Resident, now_ms: int) -> RawHeaders:
+        """The fields of a hit. The caller must not change the list; it is made anew once a second at most."""
+        rendered = resident.rendered
+        second = now_ms // 1000
+        if rendered is not None and rendered.second == second:
+            headers: RawHeaders = rendered.headers
+            return headers
+        response = resident.response
+        left_s = max(0, response.fresh_until_ms - now_ms) // 1000
+        headers = self.stored(resident, now_ms, b"hit; ttl=%d" % left_s)
+        rendered = resident.rendered
+        rendered.headers, rendered.second = headers, second
+        return headers
+
+    def stored(self, resident: Resident, now_ms: int, how: bytes, explain: str = "") -> RawHeaders:
+        """The fields of an answer from an entry. how: the parameters of Cache-Status."""
+        response = resident.response
+        rendered = resident.rendered
+        if rendered is None:
+            rendered = resident.rendered = _Rendered(self._fixed(response))
+        headers = [
+            *rendered.fixed,
+            (b"age", b"%d" % current_age_s(response.stored_at_ms, now_ms)),
+            (b"cache-status", b"%s; %s" % (CACHE, how)),
+        ]
+        if self._debug:
+            text = explain or f"registrations {', '.join(response.registrations)}; tags {', '.join(response.tags)}"
+            headers.append((b"x-quaestor-explain", _explain(text)))
+        return headers
+
+    def not_modified(self, headers: RawHeaders) -> RawHeaders:
+        """Of the fields of an answer, those that its 304 carries."""
+        return [(name, value) for name, value in headers if name in self._not_modified]
+
+    def without_leave(self, headers: RawHeaders) -> RawHeaders:
+        """The same answer for somebody who must not keep it."""
+        return [*((name, value) for name, value in headers if name not in _LIFETIMES), _NO_STORE]
+
+    def withheld(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], reasons: Sequence[str], how: bytes, detail: str = ""
+    ) -> RawHeaders:
+        """The fields of a handler's own answer that was not stored."""
+        fields = list(headers)
+        said = any(name.lower() == b"cache-control" for name, _ in fields)
+        match reticence(status, reasons):
+            case Reticence.FORBIDDEN:
+                fields = self.without_leave([(name.lower(), value) for name, value in fields])
+            case Reticence.PERSONAL if not said:
+                fields.append((b"cache-control", b"private, no-cache"))
+            case Reticence.UNKNOWN if not said:
+                fields.append((b"cache-control", b"no-cache"))
+            case _:
+                pass
+        because = "".join(f"; detail={reason}" for reason in reasons[:1]).encode("ascii", "replace")
+        fields.append((b"cache-status", b"%s; %s%s" % (CACHE, how, because)))
+        if self._debug:
+            text = f"not stored: {', '.join(reasons)}" + (f" ({detail})" if detail else "")
+            fields.append((b"x-quaestor-explain", _explain(text)))
+        return fields
+
+    def _fixed(self, response: CachedResponse) -> RawHeaders:
+        given = response.headers
+        shared_s = (response.fresh_until_ms - response.stored_at_ms) // 1000
+        client_s = 0
+        if self._estimated:
+            allowed_s = client_lifetime_s(given, now_s=response.stored_at_ms / 1000)
+            client_s = shared_s if allowed_s is None else min(shared_s, allowed_s)
+        transform = b", no-transform" if "no-transform" in cache_control(given) else b""
+        fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
+        fixed.append((b"etag", response.etag))
+        fixed.append((b"cache-control", b"public, max-age=%d, must-revalidate%s" % (client_s, transform)))
+        if self._cdn:
+            fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (shared_s, transform)))
+            for adapter in self._cdn:
+                fixed += adapter.response_headers(response.tags)
+        return fixed
+
+
+def _explain(text: str) -> bytes:
+    """Printable ASCII on one line."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text)[:_EXPLAIN_BYTES].encode("ascii")

@@ -1,0 +1,86 @@
+"""Starting and stopping a Quaestor with the app: around the app's own lifespan, or at the first request if there is none."""
+
+from __future__ import annotations
+
+import asyncio
+
+from middleware.interface import App, Engine, Message, Receive, Scope, Send
+from quaestor.errors import ConfigurationError, QuaestorError
+
+PATIENCE_S = 1.0
+"""How long a request waits for the start; then it is answered without a cache."""
+RETRY_MS = 5_000
+"""How long after a failed start the next request tries again."""
+
+
+class Lifespan:
+    """ready is True once the engine runs: the only thing that the hit path looks at."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._starting: asyncio.Task[None] | None = None
+        self._retry_at_ms = 0
+        self.ready = False
+
+    async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """The `lifespan` scope: start before the app starts, stop after it has stopped.
+
+        A wrong configuration stops the app from starting, with its sentence; a part that is down does not.
+        """
+        refused = False
+
+        async def receive_started() -> Message:
+            nonlocal refused
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self._start()
+                except ConfigurationError as error:
+                    refused = True
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    raise
+            return message
+
+        async def send_stopped(message: Message) -> None:
+            if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed", "lifespan.startup.failed"):
+                if refused:
+                    return
+                await self._stop()
+            await send(message)
+
+        await app(scope, receive_started, send_stopped)
+
+    async def ensure(self) -> None:
+        """Before a request, if not ready: start, or go on without. Never raises; waits for a moment at most."""
+        now_ms = self._engine.read_path.clock()
+        if self._starting is None and now_ms >= self._retry_at_ms:
+            self._starting = asyncio.create_task(self._start_quietly())
+        if self._starting is not None:
+            await asyncio.wait((self._starting,), timeout=PATIENCE_S)
+
+    async def _start_quietly(self) -> None:
+        try:
+            await self._start()
+        except QuaestorError as error:
+            self._engine.telemetry.failure("engine", "middleware.start_failed", error)
+        finally:
+            self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
+            self._starting = None
+
+    async def _start(self) -> None:
+        if self.ready:
+            return
+        try:
+            await self._engine.start()
+        except ConfigurationError:
+            raise
+        except QuaestorError as error:
+            self._engine.telemetry.failure("engine", "middleware.start_failed", error)
+            self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
+            return
+        self.ready = True
+
+    async def _stop(self) -> None:
+        if self.ready:
+            self.ready = False
+            await self._engine.stop()

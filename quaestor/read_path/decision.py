@@ -1,0 +1,93 @@
+"""What happens to one GET, as a literal table: (state, event) -> state. Nothing else decides where a request goes next.
+
+    RECEIVED -> LOOKING -> SERVED                                      a hit
+    RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED   a miss that was stored
+    ... -> WITHHELD                                                    the handler's answer, which nobody may keep
+
+Whatever is uncertain leads to WITHHELD; only KEPT leads from RUNNING to SERVED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+
+
+class State(StrEnum):
+    RECEIVED = auto()
+    LOOKING = auto()
+    """In the stores, and for somebody who is already fetching the same."""
+    WAITING = auto()
+    """Behind another request for the same key."""
+    RUNNING = auto()
+    """The handler runs; its reads are recorded, its answer is held back."""
+    REGISTERING = auto()
+    """The answer is complete; its queries are being activated."""
+    KEEPING = auto()
+    """Dependency index, sketch and store are being told."""
+    SERVED = auto()
+    """Answered from an entry, with leave to keep it."""
+    WITHHELD = auto()
+    """Answered with the handler's own answer, uncached."""
+    REFUSED = auto()
+    """Answered without an entry and without a handler (504 to only-if-cached)."""
+    FAILED = auto()
+    """The handler raised, or left without an answer."""
+
+
+class Event(StrEnum):
+    PASSED_BY = auto()
+    """The request is none of the cache's business, or the grid cannot vouch for anything now."""
+    KEYED = auto()
+    FOUND = auto()
+    ABSENT = auto()
+    BUSY = auto()
+    """Somebody else is fetching the same key."""
+    FORBIDDEN = auto()
+    """Absent, and the client asked for a cached answer only."""
+    LEADER_STORED = auto()
+    LEADER_REFUSED = auto()
+    LEADER_LEFT = auto()
+    UNSTORABLE = auto()
+    """Status, headers, size or pace of the answer forbid to store it."""
+    ANSWERED = auto()
+    UNGUARDED = auto()
+    """No write would tell that this answer has changed, or the grid does not guard it."""
+    REGISTERED = auto()
+    DIED = auto()
+    """Invalidated before it could be handed out."""
+    PART_FAILED = auto()
+    """Index, sketch or store did not answer."""
+    KEPT = auto()
+    RAISED = auto()
+
+
+TERMINAL = frozenset({State.SERVED, State.WITHHELD, State.REFUSED, State.FAILED})
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.RECEIVED, Event.PASSED_BY): State.WITHHELD,
+    (State.RECEIVED, Event.KEYED): State.LOOKING,
+    (State.LOOKING, Event.FOUND): State.SERVED,
+    (State.LOOKING, Event.ABSENT): State.RUNNING,
+    (State.LOOKING, Event.BUSY): State.WAITING,
+    (State.LOOKING, Event.PASSED_BY): State.WITHHELD,
+    (State.LOOKING, Event.FORBIDDEN): State.REFUSED,
+    (State.WAITING, Event.LEADER_STORED): State.LOOKING,
+    (State.WAITING, Event.LEADER_LEFT): State.LOOKING,
+    (State.WAITING, Event.LEADER_REFUSED): State.RUNNING,
+    (State.RUNNING, Event.UNSTORABLE): State.WITHHELD,
+    (State.RUNNING, Event.ANSWERED): State.REGISTERING,
+    (State.RUNNING, Event.RAISED): State.FAILED,
+    (State.REGISTERING, Event.UNGUARDED): State.WITHHELD,
+    (State.REGISTERING, Event.REGISTERED): State.KEEPING,
+    (State.REGISTERING, Event.RAISED): State.FAILED,
+    (State.KEEPING, Event.DIED): State.WITHHELD,
+    (State.KEEPING, Event.PART_FAILED): State.WITHHELD,
+    (State.KEEPING, Event.KEPT): State.SERVED,
+    (State.KEEPING, Event.RAISED): State.FAILED,
+}
+
+
+def step(state: State, event: Event) -> State:
+    """The next state. Raises KeyError for a step that the table does not allow: a mistake in this program."""
+    return TRANSITIONS[state, event]

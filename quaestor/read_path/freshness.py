@@ -1,0 +1,124 @@
+"""What RFC 9111 says about storing and about lifetimes, as pure functions. Headers are raw lower-case (name, value) pairs.
+
+Heuristic freshness (section 4.2.2) is never used: our own lifetimes come from the estimator, and the handler's explicit ones
+only shorten them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+STORABLE_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
+"""The heuristically cacheable ones (RFC 9110, section 15.1) that depend on records. Left out: 206 (parts), 405, 414, 501
+(they depend on the code), and every error of the 5xx kind."""
+
+MAX_FIELD_BYTES = 8192
+_MAX_DELTA_S = 2**31
+_DIRECTIVE = re.compile(r'([!#$%&\'*+\-.^_`|~0-9A-Za-z]+)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,;"]*)))?\s*(?:,|$)')
+
+
+def values(headers: Headers, name: bytes) -> list[bytes]:
+    """Every value of a field, in order."""
+    return [value for field, value in headers if field == name]
+
+
+def cache_control(headers: Headers) -> Mapping[str, str | None]:
+    """The directives of every Cache-Control field (section 5.2), names in lower case.
+
+    Garbage between commas is skipped. A directive given twice keeps its first value, a lifetime the smallest (section
+    4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
+    """
+    text = b",".join(values(headers, b"cache-control"))
+    if not text:
+        return {}
+    if len(text) > MAX_FIELD_BYTES:
+        return {"no-store": None}
+    found: dict[str, str | None] = {}
+    for match in _DIRECTIVE.finditer(text.decode("latin-1")):
+        name, quoted, token = match.groups()
+        name = name.lower()
+        value = quoted if quoted is not None else token
+        if name in found and name in ("max-age", "s-maxage"):
+            value = str(min(delta_s(value), delta_s(found[name])))
+        elif name in found:
+            continue
+        found[name] = value
+    return found
+
+
+def delta_s(value: str | None) -> int:
+    """A lifetime in seconds (section 1.2.2). What is not a number counts as 0: stale (section 4.2.1)."""
+    if value is None or not value.isascii() or not value.isdigit():
+        return 0
+    return _MAX_DELTA_S if len(value) > 10 else min(int(value), _MAX_DELTA_S)
+
+
+def refusal(status: int, headers: Headers) -> str | None:
+    """Why a shared cache must not or should not store this answer (section 3), or None.
+
+    Stricter than the RFC where it leaves a choice: `Set-Cookie` is personal, `no-cache` is not worth keeping, and the
+    qualified forms (`private="x"`) count as the plain ones.
+    """
+    headers = list(headers)
+    if status not in STORABLE_STATUSES:
+        return "status"
+    names = {name for name, _ in headers}
+    if b"set-cookie" in names:
+        return "set-cookie"
+    directives = cache_control(headers)
+    for directive in ("no-store", "private", "no-cache"):
+        if directive in directives:
+            return directive
+    if b"content-range" in names:
+        return "partial"
+    if b"vary" in names and any(b"*" in value for value in values(headers, b"vary")):
+        return "vary"
+    return None
+
+
+def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
+    """How long the handler lets a shared cache use this answer (section 4.2.1); None if it does not say."""
+    headers = list(headers)
+    directives = cache_control(headers)
+    for directive in ("s-maxage", "max-age"):
+        if directive in directives:
+            return delta_s(directives[directive])
+    return _expires_in_s(headers, now_s=now_s)
+
+
+def client_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
+    """How long the handler lets a browser use this answer; None if it does not say."""
+    headers = list(headers)
+    directives = cache_control(headers)
+    if "max-age" in directives:
+        return delta_s(directives["max-age"])
+    return _expires_in_s(headers, now_s=now_s)
+
+
+def current_age_s(stored_at_ms: int, now_ms: int) -> int:
+    """Section 4.2.3, for an answer that we made ourselves: resident time, rounded down, never negative."""
+    return max(0, now_ms - stored_at_ms) // 1000
+
+
+def http_date_s(value: bytes) -> float | None:
+    """An HTTP date (RFC 9110, section 5.6.7) in seconds since the epoch; None if it is none."""
+    if len(value) > 64:
+        return None
+    try:
+        moment = parsedate_to_datetime(value.decode("latin-1"))
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _expires_in_s(headers: list[tuple[bytes, bytes]], *, now_s: float) -> int | None:
+    fields = values(headers, b"expires")
+    if not fields:
+        return None
+    moments = [http_date_s(value) for value in fields]
+    return min(0 if moment is None else max(0, int(moment - now_s)) for moment in moments)

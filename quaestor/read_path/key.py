@@ -1,0 +1,101 @@
+"""From a request's bytes to the names it is known by: cache key, Cache Sketch resource, URL as the CDN saw it. Pure.
+
+Servers and clients, in Python and in JavaScript, have to compute the same *resource*, so here it is in full. Everything works on
+the request target as it is sent on the wire (in browsers: `new URL(u).pathname` and `.search`), never on decoded text:
+
+1. The target is cut at its first `?` into path and query; a `#` and what follows is not part of it. An empty path is `/`.
+2. Each of the two is normalised (RFC 3986, section 6.2.2), byte by byte:
+   - `%` and two hex digits: if they stand for an unreserved character (A-Z a-z 0-9 - . _ ~), that character; otherwise the
+     same escape in upper case;
+   - any other `%`: `%25`;
+   - a character of A-Z a-z 0-9 - . _ ~ ! $ & ' ( ) * + , ; = : @ / ?: itself;
+   - any other byte (text is UTF-8): its escape, in upper case.
+3. The normalised query is split at `&`; empty pieces are dropped; the pieces are sorted by their name (what comes before
+   the first `=`), by byte; pieces of the same name keep their order; they are joined with `&`.
+4. resource = path, or path + `?` + query if the query is not empty.
+
+The *cache key* is scheme + `://` + host + resource, with the host in lower case and without the scheme's default port. Dot
+segments, `+` and letter case are left alone: two keys for one page cost a miss, one key for two pages would be a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+MAX_TARGET_BYTES = 8192
+"""Longer request targets are not cached (RFC 9110, section 4.1, asks for at least 8,000)."""
+_REMEMBERED_BYTES = 512
+_REMEMBERED = 4096
+
+_CANONICAL = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*")
+_UNUSUAL = re.compile(rb"%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]")
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_HOST = re.compile(rb"(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9_.\-]{1,253})(?::[0-9]{1,5})?")
+_DEFAULT_PORTS = {"http": b":80", "https": b":443"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What one request asks for. key: in our stores; resource: in the Cache Sketch; url: what a CDN was asked for."""
+
+    key: str
+    resource: str
+    url: str
+
+
+def target(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
+    """The names of a request; None if it cannot be keyed safely (target too long, host malformed).
+
+    path and query: raw, percent-encoded, as on the wire. Short targets are remembered (bounded); others cost O(size).
+    """
+    if len(path) + len(query) <= _REMEMBERED_BYTES and len(host) <= _REMEMBERED_BYTES:
+        return _remembered(scheme, host, path, query)
+    if len(path) + len(query) > MAX_TARGET_BYTES:
+        return None
+    return _compute(scheme, host, path, query)
+
+
+def resource(path: bytes, query: bytes) -> str:
+    """The Cache Sketch key of a request target, computed as this module's docstring says."""
+    path = _normalise(path).replace(b"?", b"%3F") or b"/"
+    if not query:
+        return path.decode("ascii")
+    pieces = [piece for piece in _normalise(query).split(b"&") if piece]
+    pieces.sort(key=_name)
+    return b"?".join((path, b"&".join(pieces)) if pieces else (path,)).decode("ascii")
+
+
+def _compute(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
+    authority = host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
+    if authority and _HOST.fullmatch(authority) is None:
+        return None
+    name = resource(path, query)
+    raw = path + b"?" + query if query else path
+    return Target(
+        key=f"{scheme}://{authority.decode('ascii')}{name}",
+        resource=name,
+        url=f"{scheme}://{host.decode('latin-1')}{raw.decode('latin-1')}",
+    )
+
+
+_remembered = lru_cache(maxsize=_REMEMBERED)(_compute)
+
+
+def _name(piece: bytes) -> bytes:
+    return piece.partition(b"=")[0]
+
+
+def _normalise(text: bytes) -> bytes:
+    if _CANONICAL.fullmatch(text) is not None:
+        return text
+    return _UNUSUAL.sub(_escape, text)
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    found = match.group()
+    if len(found) == 1:
+        return b"%%%02X" % found[0]
+    value = int(found[1:], 16)
+    return bytes((value,)) if value in _UNRESERVED else found.upper()

@@ -1,0 +1,107 @@
+"""What a request's header fields say about answering it from a cache. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quaestor.read_path.freshness import cache_control
+
+NOTABLE = frozenset(
+    {
+        b"authorization",
+        b"cache-control",
+        b"content-length",
+        b"cookie",
+        b"if-match",
+        b"if-modified-since",
+        b"if-none-match",
+        b"if-range",
+        b"if-unmodified-since",
+        b"proxy-authorization",
+        b"range",
+        b"transfer-encoding",
+        b"x-http-method",
+        b"x-http-method-override",
+        b"x-method-override",
+        b"x-original-url",
+        b"x-rewrite-url",
+    }
+)
+"""A GET without any of these, and with at most one Host, is answered from memory without a closer look."""
+
+CONDITIONS = frozenset({b"if-none-match", b"if-modified-since"})
+"""Evaluated by the cache against the full answer, therefore kept from a handler whose answer may be stored."""
+
+_PERSONAL = {b"authorization": "authorization", b"proxy-authorization": "authorization", b"cookie": "cookie"}
+_REWRITES = frozenset(
+    {b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
+)
+"""Some frameworks let these change what is asked for; they are not part of the key."""
+_PARTIAL = frozenset({b"range", b"if-range"})
+_PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
+"""Only the origin may evaluate these (RFC 9111, section 4.3.2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFacts:
+    """host: empty if absent. bypass: why the cache keeps out of this request, or None. personal: bypassed because the
+    request carries credentials. partial: asks for a part of the answer: an entry answers it whole, a handler's answer to
+    it is not stored. no_store, only_if_cached: request directives (RFC 9111, section 5.2.1).
+
+    `no-cache` and `max-age` of requests are not honoured by our own store: it is invalidated exactly, so its answer is
+    the origin's answer. They still pass through every cache before it.
+    """
+
+    host: bytes
+    bypass: str | None = None
+    personal: bool = False
+    partial: bool = False
+    no_store: bool = False
+    only_if_cached: bool = False
+    if_none_match: bytes | None = None
+    if_modified_since: bytes | None = None
+
+
+def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
+    """One pass over raw lower-case (name, value) pairs."""
+    hosts: list[bytes] = []
+    bypass: str | None = None
+    personal = partial = False
+    if_none_match: list[bytes] = []
+    if_modified_since: bytes | None = None
+    directives = False
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name not in NOTABLE:
+            continue
+        elif name in _PERSONAL:
+            bypass, personal = _PERSONAL[name], True
+        elif name == b"if-none-match":
+            if_none_match.append(value)
+        elif name == b"if-modified-since":
+            if_modified_since = value
+        elif name == b"cache-control":
+            directives = True
+        elif name in _PARTIAL:
+            partial = True
+        elif name in _PRECONDITIONS:
+            bypass = bypass or "precondition"
+        elif name in _REWRITES:
+            bypass = bypass or "override"
+        elif value != b"0":  # content-length, transfer-encoding
+            bypass = bypass or "request-body"
+    if len(hosts) > 1:
+        bypass = bypass or "host"
+    asked = cache_control(headers) if directives else {}
+    return RequestFacts(
+        host=hosts[0] if hosts else b"",
+        bypass=bypass,
+        personal=personal,
+        partial=partial,
+        no_store="no-store" in asked,
+        only_if_cached="only-if-cached" in asked,
+        if_none_match=b", ".join(if_none_match) if if_none_match else None,
+        if_modified_since=if_modified_since,
+    )

@@ -1,0 +1,42 @@
+"""Entity tags and conditional requests: RFC 9110, sections 8.8 and 13, as pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from quaestor.read_path.freshness import http_date_s
+
+_MAX_FIELD_BYTES = 8192
+_ENTITY_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+
+
+def strong_etag(body: bytes) -> bytes:
+    """A quoted strong entity tag: 128 bits of the body's SHA-256. The same in every process. O(size)."""
+    return b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode("ascii")
+
+
+def valid_etag(value: bytes) -> bool:
+    return _ENTITY_TAG.fullmatch(value) is not None
+
+
+def none_match_fails(if_none_match: bytes, etag: bytes) -> bool:
+    """Whether If-None-Match names this tag, by weak comparison (section 13.1.2): then the answer is 304.
+
+    Malformed or enormous fields name nothing.
+    """
+    if if_none_match == etag:
+        return True
+    if len(if_none_match) > _MAX_FIELD_BYTES:
+        return False
+    if if_none_match.strip() == b"*":
+        return True
+    opaque = etag.removeprefix(b"W/")
+    return any(tag.removeprefix(b"W/") == opaque for tag in _ENTITY_TAG.findall(if_none_match))
+
+
+def modified_since(if_modified_since: bytes, last_modified: bytes | None) -> bool:
+    """Section 13.1.3: False only if both are dates and the second is not later than the first: then the answer is 304."""
+    asked_s = http_date_s(if_modified_since)
+    changed_s = None if last_modified is None else http_date_s(last_modified)
+    return asked_s is None or changed_s is None or changed_s > asked_s

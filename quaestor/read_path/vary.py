@@ -1,0 +1,91 @@
+"""Stored variants (RFC 9111, section 4.1): one key per combination of the request header fields that `Vary` names.
+
+What varies is learnt from answers and remembered per primary key, bounded. Forgetting it costs a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from quaestor.read_path.freshness import Headers, values
+
+MAX_NAMES = 8
+_MAX_VALUE_BYTES = 1024
+_REMEMBERED = 16_384
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
+_CODING = re.compile(rb"[0-9a-z\-*]+")
+
+
+def names(response_headers: Headers) -> tuple[bytes, ...] | None:
+    """The request fields that an answer varies by, sorted; None if it cannot be keyed (`*`, malformed, too many)."""
+    found: set[bytes] = set()
+    for value in values(response_headers, b"vary"):
+        for piece in value.lower().split(b","):
+            name = piece.strip()
+            if not name:
+                continue
+            if name == b"*" or _TOKEN.fullmatch(name) is None:
+                return None
+            found.add(name)
+    return tuple(sorted(found)) if len(found) <= MAX_NAMES else None
+
+
+def variant_key(key: str, by: Sequence[bytes], request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The key of the variant that a request selects; the key itself if nothing varies; None if a field is too long."""
+    if not by:
+        return key
+    digest = hashlib.blake2b(digest_size=16)
+    for name in by:
+        selected = [value for field, value in request_headers if field == name]
+        text = b",".join(selected)
+        if len(text) > _MAX_VALUE_BYTES:
+            return None
+        if name == b"accept-encoding":
+            text = _codings(text)
+        present = b"=" if selected else b"-"
+        digest.update(b"%d:%s%s%d:%s" % (len(name), name, present, len(text), text))
+    return f"{key}#{digest.hexdigest()}"
+
+
+def _codings(value: bytes) -> bytes:
+    """Accept-Encoding without preferences says which codings, in any order; with preferences it is taken as it is."""
+    text = value.lower().replace(b" ", b"")
+    pieces = text.split(b",")
+    if all(_CODING.fullmatch(piece) for piece in pieces):
+        return b",".join(sorted(set(pieces)))
+    return text
+
+
+class Variants:
+    """What the answers under each primary key vary by. Least recently used keys are forgotten."""
+
+    def __init__(self, limit: int = _REMEMBERED) -> None:
+        self._limit = limit
+        self._names: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
+
+    def key(self, primary: str, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Where an answer to this request would be stored, as far as is known."""
+        by = self._names.get(primary)
+        if by is None:
+            return primary
+        self._names.move_to_end(primary)
+        return variant_key(primary, by, request_headers)
+
+    def learn(self, primary: str, by: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
+        """Note what an answer varies by; returns what to key it by: that, and whatever earlier answers varied by.
+
+        None if that is too much: then it must not be stored.
+        """
+        known = self._names.get(primary, ())
+        joined = tuple(sorted({*known, *by}))
+        if len(joined) > MAX_NAMES:
+            return None
+        if joined:
+            self._names[primary] = joined
+            self._names.move_to_end(primary)
+        while len(self._names) > self._limit:
+            self._names.popitem(last=False)
+        return joined

@@ -1,0 +1,93 @@
+"""Wire format of a stored response, version 1. Big-endian; nothing in it is code, so nobody who can write to the server
+can make us run anything.
+
+    "QE" | version: u8 | status: u16 | stored_at_ms: u64 | fresh_until_ms: u64
+    key, resource, etag: each a u32 length and the bytes (text is UTF-8)
+    registrations, tags: each a u16 count, then that many of (u32 length, bytes)
+    headers: a u16 count, then that many of (u32 length, name, u32 length, value)
+    body: the rest
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from quaestor.model import CachedResponse
+
+_START = struct.Struct(">2sBHQQ")
+_LENGTH = struct.Struct(">I")
+_COUNT = struct.Struct(">H")
+_MAGIC = b"QE"
+_VERSION = 1
+
+
+def encode(response: CachedResponse) -> bytes:
+    """One response as bytes. O(size)."""
+    parts = [_START.pack(_MAGIC, _VERSION, response.status, response.stored_at_ms, response.fresh_until_ms)]
+    for value in (response.key.encode(), response.resource.encode(), response.etag):
+        parts += (_LENGTH.pack(len(value)), value)
+    for texts in (response.registrations, response.tags):
+        _append_all(parts, len(texts), (text.encode() for text in texts))
+    _append_all(parts, len(response.headers), (part for pair in response.headers for part in pair))
+    parts.append(response.body)
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> CachedResponse | None:
+    """The response; None if the bytes are not a whole version-1 entry (another version wrote them, or they are damaged)."""
+    try:
+        return _decode(data)
+    except (struct.error, ValueError):
+        return None
+
+
+def _append_all(parts: list[bytes], count: int, values: Iterable[bytes]) -> None:
+    parts.append(_COUNT.pack(count))
+    for value in values:
+        parts += (_LENGTH.pack(len(value)), value)
+
+
+def _decode(data: bytes) -> CachedResponse:
+    magic, version, status, stored_at_ms, fresh_until_ms = _START.unpack_from(data)
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise ValueError("not a version-1 entry")
+    cursor = _Cursor(data, _START.size)
+    key, resource, etag = cursor.text(), cursor.text(), cursor.field()
+    registrations = tuple(cursor.text() for _ in range(cursor.count()))
+    tags = tuple(cursor.text() for _ in range(cursor.count()))
+    headers = tuple((cursor.field(), cursor.field()) for _ in range(cursor.count()))
+    return CachedResponse(
+        key=key,
+        status=status,
+        headers=headers,
+        body=data[cursor.at :],
+        etag=etag,
+        stored_at_ms=stored_at_ms,
+        fresh_until_ms=fresh_until_ms,
+        registrations=registrations,
+        tags=tags,
+        resource=resource,
+    )
+
+
+class _Cursor:
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self.at = at
+
+    def count(self) -> int:
+        (count,) = _COUNT.unpack_from(self._data, self.at)
+        self.at += _COUNT.size
+        return int(count)
+
+    def field(self) -> bytes:
+        (length,) = _LENGTH.unpack_from(self._data, self.at)
+        start = self.at + _LENGTH.size
+        self.at = start + length
+        if self.at > len(self._data):
+            raise ValueError("a field ends after the data")
+        return self._data[start : self.at]
+
+    def text(self) -> str:
+        return self.field().decode()

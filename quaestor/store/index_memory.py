@@ -1,0 +1,84 @@
+"""The dependency index of a single process. What it holds dies with the process, and so do the entries it speaks of."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from quaestor.model import Dependent
+
+DEAD_MS = 600_000
+"""How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
+_ORPHANED = 0
+
+_Name = tuple[str, tuple[str, ...], tuple[str, ...]]
+
+
+class MemoryIndex:
+    """Implements DependencyIndex. Use from one event loop. Every call is O(1) a dependent."""
+
+    def __init__(self) -> None:
+        self._dependents: dict[_Name, Dependent] = {}
+        self._by_registration: dict[str, set[_Name]] = {}
+        self._claimed_at_ms: dict[_Name, int] = {}
+        self._dead: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._dependents)
+
+    async def add(self, dependent: Dependent) -> None:
+        name = _name(dependent)
+        known = self._dependents.get(name)
+        if known is not None:
+            until_ms = max(known.copies_until_ms, dependent.copies_until_ms)
+            dependent = replace(dependent, copies_until_ms=until_ms)
+        self._dependents[name] = dependent
+        for registration_id in dependent.registrations:
+            self._by_registration.setdefault(registration_id, set()).add(name)
+        if not self._dead.keys().isdisjoint(dependent.registrations):
+            self._claimed_at_ms[name] = _ORPHANED
+
+    async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        claimed: list[Dependent] = []
+        for registration_id in registration_ids:
+            self._dead[registration_id] = now_ms
+            self._dead.move_to_end(registration_id)
+            for name in self._by_registration.get(registration_id, ()):
+                if self._claimed_at_ms.get(name, _ORPHANED) == _ORPHANED:
+                    self._claimed_at_ms[name] = now_ms
+                    claimed.append(self._dependents[name])
+        return claimed
+
+    async def settle(self, dependents: Sequence[Dependent]) -> None:
+        self._forget(_name(dependent) for dependent in dependents)
+
+    async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        late = [name for name, at_ms in self._claimed_at_ms.items() if at_ms < claimed_before_ms]
+        for name in late:
+            self._claimed_at_ms[name] = now_ms
+        self._sweep(now_ms)
+        return [self._dependents[name] for name in late if name in self._dependents]
+
+    def _sweep(self, now_ms: int) -> None:
+        """Forget what has no living copy any more, unless somebody is at work on it."""
+        self._forget(
+            [n for n, d in self._dependents.items() if d.copies_until_ms < now_ms and n not in self._claimed_at_ms]
+        )
+        while self._dead and next(iter(self._dead.values())) < now_ms - DEAD_MS:
+            self._dead.popitem(last=False)
+
+    def _forget(self, names: Iterable[_Name]) -> None:
+        for name in names:
+            dependent = self._dependents.pop(name, None)
+            self._claimed_at_ms.pop(name, None)
+            for registration_id in () if dependent is None else dependent.registrations:
+                names_left = self._by_registration.get(registration_id)
+                if names_left is not None:
+                    names_left.discard(name)
+                    if not names_left:
+                        del self._by_registration[registration_id]
+
+
+def _name(dependent: Dependent) -> _Name:
+    return (dependent.key, dependent.registrations, dependent.urls)

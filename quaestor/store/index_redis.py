@@ -1,0 +1,107 @@
+"""The dependency index in Redis: one script per operation, so each is atomic, and one round trip.
+
+Keys, all with the hash tag `{<deployment>:index}` (one slot of a cluster) and all named to the scripts:
+
+    dependents   hash   id -> the dependent as JSON, without copies_until_ms
+    until        zset   id, scored copies_until_ms
+    edges        zset   "<registration>\\x00<id>", all scored 0: looked up by prefix
+    claims       zset   id, scored when it was claimed; 0: invalidated, but nobody's yet
+    dead         zset   registration, scored when it was invalidated
+
+An id is the hash of key, registrations and URLs: adding a dependent twice is adding it once. A dependent that is added
+after its registration was claimed becomes a claim that is nobody's, so the next claim or reclaim takes it.
+The server must not evict keys under memory pressure (`maxmemory-policy noeviction`, as for the pipelines).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError
+
+from quaestor.errors import StoreError
+from quaestor.model import Dependent
+
+DEAD_MS = 600_000
+"""How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
+SWEEP = 500
+"""Expired dependents that one reclaim() forgets at most: keeps the script short."""
+
+
+class RedisIndex:
+    """Implements DependencyIndex. The client belongs to the caller. Costs O(log n) a dependent."""
+
+    def __init__(self, client: Redis, *, deployment: str) -> None:
+        prefix = f"quaestor:{{{deployment}:index}}:"
+        self._keys = [prefix + name for name in ("dependents", "until", "edges", "claims", "dead")]
+        self._add = _script(client, "index_add")
+        self._claim = _script(client, "index_claim")
+        self._settle = _script(client, "index_settle")
+        self._reclaim = _script(client, "index_reclaim")
+
+    async def add(self, dependent: Dependent) -> None:
+        arguments = [_identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations]
+        await self._call(self._add, arguments)
+
+    async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        if not registration_ids:
+            return []
+        return _decode(await self._call(self._claim, [now_ms, now_ms - DEAD_MS, *registration_ids]))
+
+    async def settle(self, dependents: Sequence[Dependent]) -> None:
+        if dependents:
+            await self._call(self._settle, [_identity(dependent) for dependent in dependents])
+
+    async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        return _decode(await self._call(self._reclaim, [claimed_before_ms, now_ms, SWEEP]))
+
+    async def _call(self, script: AsyncScript, arguments: list[Any]) -> Any:
+        try:
+            return await script(keys=self._keys, args=arguments)
+        except (RedisError, OSError) as error:
+            raise StoreError(f"the dependency index in Redis did not answer: {error}") from error
+
+
+def _script(client: Redis, name: str) -> AsyncScript:
+    return client.register_script(resources.files(__package__).joinpath("lua", f"{name}.lua").read_text())
+
+
+def _identity(dependent: Dependent) -> str:
+    parts = json.dumps((dependent.key, dependent.registrations, dependent.urls))
+    return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def _encode(dependent: Dependent) -> str:
+    return json.dumps(
+        {
+            "key": dependent.key,
+            "registrations": dependent.registrations,
+            "resource": dependent.resource,
+            "urls": dependent.urls,
+            "tags": dependent.tags,
+        }
+    )
+
+
+def _decode(reply: list[bytes]) -> list[Dependent]:
+    """Scripts answer with payload and copies_until_ms in turns."""
+    dependents = []
+    for payload, until_ms in zip(reply[::2], reply[1::2], strict=True):
+        fields = json.loads(payload)
+        dependents.append(
+            Dependent(
+                key=fields["key"],
+                registrations=tuple(fields["registrations"]),
+                resource=fields["resource"],
+                urls=tuple(fields["urls"]),
+                tags=tuple(fields["tags"]),
+                copies_until_ms=int(float(until_ms)),
+            )
+        )
+    return dependents

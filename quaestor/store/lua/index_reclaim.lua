@@ -1,0 +1,29 @@
+-- KEYS dependents until edges claims dead. ARGV claimed_before_ms now_ms sweep
+-- Returns payload and copies_until_ms of each dependent claimed anew, in turns. Forgets at most `sweep` dependents of which
+-- no copy is alive and that nobody is at work on.
+local dependents, until_, edges, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local now_ms = ARGV[2]
+local reply = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', claims, '-inf', '(' .. ARGV[1])) do
+  local payload = redis.call('HGET', dependents, id)
+  if payload then
+    redis.call('ZADD', claims, now_ms, id)
+    reply[#reply + 1] = payload
+    reply[#reply + 1] = redis.call('ZSCORE', until_, id)
+  else
+    redis.call('ZREM', claims, id)
+  end
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', until_, '-inf', '(' .. now_ms, 'LIMIT', 0, ARGV[3])) do
+  if not redis.call('ZSCORE', claims, id) then
+    local payload = redis.call('HGET', dependents, id)
+    if payload then
+      for _, registration in ipairs(cjson.decode(payload).registrations) do
+        redis.call('ZREM', edges, registration .. '\0' .. id)
+      end
+      redis.call('HDEL', dependents, id)
+    end
+    redis.call('ZREM', until_, id)
+  end
+end
+return reply

@@ -1,0 +1,55 @@
+"""The two-level store: this process's memory in front of a store that all processes share.
+
+An entry that another process stored is taken into memory when it is read. It may be evicted from the shared store at that very
+moment; then the copy in memory is never served, because its registrations are dead, and memory pressure removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quaestor.model import CachedResponse
+from quaestor.ports import ResponseStore
+from quaestor.store.memory import MemoryStore, Resident
+
+
+class TwoLevelStore:
+    """Implements ResponseStore, and resident() for the hit path. Use from one event loop."""
+
+    def __init__(self, memory: MemoryStore, shared: ResponseStore) -> None:
+        self._memory = memory
+        self._shared = shared
+
+    def resident(self, key: str) -> Resident | None:
+        """The entry in this process's memory. No I/O."""
+        return self._memory.resident(key)
+
+    def drop(self, key: str) -> None:
+        """Forget the entry in this process's memory. No I/O."""
+        self._memory.drop(key)
+
+    async def get(self, key: str) -> CachedResponse | None:
+        """What the shared store holds, and memory from now on; memory alone if the shared one has nothing."""
+        response = await self._shared.get(key)
+        if response is None:
+            return await self._memory.get(key)
+        self._memory.keep(response)
+        return response
+
+    async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
+        """Into both; into neither if the shared store fails."""
+        try:
+            await self._shared.put(response, ttl_ms=ttl_ms)
+        except BaseException:
+            self._memory.drop(response.key)
+            raise
+        self._memory.keep(response)
+
+    async def evict(self, keys: Sequence[str]) -> None:
+        """Memory first: it empties even if the shared store fails."""
+        await self._memory.evict(keys)
+        await self._shared.evict(keys)
+
+    async def clear(self) -> None:
+        await self._memory.clear()
+        await self._shared.clear()
