@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, total_ordering
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from bson import Decimal128
 
@@ -22,7 +22,8 @@ SortKey = tuple[Any, ...]
 
 Document = TypeVar("Document", bound=Mapping[str, Any])
 
-_NULL_KEY = order_key(None)
+MOST_FIELDS: Final = 32
+DEEPEST: Final = 200
 
 
 @total_ordering
@@ -72,6 +73,8 @@ def sort_key_function(sort: Any, *, by_id: bool = False) -> Callable[[Mapping[st
 def parse_sort(sort: Any) -> tuple[tuple[str, int], ...]:
     """((path, 1 or -1), ...) from what find, aggregate or pymongo take as a sort. Raises as `sort_documents`."""
     pairs: Sequence[tuple[Any, Any]] = tuple(sort.items()) if isinstance(sort, Mapping) else tuple(sort or ())
+    if len(pairs) > MOST_FIELDS:
+        raise MalformedQueryError(f"cannot sort by {len(pairs)} fields: at most {MOST_FIELDS} are allowed")
     return tuple((_path(path), _direction(path, direction)) for path, direction in pairs)
 
 
@@ -80,6 +83,8 @@ def _path(path: Any) -> str:
         raise MalformedQueryError(f"cannot sort by {path!r}: a path is needed")
     if any(not part or part.startswith("$") for part in path.split(".")):
         raise MalformedQueryError(f"cannot sort by {path!r}: its components must not be empty or start with a dollar")
+    if path.count(".") >= DEEPEST:
+        raise MalformedQueryError(f"cannot sort by a path of more than {DEEPEST} components: {path[:40]!r}...")
     return path
 
 

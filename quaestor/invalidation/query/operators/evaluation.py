@@ -19,9 +19,9 @@ _PACKAGE: Final = "quaestor.invalidation.query"
 def _delegate(module: str, name: str, operator: str) -> Callable[..., Any]:
     """A function of another module of this package, imported when first needed: most filters need neither."""
     full = f"{_PACKAGE}.{module}"
-    if find_spec(full) is None:
+    function: Callable[..., Any] | None = getattr(import_module(full), name, None) if find_spec(full) else None
+    if function is None:
         raise UnsupportedQueryError(f"{operator} is not evaluated")
-    function: Callable[..., Any] = getattr(import_module(full), name)
     return function
 
 

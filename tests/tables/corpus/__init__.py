@@ -1,0 +1,1 @@
+"""Cases that a real mongod agrees with; see README.md beside this file."""
