@@ -242,8 +242,18 @@ def _aggregate(command: Mapping[str, Any], database: str, uuids: UuidRepresentat
         reader.refuse(*reason)
     count = pipelines.as_count(pipeline)
     if count is not None:
+        return reader.understood(Operation.COUNT, filter=count.filter, skip=count.skip, limit=count.limit, let=let)
+    find = pipelines.as_find(pipeline)
+    if find is not None:
         return reader.understood(
-            Operation.COUNT, filter=count.filter, skip=int(count.skip), limit=int(count.limit), let=let
+            Operation.FIND,
+            filter=find.filter,
+            sort=tuple(find.sort.items()),
+            skip=find.skip,
+            limit=find.limit,
+            projection=find.projection,
+            let=let,
+            keeps_records=_whole_id(find.projection),
         )
     return reader.understood(Operation.AGGREGATE, pipeline=tuple(pipeline), let=let)
 

@@ -31,6 +31,7 @@ from pymongo.monitoring import (
 from quaestor.capture.commands import understand
 from quaestor.capture.recorder import ReadInProgress, Recorder, current
 from quaestor.capture.snapshot import Findings, snapshot
+from quaestor.capture.topology import Topology, Watcher
 from quaestor.model import Document, Uncacheable, Version
 
 _MAX_FRAMES = 40
@@ -46,7 +47,11 @@ class Capture(CommandListener, ServerHeartbeatListener):
     """
 
     def __init__(self) -> None:
-        self._primaries: dict[Any, bool] = {}
+        self._topology = Topology()
+
+    def watcher(self) -> Watcher:
+        """A listener for the client that watches the writes: reads from any other cluster are then refused."""
+        return Watcher(self._topology)
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
         recorder = current()
@@ -58,7 +63,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
 
     def succeeded(self, event: CommandSucceededEvent | ServerHeartbeatSucceededEvent) -> None:
         if not isinstance(event, CommandSucceededEvent):
-            self._primaries[event.connection_id] = bool(event.reply.is_writable)
+            self._topology.heard(event.connection_id, event.reply)
             return
         recorder = current()
         if recorder is not None:
@@ -69,7 +74,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
 
     def failed(self, event: CommandFailedEvent | ServerHeartbeatFailedEvent) -> None:
         if not isinstance(event, CommandFailedEvent):
-            self._primaries.pop(event.connection_id, None)
+            self._topology.lost(event.connection_id)
             return
         recorder = current()
         if recorder is not None:
@@ -85,12 +90,16 @@ class Capture(CommandListener, ServerHeartbeatListener):
             recorder.refuse(reason, detail)
         if understood.query is None:
             return
+        if self._topology.is_elsewhere(event.connection_id):
+            recorder.refuse(
+                Uncacheable.UNREADABLE, f"{understood.description}, in another cluster than the one watched"
+            )
         recorder.begin(
             _request(event),
             ReadInProgress(
                 understood=understood,
                 operation_id=event.operation_id,
-                primary=understood.primary_preference or self._primaries.get(event.connection_id, False),
+                primary=understood.primary_preference or self._topology.is_primary(event.connection_id),
                 documents=[] if understood.keeps_records else None,
             ),
         )

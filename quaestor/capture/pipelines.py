@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from quaestor.capture.snapshot import Reason
 from quaestor.model import Uncacheable
@@ -29,12 +30,20 @@ _REFUSED_STAGES: Mapping[str, Reason] = {
 }
 
 
-class Count(NamedTuple):
-    """What `count_documents` asked for before the driver turned it into a pipeline."""
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A pipeline that does no more than a find or a count does."""
 
     filter: Mapping[str, Any]
+    sort: Mapping[str, Any]
     skip: int
     limit: int
+    projection: Mapping[str, Any] | None
+    rest: tuple[Mapping[str, Any], ...]
+
+
+_COUNTING = {"$group": {"_id": 1, "n": {"$sum": 1}}}
+"""What `count_documents` ends its pipeline with."""
 
 
 def stages(pipeline: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -83,17 +92,43 @@ def foreign_namespaces(pipeline: Sequence[Mapping[str, Any]], database: str) -> 
     return frozenset(found)
 
 
-def as_count(pipeline: Sequence[Mapping[str, Any]]) -> Count | None:
+def as_count(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
     """The count that this pipeline is, if it is exactly what the driver's `count_documents` sends."""
+    plain = _plain(pipeline)
+    counts = plain.rest == (_COUNTING,) and not plain.sort and plain.projection is None
+    return plain if counts and pipeline[0].keys() == {"$match"} else None
+
+
+def as_find(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
+    """The find that this pipeline is, if it only filters, sorts, skips, limits and shows or hides fields, in this order."""
+    plain = _plain(pipeline)
+    return None if plain.rest else plain
+
+
+def _plain(pipeline: Sequence[Mapping[str, Any]]) -> Plain:
+    """The longest beginning that is a find, and the rest."""
     rest = list(pipeline)
-    if len(rest) < 2 or rest.pop() != {"$group": {"_id": 1, "n": {"$sum": 1}}}:
-        return None
-    match = rest.pop(0)
-    if list(match) != ["$match"]:
-        return None
-    skip = limit = 0
-    if rest and list(rest[0]) == ["$skip"]:
-        skip = rest.pop(0)["$skip"]
-    if rest and list(rest[0]) == ["$limit"]:
-        limit = rest.pop(0)["$limit"]
-    return None if rest else Count(match["$match"], skip, limit)
+
+    def take(stage: str) -> Any:
+        return rest.pop(0)[stage] if rest and rest[0].keys() == {stage} else None
+
+    filters = []
+    while (condition := take("$match")) is not None:
+        filters.append(condition)
+    sort = take("$sort") or {}
+    skip = int(take("$skip") or 0)
+    limit = int(take("$limit") or 0)
+    projection = None
+    if rest and rest[0].keys() == {"$project"} and _only_switches(rest[0]["$project"]):
+        projection = rest.pop(0)["$project"]
+    return Plain(all_of(filters), sort, skip, limit, projection, tuple(rest))
+
+
+def _only_switches(projection: Mapping[str, Any]) -> bool:
+    return all(isinstance(value, bool | int | float) for value in projection.values())
+
+
+def all_of(filters: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """One filter that holds where all of these do."""
+    some = [condition for condition in filters if condition]
+    return {"$and": some} if len(some) > 1 else some[0] if some else {}

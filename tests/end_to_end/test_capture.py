@@ -153,7 +153,7 @@ def test_an_estimated_count_depends_on_the_collection(client: Client, prefix: st
 def test_distinct_and_aggregate(client: Client, prefix: str) -> None:
     distinct = only_read(outcome_of(lambda: client[prefix].c.distinct("n", {"_id": {"$lt": 5}})))
     assert (distinct.query.operation, distinct.query.distinct_key) == (Operation.DISTINCT, "n")
-    pipeline = [{"$match": {"n": 1}}, {"$group": {"_id": "$n", "sum": {"$sum": 1}}}]
+    pipeline: list[dict[str, Any]] = [{"$match": {"n": 1}}, {"$group": {"_id": "$n", "sum": {"$sum": 1}}}]
     aggregate = only_read(outcome_of(lambda: client[prefix].c.aggregate(pipeline).to_list()))
     assert (aggregate.query.operation, aggregate.query.pipeline) == (Operation.AGGREGATE, tuple(pipeline))
     assert distinct.documents is aggregate.documents is None

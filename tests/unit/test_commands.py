@@ -39,6 +39,10 @@ FIND, COUNT, DISTINCT, AGGREGATE = Operation.FIND, Operation.COUNT, Operation.DI
 COUNTING = {"$group": {"_id": 1, "n": {"$sum": 1}}}
 
 
+def pipeline(*stages: dict[str, Any]) -> dict[str, Any]:
+    return {"aggregate": "c", "pipeline": list(stages)}
+
+
 @pytest.mark.parametrize(
     ("command", "result"),
     [
@@ -92,11 +96,37 @@ COUNTING = {"$group": {"_id": 1, "n": {"$sum": 1}}}
             expected(AGGREGATE, pipeline=({"$match": {"a": 1}}, {"$group": {"_id": 1, "n": {"$sum": 2}}})),
         ),
         ({"aggregate": "c", "pipeline": [COUNTING]}, expected(AGGREGATE, pipeline=(COUNTING,))),
-        ({"aggregate": "c", "pipeline": []}, expected(AGGREGATE)),
+        ({"aggregate": "c", "pipeline": []}, expected(FIND)),
+        (
+            {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$sort": {"b": 1, "_id": 1}}, {"$limit": 3}]},
+            expected(FIND, filter={"a": 1}, sort=(("b", 1), ("_id", 1)), limit=3),
+        ),
+        (
+            pipeline({"$match": {"a": 1}}, {"$match": {"b": 2}}, {"$skip": 2}, {"$project": {"a": 1, "_id": 0}}),
+            expected(FIND, filter={"$and": [{"a": 1}, {"b": 2}]}, skip=2, projection={"a": 1, "_id": 0}),
+        ),
     ],
 )
 def test_a_command_becomes_the_query_it_runs(command: dict[str, Any], result: Query) -> None:
     assert query(command) == result
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [{"$limit": 3}, {"$sort": {"b": 1}}],
+        [{"$limit": 3}, {"$match": {"b": 1}}],
+        [{"$sort": {"b": 1}}, {"$match": {"b": 1}}],
+        [{"$limit": 3}, {"$limit": 2}],
+        [{"$project": {"b": "$a"}}],
+        [{"$project": {"a": 1}}, {"$match": {"b": 1}}],
+        [{"$sort": {"b": 1}}, COUNTING],
+        [{"$match": {}}, {"$project": {"a": 1}}, COUNTING],
+        [{"$match": {"a": 1}, "$limit": 1}],
+    ],
+)
+def test_stages_in_another_order_than_a_find_has_stay_a_pipeline(stages: list[dict[str, Any]]) -> None:
+    assert query(pipeline(*stages)) == expected(AGGREGATE, pipeline=tuple(stages))
 
 
 @pytest.mark.parametrize(
@@ -121,10 +151,6 @@ def test_what_a_filter_does_not_decide_depends_on_the_collection(command: dict[s
 NOW = datetime.datetime(2024, 5, 5, 12, 0, 0)
 CLOCK, RANDOM, SCRIPT = Uncacheable.CLOCK, Uncacheable.RANDOM, Uncacheable.SERVER_SIDE_SCRIPT
 UNREADABLE, WROTE = Uncacheable.UNREADABLE, Uncacheable.WROTE
-
-
-def pipeline(*stages: dict[str, Any]) -> dict[str, Any]:
-    return {"aggregate": "c", "pipeline": list(stages)}
 
 
 class Unencodable:

@@ -1,0 +1,210 @@
+"""What the namespaces of a database are: collections, views on them, time-series collections.
+
+A change of a view's definition has no change event in MongoDB 6.0, so definitions are listed again and again, and changes
+reported twice, one poll apart: a registration that was on its way at the first report is there at the second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from quaestor.capture import pipelines
+from quaestor.capture.recorder import Outcome
+from quaestor.capture.snapshot import Reason
+from quaestor.capture.views import Definition, Kind, below, resolve
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import DatabaseError
+from quaestor.model import CapturedRead, Uncacheable
+
+POLL_MS = 2_000
+_MAX_AGE_POLLS = 3
+
+Definitions = Mapping[str, Definition]
+"""By namespace. Plain collections without anything special are left out."""
+
+_SPECIAL = {
+    "$or": [
+        {"type": {"$ne": "collection"}},
+        {"options.collation": {"$exists": True}},
+        {"options.capped": True},
+        {"options.changeStreamPreAndPostImages": {"$exists": True}},
+    ]
+}
+_KINDS: Mapping[str, Kind] = {kind.value: kind for kind in Kind}
+_PLAIN = Definition(kind=Kind.COLLECTION)
+
+
+class Catalog:
+    """Definitions of every database that was asked about, at most a few polls old. Thread-safe.
+
+    on_changed: told the namespaces whose reads may mean something else now: the changed ones, and the collections that
+        changed views were on. Called in the polling thread, twice per change.
+    """
+
+    def __init__(
+        self,
+        client: MongoClient[dict[str, Any]],
+        *,
+        on_changed: Callable[[frozenset[str]], None] = lambda namespaces: None,
+        poll_ms: int = POLL_MS,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._client = client
+        self._on_changed = on_changed
+        self._poll_ms = poll_ms
+        self._clock = clock
+        self._known: dict[str, tuple[int, Definitions]] = {}
+        self._changed: set[str] = set()
+        self._told_once: frozenset[str] = frozenset()
+        self._lock = threading.RLock()
+
+    def definition(self, namespace: str) -> Definition:
+        """What a namespace is, as last listed; lists its database if that was too long ago. Blocking.
+
+        Raises DatabaseError.
+        """
+        self._listed(_database(namespace))
+        return self._lookup(namespace) or _PLAIN
+
+    async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
+        """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
+        outcome = await self.examine(reads)
+        return outcome.reads, tuple(dict.fromkeys(str(reason) for reason, _ in outcome.reasons))
+
+    async def examine(self, reads: Sequence[CapturedRead]) -> Outcome:
+        """The reads as reads of collections: views rewritten onto what is below them, default collations filled in.
+
+        No I/O while the databases concerned are polled. Never raises DatabaseError: what cannot be looked up is a
+        reason not to cache.
+        """
+        fresh: set[str] = set()
+        for database in _databases(reads):
+            if not self._is_listed(database):
+                try:
+                    if await anyio.to_thread.run_sync(self._listed, database):
+                        fresh.add(database)
+                except DatabaseError as error:
+                    return Outcome(reads=(), reasons=(Reason(Uncacheable.VIEW, str(error)),))
+        outcome = resolve(reads, self._lookup)
+        return Outcome(reads=outcome.reads, reasons=outcome.reasons + self._unproven(reads, fresh))
+
+    def _unproven(self, reads: Sequence[CapturedRead], fresh: set[str]) -> tuple[Reason, ...]:
+        """A view that is seen for the first time was read before its definition was: it may have changed in between."""
+        return tuple(
+            Reason(Uncacheable.VIEW, f"the definition of {read.query.namespace} was not known when it was read")
+            for read in reads
+            if _database(read.query.namespace) in fresh
+            and (definition := self._lookup(read.query.namespace)) is not None
+            and definition.kind is Kind.VIEW
+        )
+
+    def poll(self) -> None:
+        """List every database in use again and report what changed. Blocking.
+
+        Raises DatabaseError if one could not be listed, after the others were.
+        """
+        failure: DatabaseError | None = None
+        for database in list(self._known):
+            try:
+                self._list(database)
+            except DatabaseError as error:
+                failure = error
+        with self._lock:
+            changed, self._changed = frozenset(self._changed), set()
+            telling, self._told_once = changed | self._told_once, changed
+        if telling:
+            self._on_changed(telling)
+        if failure is not None:
+            raise failure
+
+    async def run(self, on_error: Callable[[DatabaseError], None] = lambda error: None) -> None:
+        """Poll until cancelled. An unreachable database is told to on_error and tried again."""
+        while True:
+            await anyio.sleep(self._poll_ms / 1000)
+            try:
+                await anyio.to_thread.run_sync(self.poll)
+            except DatabaseError as error:
+                on_error(error)
+
+    def _lookup(self, namespace: str) -> Definition | None:
+        _, definitions = self._known.get(_database(namespace), (0, {}))
+        return definitions.get(namespace)
+
+    def _is_listed(self, database: str) -> bool:
+        listed_ms, _ = self._known.get(database, (None, {}))
+        return listed_ms is not None and self._clock() - listed_ms <= self._poll_ms * _MAX_AGE_POLLS
+
+    def _listed(self, database: str) -> bool:
+        """List the database unless that was done lately. Returns whether its definitions are new to us."""
+        with self._lock:
+            if self._is_listed(database):
+                return False
+            _, before = self._known.get(database, (0, None))
+            return self._list(database) != before
+
+    def _list(self, database: str) -> Definitions:
+        at_ms = self._clock()
+        codec: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+        try:
+            listed = self._client.get_database(database, codec_options=codec).list_collections(filter=_SPECIAL)
+            definitions = {f"{database}.{entry['name']}": _definition(database, entry) for entry in listed}
+        except PyMongoError as error:
+            raise DatabaseError(
+                f"cannot list the collections of {database}, so views cannot be told from collections: {error}; "
+                "the user needs the listCollections privilege"
+            ) from error
+        with self._lock:
+            if database in self._known:
+                self._changed |= _changes(self._known[database][1], definitions)
+            self._known[database] = (at_ms, definitions)
+        return definitions
+
+
+def _definition(database: str, entry: Mapping[str, Any]) -> Definition:
+    options = entry.get("options", {})
+    images = options.get("changeStreamPreAndPostImages", {})
+    return Definition(
+        kind=_KINDS.get(entry.get("type", "collection"), Kind.UNKNOWN),
+        view_on=f"{database}.{options['viewOn']}" if "viewOn" in options else "",
+        pipeline=tuple(options.get("pipeline", ())),
+        collation=options.get("collation"),
+        images=bool(images.get("enabled")),
+        capped=bool(options.get("capped")),
+    )
+
+
+def _changes(before: Definitions, after: Definitions) -> set[str]:
+    """Namespaces whose reads mean something else: the changed ones and the collections below them, before and after."""
+    changed = set()
+    for namespace in before.keys() | after.keys():
+        if _meaning(before.get(namespace)) != _meaning(after.get(namespace)):
+            changed |= {namespace, below(namespace, before.get), below(namespace, after.get)}
+    return changed
+
+
+def _meaning(definition: Definition | None) -> tuple[Any, ...] | None:
+    if definition is None:
+        definition = _PLAIN
+    # As text, because the order of keys counts ($sort) and dicts compare without it.
+    return definition.kind, definition.view_on, repr(definition.pipeline), repr(definition.collation)
+
+
+def _database(namespace: str) -> str:
+    return namespace.partition(".")[0]
+
+
+def _databases(reads: Sequence[CapturedRead]) -> set[str]:
+    found = {_database(read.query.namespace) for read in reads}
+    for read in reads:
+        if read.query.pipeline:
+            foreign = pipelines.foreign_namespaces(read.query.pipeline, _database(read.query.namespace))
+            found |= {_database(namespace) for namespace in foreign}
+    return found

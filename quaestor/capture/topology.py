@@ -1,0 +1,79 @@
+"""What heartbeats tell about the servers that captured clients talk to: which is the primary, and of which cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo.hello import Hello
+from pymongo.monitoring import (
+    ServerHeartbeatFailedEvent,
+    ServerHeartbeatListener,
+    ServerHeartbeatStartedEvent,
+    ServerHeartbeatSucceededEvent,
+)
+
+Address = Any
+"""(host, port), as the driver gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """names: its address and those of its replica set, as the members call themselves; None for a mongos, which does not say."""
+
+    writable: bool
+    names: frozenset[Address] | None
+
+
+class Topology:
+    """Servers by address. Filled by heartbeats, which precede the first command to an address. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._servers: dict[Address, _Server] = {}
+        self._watched: frozenset[Address] | None = None
+
+    def heard(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
+        self._servers[address] = _Server(bool(hello.is_writable), _names(address, hello))
+
+    def lost(self, address: Address) -> None:
+        self._servers.pop(address, None)
+
+    def watch(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
+        """This server belongs to the cluster whose writes are watched."""
+        names = _names(address, hello)
+        if names is not None:
+            self._watched = (self._watched or frozenset()) | names
+
+    def is_primary(self, address: Address) -> bool:
+        """Whether the last heartbeat from there came from a primary."""
+        server = self._servers.get(address)
+        return server is not None and server.writable
+
+    def is_elsewhere(self, address: Address) -> bool:
+        """Whether this server certainly belongs to another cluster than the one watched."""
+        server = self._servers.get(address)
+        if server is None or server.names is None or self._watched is None:
+            return False
+        return server.names.isdisjoint(self._watched)
+
+
+class Watcher(ServerHeartbeatListener):
+    """For the client that watches the writes: tells the topology which cluster that is."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+        pass
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        self._topology.watch(event.connection_id, event.reply)
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        pass
+
+
+def _names(address: Address, hello: Hello[dict[str, Any]]) -> frozenset[Address] | None:
+    if hello.document.get("msg") == "isdbgrid":
+        return None
+    return frozenset(hello.all_hosts | {address})

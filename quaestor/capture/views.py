@@ -1,0 +1,189 @@
+"""Reads of views, rewritten onto the collections that the view's records come from. Pure.
+
+https://www.mongodb.com/docs/manual/core/views/: mongod runs a view's pipeline first and the command's own part after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from quaestor.capture import pipelines
+from quaestor.capture.recorder import Outcome
+from quaestor.capture.snapshot import Findings, Reason, snapshot
+from quaestor.model import CapturedRead, Document, Operation, Query, Uncacheable
+
+_MAX_DEPTH = 20
+"""mongod's own limit for views on views."""
+
+
+class Kind(StrEnum):
+    COLLECTION = "collection"
+    VIEW = "view"
+    TIME_SERIES = "timeseries"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What listCollections says of one namespace.
+
+    view_on: the namespace below a view. pipeline: the view's. collation: the default one, None for binary comparison.
+    images: the collection records pre- and post-images.
+    """
+
+    kind: Kind
+    view_on: str = ""
+    pipeline: tuple[Document, ...] = ()
+    collation: Document | None = None
+    images: bool = False
+    capped: bool = False
+
+
+Lookup = Callable[[str], Definition | None]
+"""The definition of a namespace; None for one that does not exist or has nothing special."""
+
+
+def resolve(reads: Sequence[CapturedRead], lookup: Lookup) -> Outcome:
+    """The same reads on collections, with the collation that applies, and a widened read for every view inside a pipeline.
+
+    Reasons: a time-series collection below, or a view whose pipeline no write can invalidate.
+    """
+    resolver = _Resolver(lookup)
+    for read in reads:
+        resolver.add(read)
+    return Outcome(reads=tuple(resolver.reads), reasons=tuple(dict.fromkeys(resolver.reasons)))
+
+
+def below(namespace: str, lookup: Lookup) -> str:
+    """The collection that a namespace stands for: the end of its chain of views."""
+    return _follow(namespace, lookup).base
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    base: str
+    pipeline: tuple[Document, ...]
+    bottom: Definition | None
+
+
+def _follow(namespace: str, lookup: Lookup) -> _Chain:
+    base = namespace
+    pipeline: tuple[Document, ...] = ()
+    for _ in range(_MAX_DEPTH + 1):
+        definition = lookup(base)
+        if definition is None or definition.kind is not Kind.VIEW:
+            return _Chain(base, pipeline, definition)
+        pipeline = definition.pipeline + pipeline
+        base = definition.view_on
+    return _Chain(namespace, (), Definition(kind=Kind.UNKNOWN))
+
+
+@dataclass(slots=True)
+class _Resolver:
+    lookup: Lookup
+    reads: list[CapturedRead] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    foreign: set[str] = field(default_factory=set)
+
+    def add(self, read: CapturedRead) -> None:
+        namespace = read.query.namespace
+        chain = self._chain(namespace)
+        query = _with_collation(read.query, self.lookup(namespace))
+        documents = read.documents
+        if chain.base != namespace:
+            query = _onto(query, chain)
+            if query.operation is not Operation.FIND:
+                documents = None
+        self.reads.append(replace(read, query=query, documents=documents))
+        for source in _sources(query.pipeline, namespace):
+            self._foreign(source, read, named=True)
+
+    def _foreign(self, namespace: str, read: CapturedRead, *, named: bool) -> None:
+        """A namespace that a pipeline reads besides its own.
+
+        named: by the query itself; if it is a collection, planning the query finds it too.
+        """
+        if namespace in self.foreign:
+            return
+        self.foreign.add(namespace)
+        chain = self._chain(namespace)
+        if not named or chain.base != namespace:
+            self.reads.append(_any_write(chain.base, read))
+        for source in _sources(chain.pipeline, namespace):
+            self._foreign(source, read, named=False)
+
+    def _chain(self, namespace: str) -> _Chain:
+        chain = _follow(namespace, self.lookup)
+        if chain.bottom is not None and chain.bottom.kind is Kind.TIME_SERIES:
+            self.reasons.append(Reason(Uncacheable.TIME_SERIES, f"{chain.base} is a time-series collection"))
+        elif chain.bottom is not None and chain.bottom.kind is Kind.UNKNOWN:
+            self.reasons.append(Reason(Uncacheable.VIEW, f"{namespace} leads to no collection"))
+        findings = Findings()
+        snapshot(list(chain.pipeline), findings, lambda: None)
+        self.reasons += findings.reasons
+        self.reasons += pipelines.refusals(chain.pipeline)
+        return chain
+
+
+def _sources(pipeline: Iterable[Document], namespace: str) -> list[str]:
+    return sorted(pipelines.foreign_namespaces(list(pipeline), namespace.partition(".")[0]))
+
+
+def _any_write(namespace: str, read: CapturedRead) -> CapturedRead:
+    query = Query(
+        namespace=namespace,
+        operation=Operation.FIND,
+        filter={},
+        widened="read by a pipeline of another collection",
+    )
+    return replace(read, query=query, documents=None)
+
+
+def _with_collation(query: Query, definition: Definition | None) -> Query:
+    collation = query.collation
+    if collation is None and definition is not None:
+        collation = definition.collation
+    if collation is not None and collation.get("locale") == "simple":
+        collation = None
+    return query if collation is query.collation else replace(query, collation=collation)
+
+
+def _onto(query: Query, chain: _Chain) -> Query:
+    """The query on the view as a query on the collection below it.
+
+    Through a view that only filters, a record is a record: the conditions are joined. Otherwise it becomes an aggregate.
+    """
+    conditions = [stage["$match"] for stage in chain.pipeline if list(stage) == ["$match"]]
+    if len(conditions) == len(chain.pipeline) and query.operation is not Operation.AGGREGATE:
+        return replace(query, namespace=chain.base, filter=pipelines.all_of([*conditions, query.filter]))
+    return Query(
+        namespace=chain.base,
+        operation=Operation.AGGREGATE,
+        filter={},
+        pipeline=chain.pipeline + (query.pipeline or _as_stages(query)),
+        collation=query.collation,
+        let=query.let,
+        widened=query.widened,
+    )
+
+
+def _as_stages(query: Query) -> tuple[Document, ...]:
+    stages: list[dict[str, Any]] = []
+    if query.filter:
+        stages.append({"$match": query.filter})
+    if query.sort:
+        stages.append({"$sort": dict(query.sort)})
+    if query.skip:
+        stages.append({"$skip": query.skip})
+    if query.limit:
+        stages.append({"$limit": query.limit})
+    if query.projection:
+        stages.append({"$project": query.projection})
+    if query.operation is Operation.COUNT:
+        stages.append({"$group": {"_id": 1, "n": {"$sum": 1}}})
+    if query.distinct_key is not None:
+        stages.append({"$group": {"_id": f"${query.distinct_key}"}})
+    return tuple(stages)

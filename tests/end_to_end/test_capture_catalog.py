@@ -1,0 +1,267 @@
+"""Views, time-series collections and default collations, as a real mongod defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo import MongoClient
+
+from quaestor.capture import Capture, Outcome, recording
+from quaestor.capture.catalog import POLL_MS, Catalog
+from quaestor.capture.views import Kind
+from quaestor.errors import DatabaseError
+from quaestor.model import CapturedRead, Operation, Uncacheable
+
+Client = MongoClient[dict[str, Any]]
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def client(mongo_url: str, prefix: str) -> Iterator[Client]:
+    with MongoClient[dict[str, Any]](mongo_url, event_listeners=[Capture()]) as client:
+        client[prefix].c.insert_many([{"_id": i, "n": i % 3, "secret": i} for i in range(9)])
+        client[prefix].other.insert_many([{"_id": i, "c": i} for i in range(9)])
+        yield client
+        client.drop_database(prefix)
+
+
+class Changes(list[frozenset[str]]):
+    """What a catalog reported."""
+
+
+@pytest.fixture
+def changes() -> Changes:
+    return Changes()
+
+
+@pytest.fixture
+def now() -> list[int]:
+    """The catalog's clock: set now[0]."""
+    return [1_000_000]
+
+
+@pytest.fixture
+def catalog(mongo_url: str, prefix: str, changes: Changes, now: list[int]) -> Iterator[Catalog]:
+    with MongoClient[dict[str, Any]](mongo_url) as own:
+        yield Catalog(own, on_changed=changes.append, clock=lambda: now[0])
+
+
+async def examined(catalog: Catalog, handler: Callable[[], object]) -> Outcome:
+    with recording() as recorder:
+        handler()
+        outcome = recorder.outcome(0)
+    assert outcome.reasons == ()
+    return await catalog.examine(outcome.reads)
+
+
+async def only_read(catalog: Catalog, handler: Callable[[], object]) -> CapturedRead:
+    outcome = await examined(catalog, handler)
+    assert outcome.reasons == ()
+    (read,) = outcome.reads
+    return read
+
+
+def reasons(outcome: Outcome) -> set[Uncacheable]:
+    return {reason for reason, _ in outcome.reasons}
+
+
+async def test_a_plain_collection_is_left_alone(client: Client, prefix: str, catalog: Catalog) -> None:
+    with recording() as recorder:
+        client[prefix].c.find({"n": 1}).to_list()
+        client[prefix].never_created.find_one()
+        reads = recorder.outcome(0).reads
+    assert await catalog.resolve(reads) == (reads, ())
+
+
+async def test_a_view_that_filters_is_its_collection_with_one_more_condition(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    client[prefix].create_collection("v", viewOn="c", pipeline=[{"$match": {"n": 1}}])
+    catalog.definition(f"{prefix}.v")
+    read = await only_read(catalog, lambda: client[prefix].v.find({"_id": {"$gt": 2}}).sort("_id", 1).to_list())
+    assert (read.query.namespace, read.query.operation) == (f"{prefix}.c", Operation.FIND)
+    assert read.query.filter == {"$and": [{"n": 1}, {"_id": {"$gt": 2}}]}
+    assert read.query.sort == (("_id", 1),)
+    assert [d["_id"] for d in read.documents or ()] == [4, 7]
+    assert read.query.widened is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda view: view.find({"n": {"$gt": 0}}).sort([("n", -1), ("_id", 1)]).skip(1).limit(3).to_list(),
+        lambda view: view.find({}, {"n": 1}).to_list(),
+        lambda view: view.count_documents({"n": 1}),
+        lambda view: view.distinct("n", {"_id": {"$lt": 5}}),
+        lambda view: view.aggregate(
+            [{"$group": {"_id": "$n", "sum": {"$sum": "$_id"}}}, {"$sort": {"_id": 1}}]
+        ).to_list(),
+        lambda view: view.aggregate([{"$match": {"n": 1}}, {"$limit": 2}]).to_list(),
+    ],
+)
+async def test_what_is_read_through_a_view_is_what_the_rewritten_query_reads(
+    client: Client, prefix: str, catalog: Catalog, run: Callable[[Any], Any]
+) -> None:
+    """Any operation, through a view on a view that also shapes records: run as rewritten it gives the same."""
+    client[prefix].create_collection("low", viewOn="c", pipeline=[{"$match": {"_id": {"$lt": 8}}}])
+    client[prefix].create_collection(
+        "v", viewOn="low", pipeline=[{"$set": {"n": {"$add": ["$n", 0]}}}, {"$unset": "secret"}]
+    )
+    catalog.definition(f"{prefix}.v")
+    answers: list[Any] = []
+    read = await only_read(catalog, lambda: answers.append(run(client[prefix].v)))
+    assert (read.query.namespace, read.query.operation) == (f"{prefix}.c", Operation.AGGREGATE)
+    again = client[prefix].c.aggregate(list(read.query.pipeline)).to_list()
+    (answer,) = answers
+    if isinstance(answer, int):
+        assert again == [{"_id": 1, "n": answer}]
+    elif answer and not isinstance(answer[0], dict):
+        assert sorted(group["_id"] for group in again) == sorted(answer)
+    else:
+        assert again == answer
+
+
+async def test_collections_behind_views_in_a_pipeline_are_dependencies_too(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    """$lookup from a view that itself joins: every collection that takes part is among the reads."""
+    database = client[prefix]
+    database.create_collection("third")
+    join_third = {"$lookup": {"from": "third", "localField": "_id", "foreignField": "_id", "as": "t"}}
+    database.create_collection("joined", viewOn="other", pipeline=[join_third])
+    catalog.definition(f"{prefix}.joined")
+    join = {"$lookup": {"from": "joined", "localField": "_id", "foreignField": "c", "as": "j"}}
+    outcome = await examined(catalog, lambda: database.c.aggregate([join]).to_list())
+    assert outcome.reasons == ()
+    main, *foreign = outcome.reads
+    assert main.query.pipeline == (join,)
+    assert {read.query.namespace for read in foreign} == {f"{prefix}.other", f"{prefix}.third"}
+    assert all(read.query.widened for read in foreign)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "reason"),
+    [
+        ([{"$match": {"$expr": {"$lt": ["$at", "$$NOW"]}}}], Uncacheable.CLOCK),
+        ([{"$set": {"x": {"$rand": {}}}}], Uncacheable.RANDOM),
+        ([{"$sample": {"size": 2}}], Uncacheable.RANDOM),
+    ],
+)
+async def test_a_view_that_no_write_invalidates_is_not_cached(
+    client: Client, prefix: str, catalog: Catalog, pipeline: list[dict[str, Any]], reason: Uncacheable
+) -> None:
+    client[prefix].create_collection("v", viewOn="c", pipeline=pipeline)
+    catalog.definition(f"{prefix}.v")
+    outcome = await examined(catalog, lambda: client[prefix].v.find_one())
+    assert reasons(outcome) == {reason}
+    reads, values = await catalog.resolve(outcome.reads)
+    assert values == () or values == (reason.value,)
+    assert reads
+
+
+async def test_time_series_collections_are_not_cached_even_behind_a_view(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    client[prefix].create_collection("ts", timeseries={"timeField": "at"})
+    client[prefix].create_collection("v", viewOn="ts", pipeline=[])
+    catalog.definition(f"{prefix}.v")
+    for name in ("ts", "v"):
+        found = await examined(catalog, lambda name=name: client[prefix][name].find_one())  # type: ignore[misc]
+        assert reasons(found) == {Uncacheable.TIME_SERIES}
+
+
+async def test_a_default_collation_applies_unless_the_command_says_otherwise(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    german = {"locale": "de", "strength": 2}
+    collection = client[prefix].create_collection("g", collation=german)
+    default = await only_read(catalog, lambda: collection.find_one({"name": "x"}))
+    assert default.query.collation is not None
+    assert (default.query.collation["locale"], default.query.collation["strength"]) == ("de", 2)
+    simple = await only_read(catalog, lambda: collection.find({}).collation({"locale": "simple"}).to_list())
+    assert simple.query.collation is None
+    english = await only_read(catalog, lambda: collection.find({}).collation({"locale": "en"}).to_list())
+    assert english.query.collation == {"locale": "en"}
+
+
+async def test_a_view_seen_for_the_first_time_is_cached_from_the_second_read_on(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    """Its definition was looked up after the read: it may have been another one then."""
+    client[prefix].create_collection("v", viewOn="c", pipeline=[])
+    assert reasons(await examined(catalog, lambda: client[prefix].v.find_one())) == {Uncacheable.VIEW}
+    await only_read(catalog, lambda: client[prefix].v.find_one())
+
+
+async def test_a_changed_view_is_reported_twice_with_its_collections(
+    client: Client, prefix: str, catalog: Catalog, changes: Changes
+) -> None:
+    database = client[prefix]
+    database.create_collection("v", viewOn="c", pipeline=[{"$match": {"n": 1}}])
+    catalog.definition(f"{prefix}.v")
+    catalog.poll()
+    assert changes == []
+    database.command("collMod", "v", viewOn="other", pipeline=[])
+    for _ in range(4):
+        catalog.poll()
+    assert changes == [frozenset({f"{prefix}.v", f"{prefix}.c", f"{prefix}.other"})] * 2
+
+
+async def test_a_collection_that_becomes_a_view_is_reported(
+    client: Client, prefix: str, catalog: Catalog, changes: Changes
+) -> None:
+    catalog.definition(f"{prefix}.c")
+    client[prefix].c.rename("below")
+    client[prefix].create_collection("c", viewOn="below", pipeline=[])
+    catalog.poll()
+    assert changes == [frozenset({f"{prefix}.c", f"{prefix}.below"})]
+
+
+async def test_a_change_is_reported_even_if_a_read_noticed_it_first(
+    client: Client, prefix: str, catalog: Catalog, changes: Changes, now: list[int]
+) -> None:
+    """After an outage longer than definitions are trusted, the next read lists them again."""
+    client[prefix].create_collection("v", viewOn="c", pipeline=[{"$match": {"n": 1}}])
+    catalog.definition(f"{prefix}.v")
+    client[prefix].command("collMod", "v", viewOn="c", pipeline=[{"$match": {"n": 2}}])
+    now[0] += POLL_MS * 10
+    assert reasons(await examined(catalog, lambda: client[prefix].v.find_one())) == {Uncacheable.VIEW}
+    catalog.poll()
+    assert changes == [frozenset({f"{prefix}.v", f"{prefix}.c"})]
+
+
+async def test_known_definitions_cost_no_command(client: Client, prefix: str, mongo_url: str) -> None:
+    seen: list[str] = []
+
+    class Counting(pymongo.monitoring.CommandListener):
+        def started(self, event: pymongo.monitoring.CommandStartedEvent) -> None:
+            seen.append(event.command_name)
+
+        def succeeded(self, event: pymongo.monitoring.CommandSucceededEvent) -> None: ...
+
+        def failed(self, event: pymongo.monitoring.CommandFailedEvent) -> None: ...
+
+    with MongoClient[dict[str, Any]](mongo_url, event_listeners=[Counting()]) as own:
+        catalog = Catalog(own)
+        for _ in range(5):
+            await only_read(catalog, lambda: client[prefix].c.find_one())
+    assert seen.count("listCollections") == 1
+
+
+async def test_what_cannot_be_looked_up_is_not_cached(client: Client, prefix: str) -> None:
+    with MongoClient[dict[str, Any]]("127.0.0.1", 1, serverSelectionTimeoutMS=50) as nobody:
+        catalog = Catalog(nobody)
+        assert reasons(await examined(catalog, lambda: client[prefix].c.find_one())) == {Uncacheable.VIEW}
+        with pytest.raises(DatabaseError, match="listCollections"):
+            catalog.definition(f"{prefix}.c")
+
+
+async def test_definitions_tell_images_and_kind(client: Client, prefix: str, catalog: Catalog) -> None:
+    client[prefix].create_collection("images", changeStreamPreAndPostImages={"enabled": True})
+    client[prefix].create_collection("capped", capped=True, size=4096)
+    assert catalog.definition(f"{prefix}.images").images
+    assert catalog.definition(f"{prefix}.capped").capped
+    assert catalog.definition(f"{prefix}.c").kind is Kind.COLLECTION
