@@ -1,0 +1,124 @@
+"""What one write means for one cached result: the match type of its first change, or None if it stays as it is.
+
+Everything here is decided from the write's images and from what the registration knows of its result. Where neither
+tells, the answer is a change: never stale, at worst invalidated for nothing. (InvaliDB, PVLDB 2020, section 5.2; that a
+cached result needs only its first change, and a limited window only its last key, goes beyond it.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+
+from quaestor.invalidation.matching.partitioning import OPTIONS
+from quaestor.invalidation.matching.registered import Live
+from quaestor.invalidation.matching.values import reachable
+from quaestor.invalidation.query.plan import QueryPlan, Result, Window
+from quaestor.invalidation.query.sorting import sort_key
+from quaestor.model import AfterImage, MatchType, WriteKind
+
+
+def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, before: bool | None) -> MatchType | None:
+    """Whether `image` changes the result of `live`, and how.
+
+    member: the record is among the members; meaningless if they are unknown. now: the record matches after the write.
+    before: it matched before the write; None: not known. Images up to `live.since` never do: the read has seen them.
+    """
+    if image.version <= live.since:
+        return None
+    plan = live.query.plan
+    if plan.predicate is None:
+        return MatchType.MATCH
+    if plan.match != "exact":
+        return MatchType.MATCH if now or before is not False else None
+    if live.members is None:
+        return _unremembered(live, plan, image, now, before)
+    if plan.window is Window.OFFSET:
+        return _behind_offset(live, plan, image, member, now, before)
+    if member:
+        return _member(live, plan, image, now)
+    return MatchType.ADD if now and not _beyond(live, plan, image.after) else None
+
+
+def _member(live: Live, plan: QueryPlan, image: AfterImage, now: bool) -> MatchType | None:
+    if not now:
+        return MatchType.REMOVE
+    if image.kind is WriteKind.INSERT and image.version <= live.read_at:
+        return None  # the read found it, so the read came after its insertion: this is what the result shows
+    return _still_matching(plan, image)
+
+
+def _still_matching(plan: QueryPlan, image: AfterImage) -> MatchType | None:
+    """It matched and matches: does it look the same, and does it stand in the same place?"""
+    if image.before is None or image.after is None or not image.before_known or not image.after_exact:
+        return MatchType.CHANGE
+    if plan.fields.same(image.before, image.after):
+        return None
+    sort = plan.query.sort
+    if sort and sort_key(image.before, sort) != sort_key(image.after, sort):
+        return MatchType.CHANGE_INDEX
+    return MatchType.CHANGE
+
+
+def _beyond(live: Live, plan: QueryPlan, record: Any) -> bool:
+    """Whether the record sorts behind the last member of a full window. Among equals the database's order is its own
+    business, so a tie is not beyond."""
+    return live.boundary is not None and record is not None and sort_key(record, plan.query.sort) > live.boundary
+
+
+def _unremembered(live: Live, plan: QueryPlan, image: AfterImage, now: bool, before: bool | None) -> MatchType | None:
+    """The members are not known: the images before and after the write have to tell."""
+    if before is None:
+        return MatchType.MATCH
+    if not before and not now:
+        return None
+    if plan.result is Result.COUNT:
+        return None if before == now else MatchType.ADD if now else MatchType.REMOVE
+    if plan.result is Result.VALUES:
+        return _values(plan, image, now, before)
+    if plan.window is not Window.OFFSET and _beyond_both(live, plan, image, now, before):
+        return None
+    if before and now:
+        return _still_matching(plan, image)
+    return MatchType.ADD if now else MatchType.REMOVE
+
+
+def _beyond_both(live: Live, plan: QueryPlan, image: AfterImage, now: bool, before: bool) -> bool:
+    return (not before or _beyond(live, plan, image.before)) and (not now or _beyond(live, plan, image.after))
+
+
+def _values(plan: QueryPlan, image: AfterImage, now: bool, before: bool) -> MatchType | None:
+    """distinct: nothing changes if the record contributes the same values as before. That another record may still
+    contribute a value that this one lost is not known, so it counts as a change."""
+    if before and now:
+        key = plan.query.distinct_key or ""
+        return None if _contributed(image.before, key) == _contributed(image.after, key) else MatchType.CHANGE
+    return MatchType.ADD if now else MatchType.REMOVE
+
+
+def _contributed(record: Any, path: str) -> bytes:
+    values, _ = reachable(record or {}, tuple(path.split(".")))
+    return bson.encode({"": values}, codec_options=OPTIONS)
+
+
+def _behind_offset(
+    live: Live, plan: QueryPlan, image: AfterImage, member: bool, now: bool, before: bool | None
+) -> MatchType | None:
+    """A window after an offset also moves when records before it come or go."""
+    if member:
+        return _member(live, plan, image, now)
+    if live.empty:
+        # Fewer records match than are skipped: only more of them could show.
+        return MatchType.ADD if now and before is not True else None
+    if before is None:
+        return MatchType.MATCH
+    if _beyond_both(live, plan, image, now, before):
+        return None
+    if before and now:
+        if image.before is not None and image.after is not None and image.after_exact:
+            sort = plan.query.sort
+            if sort and sort_key(image.before, sort) == sort_key(image.after, sort):
+                return None  # it stands where it stood, outside of the window
+        return MatchType.CHANGE_INDEX
+    return MatchType.ADD if now else MatchType.REMOVE

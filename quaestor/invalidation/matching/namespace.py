@@ -1,0 +1,161 @@
+"""All that a node keeps for one namespace, and how a write finds the registrations that it changes.
+
+Three ways lead from a write to registrations: the members (the record is in a result), the index asked with the image
+after the write, and, for results whose members are not known, the index asked with the image before it. Where that is
+unknown too, every such result of the namespace is concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from quaestor.invalidation.matching.bucket import Bucket, added, removed, things
+from quaestor.invalidation.matching.change import first_change
+from quaestor.invalidation.matching.index import QueryIndex
+from quaestor.invalidation.matching.registered import ActiveQuery, Filter, Live
+from quaestor.invalidation.matching.retention import Retained
+from quaestor.invalidation.matching.verdicts import Tally, Verdicts
+from quaestor.invalidation.query.plan import QueryPlan
+from quaestor.model import MatchType
+
+Changes = dict[Live, MatchType]
+
+
+@dataclass(slots=True)
+class Namespace:
+    """Incremental; not thread-safe.
+
+    filters: by identity. members: record hash -> registrations whose result holds it. unremembered: queries with
+    registrations that need to know how the record was before. always: queries that every write changes; foreign: those of
+    other namespaces whose pipeline reads this one.
+    """
+
+    index: QueryIndex = field(default_factory=QueryIndex)
+    filters: dict[bytes, Filter] = field(default_factory=dict)
+    members: dict[int, Live | Bucket[Live]] = field(default_factory=dict)
+    unremembered: dict[ActiveQuery, None] = field(default_factory=dict)
+    always: dict[ActiveQuery, None] = field(default_factory=dict)
+    foreign: dict[ActiveQuery, None] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.filters or self.always or self.foreign)
+
+    def filter_for(self, plan: QueryPlan) -> Filter | None:
+        """The filter of this plan, shared by all queries with the same predicate; None if every write counts."""
+        if plan.predicate is None:
+            return None
+        known = self.filters.get(plan.predicate.identity)
+        if known is None:
+            known = self.filters[plan.predicate.identity] = Filter(plan.predicate.identity, plan.predicate.matches)
+            self.index.add(known, plan.access)
+        return known
+
+    def open(self, query: ActiveQuery) -> None:
+        """A query has come; its filter is from `filter_for`."""
+        if query.filter is None:
+            self.always[query] = None
+        else:
+            query.filter.queries = added(query.filter.queries, query)
+
+    def close(self, query: ActiveQuery) -> None:
+        """A query of this or another namespace has lost its last registration."""
+        if query in self.foreign:
+            del self.foreign[query]
+            return
+        self.unremembered.pop(query, None)
+        self.always.pop(query, None)
+        if query.filter is None:
+            return
+        query.filter.queries = removed(query.filter.queries, query)
+        if query.filter.queries is None:
+            self.index.remove(query.filter)
+            del self.filters[query.filter.identity]
+
+    def add(self, live: Live) -> None:
+        """A registration has come, of a query that is open."""
+        for member in live.members or ():
+            self.members[member] = added(self.members.get(member), live)
+        if live.needs_before:
+            self.unremembered[live.query] = None
+
+    def remove(self, live: Live) -> None:
+        for member in live.members or ():
+            slot = removed(self.members.get(member), live)
+            if slot is None:
+                self.members.pop(member, None)
+            else:
+                self.members[member] = slot
+
+    def changed_by(self, entry: Retained, tally: Tally) -> Changes:
+        """The registrations whose results this write changes, each with how."""
+        image = entry.image
+        verdicts = Verdicts(image, tally)
+        changes: Changes = {}
+        members = dict.fromkeys(things(self.members.get(entry.identity)))
+        for live in members:
+            _judge(live, entry, True, verdicts, changes)
+        if image.after is not None:
+            for item in dict.fromkeys(self.index.candidates(image.after)):
+                if verdicts.now(item):
+                    for live in _lives(item):
+                        if live not in members:
+                            _judge(live, entry, False, verdicts, changes)
+        if self.unremembered:
+            for live in self._concerned_before(entry, verdicts):
+                if live.needs_before and live not in members:
+                    _judge(live, entry, False, verdicts, changes)
+        for query in self.always:
+            for live in things(query.registrations):
+                _judge(live, entry, False, verdicts, changes)
+        for query in self.foreign:
+            changes.update(
+                (live, MatchType.MATCH) for live in things(query.registrations) if image.version > live.since
+            )
+        return changes
+
+    def _concerned_before(self, entry: Retained, verdicts: Verdicts) -> Iterator[Live]:
+        """Registrations without remembered members whose result the record may have been in before the write."""
+        image = entry.image
+        if not image.before_known:
+            for query in self.unremembered:
+                yield from things(query.registrations)
+        elif image.before is not None:
+            for item in dict.fromkeys(self.index.candidates(image.before)):
+                if any(query in self.unremembered for query in things(item.queries)) and verdicts.then(item):
+                    yield from _lives(item)
+
+
+def judged(live: Live, entry: Retained, tally: Tally) -> MatchType | None:
+    """What one retained write means for one registration: replay."""
+    changes: Changes = {}
+    member = live.members is not None and entry.identity in live.members
+    _judge(live, entry, member, Verdicts(entry.image, tally), changes)
+    return changes.get(live)
+
+
+def _lives(item: Filter) -> Iterator[Live]:
+    for query in things(item.queries):
+        yield from things(query.registrations)
+
+
+def _judge(live: Live, entry: Retained, member: bool, verdicts: Verdicts, changes: Changes) -> None:
+    if live in changes or entry.image.version <= live.since:
+        return
+    item = live.query.filter
+    try:
+        change = first_change(
+            live,
+            entry.image,
+            member=member,
+            now=item is not None and verdicts.now(item),
+            before=None if item is None or not live.needs_before else verdicts.then(item),
+        )
+    except Exception:
+        verdicts.failed()
+        change = MatchType.MATCH
+    if item in verdicts.failing:
+        change = MatchType.MATCH
+    if change is not None:
+        changes[live] = change

@@ -1,0 +1,293 @@
+"""The matching node: one cell of the grid, as a pure state machine. No clock, no I/O; time is an argument.
+
+Registrations are one-shot: a cached result needs only its first change, so the node keeps the result as it was read and
+forgets the registration when it fires. What has to be invalidated is found from the write (see namespace.py and
+index.py), judged by change.py, and replayed from retention.py when a registration comes after the write did.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quaestor.errors import QueryError
+from quaestor.invalidation.matching.bucket import added, removed, things
+from quaestor.invalidation.matching.leases import Leases
+from quaestor.invalidation.matching.namespace import Changes, Namespace, judged
+from quaestor.invalidation.matching.partitioning import record_hash, record_key
+from quaestor.invalidation.matching.rates import RecordRates
+from quaestor.invalidation.matching.registered import ActiveQuery, Live
+from quaestor.invalidation.matching.retention import Record, Retained, Retention
+from quaestor.invalidation.matching.verdicts import Tally
+from quaestor.invalidation.query.plan import QueryPlan, Window, plan_query
+from quaestor.invalidation.query.sorting import sort_key
+from quaestor.model import (
+    Activated,
+    AfterImage,
+    Cancellation,
+    Cell,
+    GridShape,
+    Invalidated,
+    MatchType,
+    Refused,
+    Registration,
+    Version,
+    WriteKind,
+)
+
+Outcome = Activated | Refused | Invalidated
+
+_EVERYTHING: Final = "*"
+
+
+class MatchingNode:
+    """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
+
+    retention_ms: how long writes are kept for replay. max_images: at most so many of them. max_registrations: further
+    ones are refused.
+    watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        shape: GridShape,
+        *,
+        retention_ms: int,
+        max_registrations: int = 1_000_000,
+        max_images: int = 500_000,
+    ) -> None:
+        self.cell = cell
+        self.shape = shape
+        self.watermark: Version = 0
+        self.fresh_as_of_ms = 0
+        self.tally = Tally()
+        self._max_registrations = max_registrations
+        self._retention = Retention(retention_ms=retention_ms, max_images=max_images)
+        self._rates = RecordRates()
+        self._namespaces: dict[str, Namespace] = {}
+        self._queries: dict[str, ActiveQuery] = {}
+        self._live: dict[str, Live] = {}
+        self._leases = Leases()
+        self._seeds: dict[str, int] = {}
+
+    @property
+    def registrations(self) -> int:
+        """How many registrations are live."""
+        return len(self._live)
+
+    @property
+    def queries(self) -> int:
+        """How many different queries they are."""
+        return len(self._queries)
+
+    def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
+        """Match this result from now on, and against the retained writes that are newer than its `since`.
+
+        Returns one of: Activated; Refused (nothing is kept); Invalidated, if a retained write already changed it.
+        Registering the same id again while it is live only confirms it. O(size of query and result + writes replayed).
+        """
+        known = self._live.get(registration.id)
+        if known is not None:
+            return [self._activated(known, now_ms)]
+        reason = self._refusal(registration, now_ms)
+        if reason is not None:
+            return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
+        try:
+            live = self._admit(registration)
+        except QueryError as error:
+            return [Refused(registration_id=registration.id, cell=self.cell, reason=str(error))]
+        except Exception as error:
+            self.tally.failed += 1
+            reason = f"cannot be matched: {error!r}"
+            return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
+        for entry in self._retention.newer_than(registration.since):
+            change = self._replayed(live, entry)
+            if change is not None:
+                return list(self._fire({live: change}, entry.image))
+        return [self._activated(live, now_ms)]
+
+    def cancel(self, cancellation: Cancellation) -> None:
+        """Forget these registrations; unknown ones are ignored."""
+        for registration_id in cancellation.registration_ids:
+            live = self._live.get(registration_id)
+            if live is not None:
+                self._forget(live)
+
+    def process(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
+        """Take in one event and forget and return the registrations whose results it changes.
+
+        Stale and repeated images are ignored. O(paths in use + queries tried + registrations fired).
+        """
+        self.watermark = max(self.watermark, image.version)
+        self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
+        if image.kind is WriteKind.TICK:
+            if image.version:
+                self._retention.reached(image.version)
+            return []
+        if image.kind is WriteKind.GAP:
+            self._retention.interrupted(image.version)
+            return self._fire(dict.fromkeys(self._live.values(), MatchType.MATCH), image)
+        if image.kind is WriteKind.COLLECTION:
+            self._retention.forget_records(lambda namespace: _covers(image.namespace, namespace))
+            self._retention.admit(image, None, 0, now_ms=now_ms)
+            return self._fire(self._on_collection(image), image)
+        return self._written(image, now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second."""
+        for registration_id in self._leases.over(now_ms):
+            live = self._live.get(registration_id)
+            if live is not None and live.expires_at_ms <= now_ms:
+                self._forget(live)
+        self._retention.trim(now_ms=now_ms)
+
+    def _written(self, image: AfterImage, now_ms: int) -> list[Invalidated]:
+        key = record_key(image.key)
+        identity = record_hash(key, self._seed(image.namespace))
+        entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
+        if entry is None:
+            return []
+        self.tally.writes += 1
+        self.tally.tried_last = 0
+        self._rates.observe(identity, now_ms=now_ms)
+        namespace = self._namespaces.get(image.namespace)
+        if namespace is None:
+            return []
+        changes = namespace.changed_by(entry, self.tally)
+        return self._fire(changes, entry.image) if changes else []
+
+    def _refusal(self, registration: Registration, now_ms: int) -> str | None:
+        floor = self._retention.floor
+        if floor is None:
+            return "this cell has not seen any write or tick yet"
+        if registration.since < floor:
+            return f"read after version {registration.since}, but writes are only retained after {floor}"
+        if registration.expires_at_ms <= now_ms:
+            return "its lease is over"
+        if len(self._live) >= self._max_registrations:
+            return f"this cell holds its {self._max_registrations} registrations already"
+        return None
+
+    def _admit(self, registration: Registration) -> Live:
+        query = self._queries.get(registration.query_id)
+        plan = plan_query(registration.query) if query is None else query.plan
+        members = self._members(registration)
+        boundary = None
+        if plan.window in (Window.BOUNDARY, Window.OFFSET) and registration.last is not None and plan.query.sort:
+            boundary = sort_key(registration.last, plan.query.sort)
+        if query is None:
+            query = self._opened(registration.query_id, plan)
+        live = Live(
+            registration.id,
+            query,
+            since=registration.since,
+            read_at=registration.read_at,
+            members=members,
+            empty=registration.members == (),
+            boundary=boundary,
+            needs_before=members is None or plan.window is Window.OFFSET or plan.match != "exact",
+            expires_at_ms=registration.expires_at_ms,
+        )
+        query.registrations = added(query.registrations, live)
+        self._namespaces[plan.query.namespace].add(live)
+        self._live[live.id] = live
+        self._leases.add(live.id, live.expires_at_ms)
+        return live
+
+    def _members(self, registration: Registration) -> tuple[int, ...] | None:
+        """The members that belong to this write partition, as hashes."""
+        if registration.members is None:
+            return None
+        seed = self._seed(registration.query.namespace)
+        keys = map(record_key, registration.members)
+        partitions, mine = self.shape.write_partitions, self.cell.write_partition
+        if partitions == 1:
+            return tuple(record_hash(key, seed) for key in keys)
+        return tuple(record_hash(key, seed) for key in keys if record_hash(key) % partitions == mine)
+
+    def _opened(self, query_id: str, plan: QueryPlan) -> ActiveQuery:
+        for name in plan.namespaces:
+            if name not in self._namespaces:
+                self._namespaces[name] = Namespace()
+        own = self._namespaces[plan.query.namespace]
+        query = self._queries[query_id] = ActiveQuery(query_id, plan, own.filter_for(plan))
+        own.open(query)
+        for name in plan.foreign_namespaces:
+            self._namespaces[name].foreign[query] = None
+        return query
+
+    def _forget(self, live: Live) -> None:
+        query = live.query
+        del self._live[live.id]
+        query.registrations = removed(query.registrations, live)
+        last = query.registrations is None
+        if last:
+            del self._queries[query.query_id]
+        self._namespaces[query.plan.query.namespace].remove(live)
+        if not last:
+            return
+        for name in query.plan.namespaces:
+            namespace = self._namespaces[name]
+            namespace.close(query)
+            if namespace.empty:
+                del self._namespaces[name]
+
+    def _replayed(self, live: Live, entry: Retained) -> MatchType | None:
+        image = entry.image
+        if image.kind is WriteKind.COLLECTION:
+            return MatchType.MATCH if _concerns(live.query.plan, image.namespace) else None
+        plan = live.query.plan
+        if image.namespace != plan.query.namespace:
+            return MatchType.MATCH if image.namespace in plan.foreign_namespaces else None
+        return judged(live, entry, self.tally)
+
+    def _activated(self, live: Live, now_ms: int) -> Activated:
+        rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)
+        return Activated(registration_id=live.id, cell=self.cell, write_rate_hz=rate)
+
+    def _on_collection(self, image: AfterImage) -> Changes:
+        return {
+            live: MatchType.MATCH
+            for query in self._queries.values()
+            if _concerns(query.plan, image.namespace)
+            for live in things(query.registrations)
+            if live.since < image.version or not image.version
+        }
+
+    def _fire(self, changes: Changes, image: AfterImage) -> list[Invalidated]:
+        """Forget what changed; one notification for each query and match type."""
+        grouped: dict[tuple[str, MatchType], list[str]] = {}
+        for live, change in changes.items():
+            grouped.setdefault((live.query.query_id, change), []).append(live.id)
+            self._forget(live)
+        return [
+            Invalidated(
+                registration_ids=tuple(ids),
+                query_id=query_id,
+                match_type=change,
+                version=image.version,
+                key=image.key,
+                written_at_ms=image.wall_ms,
+                cell=self.cell,
+            )
+            for (query_id, change), ids in grouped.items()
+        ]
+
+    def _seed(self, namespace: str) -> int:
+        """Tells the records of one namespace from those of another with the same `_id`."""
+        seed = self._seeds.get(namespace)
+        if seed is None:
+            seed = self._seeds[namespace] = record_hash(namespace.encode())
+        return seed
+
+
+def _covers(event: str, namespace: str) -> bool:
+    """Whether a collection event's namespace ("db.coll", "db" or "db.*" for a whole database, "*") includes this one."""
+    if event in (namespace, _EVERYTHING):
+        return True
+    database = event.removesuffix(".*")
+    return (event.endswith(".*") or "." not in event) and namespace.startswith(f"{database}.")
+
+
+def _concerns(plan: QueryPlan, event: str) -> bool:
+    return any(_covers(event, namespace) for namespace in plan.namespaces)

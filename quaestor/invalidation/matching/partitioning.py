@@ -1,0 +1,43 @@
+"""Which cell of the grid a record and a query belong to. Everybody who routes uses these functions, and only these.
+
+Write partition: hash of the record's `_id`, the one attribute that inserts, updates and deletes all carry. Query
+partition: hash of the normalised query, so that equal queries meet in one column whoever registers them. (InvaliDB,
+PVLDB 2020, section 5.1.) Events without a record (collection events, gaps, ticks) go to every write partition.
+
+The hashes are xxh3 and xxh128: stable across processes, machines and versions, unlike Python's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import bson
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions
+from xxhash import xxh3_64_intdigest
+
+OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+"""How native values that bson leaves open are encoded, wherever records are compared as bytes."""
+
+
+def record_key(key: Any) -> bytes:
+    """A record's `_id` as bytes: equal for the same `_id` in whatever process it was decoded.
+
+    `uuid.UUID` counts as standard binary (subtype 4). Raises bson.errors.InvalidDocument if it is not a BSON value.
+    """
+    return bson.encode({"": key}, codec_options=OPTIONS)
+
+
+def record_hash(key: bytes, seed: int = 0) -> int:
+    """64 bits for the record with this `record_key`, different for each seed."""
+    return xxh3_64_intdigest(key, seed)
+
+
+def write_partition(key: Any, partitions: int) -> int:
+    """The write partition, 0..partitions-1, of the record whose `_id` is `key`."""
+    return 0 if partitions == 1 else record_hash(record_key(key)) % partitions
+
+
+def query_partition(query_id: str, partitions: int) -> int:
+    """The query partition, 0..partitions-1, of the query with this id (xxh128, as 32 hexadecimal digits)."""
+    return 0 if partitions == 1 else xxh3_64_intdigest(query_id.encode()) % partitions

@@ -1,0 +1,62 @@
+"""Anchored regular expressions, found by how a string begins.
+
+For every length of prefix in use, one lookup of the string's beginning of that length: the cost of a search is the
+number of different lengths (a few dozen at most in practice), whatever the number of prefixes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quaestor.invalidation.matching.bucket import Bucket, added, removed
+from quaestor.invalidation.matching.registered import Filter
+from quaestor.invalidation.query.bson_order import REGEX, bracket_of
+
+Slot = Filter | Bucket[Filter]
+
+
+class PrefixIndex:
+    """Filters by a prefix of a string value."""
+
+    __slots__ = ("_by_prefix", "_lengths")
+
+    def __init__(self) -> None:
+        self._by_prefix: dict[str, Slot] = {}
+        self._lengths: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_prefix)
+
+    def add(self, prefix: str, item: Filter) -> None:
+        if prefix not in self._by_prefix:
+            self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
+        self._by_prefix[prefix] = added(self._by_prefix.get(prefix), item)
+
+    def remove(self, prefix: str, item: Filter) -> None:
+        if prefix not in self._by_prefix:
+            return
+        slot = removed(self._by_prefix[prefix], item)
+        if slot is not None:
+            self._by_prefix[prefix] = slot
+            return
+        del self._by_prefix[prefix]
+        self._lengths[len(prefix)] -= 1
+        if not self._lengths[len(prefix)]:
+            del self._lengths[len(prefix)]
+
+    def find(self, text: str, found: list[Slot]) -> None:
+        """Those whose prefix `text` begins with."""
+        slots = map(self._by_prefix.get, (text[:length] for length in self._lengths))
+        found.extend(slot for slot in slots if slot is not None)
+
+    def find_value(self, value: Any, found: list[Slot]) -> None:
+        """Those that a value may satisfy: a string by its beginning; a stored regular expression equals one of any."""
+        if value.__class__ is str:
+            self.find(value, found)
+        elif isinstance(value, str):
+            self.find(str(value), found)
+        elif bracket_of(value.__class__) == REGEX:
+            found.extend(self._by_prefix.values())
+
+    def everything(self) -> list[Slot]:
+        return list(self._by_prefix.values())

@@ -1,0 +1,79 @@
+"""What a matching node keeps of queries and registrations: three small mutable objects, one level below the other.
+
+A `Filter` is a predicate on a namespace, however many queries use it; an `ActiveQuery` is one normalised query; a `Live`
+is one registration that has not been invalidated yet. Slotted and without back references that are not needed: a node
+may hold a million of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quaestor.invalidation.matching.access import Access
+from quaestor.invalidation.matching.bucket import Bucket
+from quaestor.model import Document, Version
+
+if TYPE_CHECKING:
+    from quaestor.invalidation.query.plan import QueryPlan
+
+Matches = Callable[[Document], bool]
+
+
+class Filter:
+    """One predicate, evaluated at most once per image. access: where the index keeps it; None: always tried."""
+
+    __slots__ = ("access", "identity", "matches", "queries")
+
+    def __init__(self, identity: bytes, matches: Matches) -> None:
+        self.identity = identity
+        self.matches = matches
+        self.access: Access | None = None
+        self.queries: ActiveQuery | Bucket[ActiveQuery] | None = None
+
+
+class ActiveQuery:
+    """One normalised query and its registrations. filter: None if every write to the namespace changes it."""
+
+    __slots__ = ("filter", "plan", "query_id", "registrations")
+
+    def __init__(self, query_id: str, plan: QueryPlan, predicate: Filter | None) -> None:
+        self.query_id = query_id
+        self.plan = plan
+        self.filter = predicate
+        self.registrations: Live | Bucket[Live] | None = None
+
+
+class Live:
+    """One registration.
+
+    members: hashes of the members that belong to this write partition; None if the members are unknown.
+    empty: the result is known to have no members, in any write partition.
+    boundary: sort key of the last member of a full, sorted window, or None.
+    needs_before: whether the record matched before a write matters, and membership does not tell.
+    """
+
+    __slots__ = ("boundary", "empty", "expires_at_ms", "id", "members", "needs_before", "query", "read_at", "since")
+
+    def __init__(
+        self,
+        registration_id: str,
+        query: ActiveQuery,
+        *,
+        since: Version,
+        read_at: Version,
+        members: tuple[int, ...] | None,
+        empty: bool,
+        boundary: Any,
+        needs_before: bool,
+        expires_at_ms: int,
+    ) -> None:
+        self.id = registration_id
+        self.query = query
+        self.since = since
+        self.read_at = read_at
+        self.members = members
+        self.empty = empty
+        self.boundary = boundary
+        self.needs_before = needs_before
+        self.expires_at_ms = expires_at_ms

@@ -1,0 +1,134 @@
+"""Recent writes, kept for replay on registration and to tell what is stale.
+
+`floor` is the version above which nothing is missing: a registration whose `since` lies below it cannot be replayed. It
+is unknown (None) until the first event, rises when images are trimmed, and jumps over gaps. Events of one write
+partition arrive in the order of their versions, save for redeliveries after a restart, which are recognised by record
+and version. (InvaliDB, PVLDB 2020, section 5.1.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from quaestor.model import AfterImage, Version, WriteKind
+
+
+class Record(NamedTuple):
+    """A record, by its namespace and the bytes of its `_id`."""
+
+    namespace: str
+    key: bytes
+
+
+class Retained(NamedTuple):
+    """One event as the node saw it.
+
+    image: with `before` filled in where it is known from the write before. record: None for collection events.
+    identity: hash of the record, or 0. highest: the highest version among this and everything that arrived before.
+    """
+
+    image: AfterImage
+    record: Record | None
+    identity: int
+    arrived_ms: int
+    highest: Version
+
+
+class Retention:
+    """Bounded by age and by number. Not thread-safe."""
+
+    def __init__(self, *, retention_ms: int, max_images: int) -> None:
+        self.retention_ms = retention_ms
+        self.max_images = max_images
+        self.floor: Version | None = None
+        self._entries: deque[Retained] = deque()
+        self._newest: dict[Record, Retained] = {}
+        self._highest: Version = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def reached(self, version: Version) -> None:
+        """The stream was read up to here: from the first such version on, nothing is missing."""
+        if self.floor is None:
+            self.floor = version
+
+    def admit(self, image: AfterImage, record: Record | None, identity: int, *, now_ms: int) -> Retained | None:
+        """Keep an event; None if it is stale or a duplicate. O(1).
+
+        An image with the version of the newest known for its record is a duplicate unless its content differs: a
+        transaction may write a record twice under one version.
+        """
+        if record is not None:
+            known = self._newest.get(record)
+            if known is not None:
+                if image.version < known.image.version:
+                    return None
+                if image.version == known.image.version and _same_content(image, known.image):
+                    return None
+                image = _with_before(image, known.image)
+            elif image.kind is WriteKind.INSERT and not image.before_known:
+                image = replace(image, before=None, before_known=True)
+        self.reached(image.version)
+        self._highest = max(self._highest, image.version)
+        entry = Retained(image, record, identity, now_ms, self._highest)
+        self._entries.append(entry)
+        if record is not None:
+            self._newest[record] = entry
+        if len(self._entries) > self.max_images:
+            self._drop_oldest()
+        return entry
+
+    def newer_than(self, since: Version) -> list[Retained]:
+        """Retained events with a version above `since`, oldest first. O(their number)."""
+        newer: list[Retained] = []
+        for entry in reversed(self._entries):
+            if entry.highest <= since:
+                break
+            if entry.image.version > since:
+                newer.append(entry)
+        newer.reverse()
+        return newer
+
+    def trim(self, *, now_ms: int) -> None:
+        """Forget what arrived more than the retention ago."""
+        while self._entries and self._entries[0].arrived_ms < now_ms - self.retention_ms:
+            self._drop_oldest()
+
+    def interrupted(self, version: Version) -> None:
+        """Nothing is known of what happened before `version` (0: unknown, the next event tells)."""
+        self._entries.clear()
+        self._newest.clear()
+        self._highest = version
+        self.floor = version or None
+
+    def forget_records(self, concerned: Callable[[str], bool]) -> None:
+        """What was last known of the records of these namespaces no longer says what the next write replaces."""
+        for record in [record for record in self._newest if concerned(record.namespace)]:
+            del self._newest[record]
+
+    def _drop_oldest(self) -> None:
+        entry = self._entries.popleft()
+        self.floor = max(self.floor or 0, entry.image.version)
+        if entry.record is not None and self._newest.get(entry.record) is entry:
+            del self._newest[entry.record]
+
+
+def _same_content(a: AfterImage, b: AfterImage) -> bool:
+    return a.kind is b.kind and a.after == b.after
+
+
+def _with_before(image: AfterImage, previous: AfterImage) -> AfterImage:
+    """The write before, if its own image is exact, tells what this one replaced."""
+    if image.before_known:
+        return image
+    if image.kind is WriteKind.INSERT:
+        return replace(image, before=None, before_known=True)
+    if previous.kind is WriteKind.DELETE:
+        return replace(image, before=None, before_known=True)
+    if previous.after_exact and previous.after is not None:
+        return replace(image, before=previous.after, before_known=True)
+    return image

@@ -1,0 +1,46 @@
+"""Which values a path reaches in a record, generously: never fewer than any predicate on that path could look at.
+
+The index only proposes; the predicate decides. So at an array every reading is followed (as elements, as documents
+keyed by position, nested arrays too), and whether anything was ambiguous is reported along with the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quaestor.invalidation.query.paths import as_document, is_array, is_document
+
+
+def reachable(record: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[list[Any], bool]:
+    """Every value that a predicate on the path, or inside an $elemMatch along it, could be asked about.
+
+    An array in the last place is among them, followed by what is in it, however deep. Missing values are left out.
+    Returns the values and whether the path is plain: no array on the way or at its end, so at most one value.
+    """
+    found: list[Any] = []
+    plain = _walk(record, parts, 0, found)
+    return found, plain
+
+
+def _walk(value: Any, parts: tuple[str, ...], depth: int, found: list[Any]) -> bool:
+    if depth == len(parts):
+        found.append(value)
+        if not is_array(value):
+            return True
+        for element in value:
+            _walk(element, parts, depth, found)
+        return False
+    if is_array(value):
+        name = parts[depth]
+        if name.isascii() and name.isdigit() and int(name) < len(value):
+            _walk(value[int(name)], parts, depth + 1, found)
+        for element in value:
+            if is_document(element) or is_array(element):
+                _walk(element, parts, depth, found)
+        return False
+    if is_document(value):
+        document = as_document(value)
+        if parts[depth] in document:
+            return _walk(document[parts[depth]], parts, depth + 1, found)
+    return True

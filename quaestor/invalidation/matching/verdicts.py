@@ -1,0 +1,73 @@
+"""What the predicates say of one write, each asked at most once about each of its two images.
+
+A predicate that raises (a regular expression out of time, a value nobody foresaw) is counted and taken for a match, so
+that its queries are invalidated: one bad query or record stops nothing and hides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaestor.invalidation.matching.registered import Filter
+from quaestor.model import AfterImage, Document, WriteKind
+
+
+@dataclass(slots=True)
+class Tally:
+    """What matching has cost so far.
+
+    writes: images of records looked at. tried: predicates evaluated; tried_last: for the latest write alone.
+    failed: predicates and comparisons that raised, whose queries were invalidated for it.
+    """
+
+    writes: int = 0
+    tried: int = 0
+    tried_last: int = 0
+    failed: int = 0
+
+
+class Verdicts:
+    """Lazy and memoised; lives as long as one write is looked at."""
+
+    __slots__ = ("_after", "_before", "_now", "_tally", "_then", "before_known", "failing")
+
+    def __init__(self, image: AfterImage, tally: Tally) -> None:
+        self._after = None if image.kind is WriteKind.DELETE else image.after
+        self._before = image.before
+        self._now: dict[Filter, bool] = {}
+        self._then: dict[Filter, bool] = {}
+        self._tally = tally
+        self.before_known = image.before_known
+        self.failing: set[Filter] = set()
+
+    def now(self, item: Filter) -> bool:
+        """Does the record match after the write?"""
+        verdict = self._now.get(item)
+        if verdict is None:
+            verdict = self._now[item] = self._ask(item, self._after)
+        return verdict
+
+    def then(self, item: Filter) -> bool | None:
+        """Did it match before? None: not known."""
+        if not self.before_known:
+            return None
+        verdict = self._then.get(item)
+        if verdict is None:
+            verdict = self._then[item] = self._ask(item, self._before)
+        return verdict
+
+    def failed(self) -> None:
+        """A comparison of this write raised."""
+        self._tally.failed += 1
+
+    def _ask(self, item: Filter, record: Document | None) -> bool:
+        if record is None:
+            return False
+        self._tally.tried += 1
+        self._tally.tried_last += 1
+        try:
+            return item.matches(record)
+        except Exception:
+            self._tally.failed += 1
+            self.failing.add(item)
+            return True

@@ -1,0 +1,223 @@
+"""What can be done for a query: exact or widened, by which index, and why. The node and `explain` use the same plan.
+
+*Exact* means that a write is judged by what the query matches; *widened* that more writes count than change the result:
+with a predicate those that concern what a pipeline's leading `$match` lets through, without one every write to the
+namespace. A plan is a pure function of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import bson
+from xxhash import xxh128_hexdigest
+
+from quaestor.capture import pipelines
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.invalidation.matching.access import Access, access_paths
+from quaestor.invalidation.matching.fields import ALL, Fields, fields_that_matter
+from quaestor.invalidation.matching.partitioning import OPTIONS
+from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
+from quaestor.invalidation.query.sorting import parse_sort
+from quaestor.model import Document, Operation, Query
+
+TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
+TO_ITSELF: Final = "pipeline that reads its own collection again: widened to the collection"
+TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
+
+
+class Window(StrEnum):
+    """How much of what matches the result holds, and what tells whether a record falls into it."""
+
+    NONE = "none"
+    """All of it."""
+    BOUNDARY = "boundary"
+    """The first `limit` in sort order: the key of the last one tells."""
+    UNORDERED = "unordered"
+    """Some `limit` of them: nothing tells, any match counts."""
+    OFFSET = "offset"
+    """A stretch after `skip`: records before it count too."""
+
+
+class Result(StrEnum):
+    """What the reply is made of."""
+
+    RECORDS = "records"
+    COUNT = "count"
+    VALUES = "values"
+    OPAQUE = "opaque"
+    """Anything computed from the matching records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """match: "exact" or "widened"; reason: why it is widened, a sentence, else None.
+
+    query_id: equal for equal queries, however written.
+    predicate: which records concern the query; None: all of the namespace.
+    index: how the node finds the query from a written record, for people.
+    access: the same for the node: alternatives, best first; empty: always tried.
+    fields: what of a record matters to the result.
+    foreign_namespaces: other collections a pipeline reads; every write to them counts.
+    """
+
+    query: Query
+    query_id: str
+    match: str
+    reason: str | None
+    predicate: CompiledQuery | None
+    window: Window
+    result: Result
+    index: str
+    access: tuple[Access, ...]
+    fields: Fields
+    foreign_namespaces: tuple[str, ...] = ()
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Every namespace whose writes concern the query, its own first."""
+        own = self.query.namespace
+        return (own, *(name for name in self.foreign_namespaces if name != own))
+
+
+def plan_query(query: Query) -> QueryPlan:
+    """Plan a query. Never refuses what mongod accepts: what this engine cannot match is widened.
+
+    Raises MalformedQueryError if mongod would refuse it too. O(size of the query).
+    """
+    foreign = tuple(sorted(pipelines.foreign_namespaces(query.pipeline, query.namespace.split(".", 1)[0])))
+    reason = query.widened or _collated(query)
+    if reason is None and query.namespace in foreign:
+        reason = TO_ITSELF
+    predicate: CompiledQuery | None = None
+    exact = reason is None
+    if reason is None:
+        try:
+            predicate, reason = _predicate(query)
+            exact = reason is None
+        except UnsupportedQueryError as unsupported:
+            reason, exact = unsupported.reason, False
+    access = () if predicate is None else tuple(access_paths(predicate.root))
+    return QueryPlan(
+        query=query,
+        query_id=_query_id(query, predicate),
+        match="exact" if exact else "widened",
+        reason=reason,
+        predicate=predicate,
+        window=_window(query),
+        result=_result(query),
+        index="every write" if predicate is None else access[0].describe() if access else "always try",
+        access=access,
+        fields=_fields(query, predicate),
+        foreign_namespaces=foreign,
+    )
+
+
+def _collated(query: Query) -> str | None:
+    if query.collation is None or query.collation.get("locale") == "simple":
+        return None
+    return f"collation {query.collation.get('locale')!r}: strings compare by rules of a language"
+
+
+def _predicate(query: Query) -> tuple[CompiledQuery | None, str | None]:
+    """What decides which records concern the query, and why that is more than what changes its result."""
+    if query.let is not None:
+        raise UnsupportedQueryError("let: variables of the command")
+    if query.operation is not Operation.AGGREGATE:
+        if any(path == "$natural" for path, _ in query.sort):
+            raise UnsupportedQueryError("$natural: the order of storage")
+        parse_sort(query.sort)
+        return compile_query(query.filter), None
+    pipeline = _Pipeline.of(query)
+    predicate = compile_query(_together(pipeline.leading))
+    if pipeline.as_find is not None or pipeline.counts:
+        return predicate, None
+    return (predicate, TO_LEADING_MATCH) if pipeline.leading else (None, TO_COLLECTION)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipeline:
+    """leading: the filters of the `$match` stages it begins with.
+
+    as_find: if all that follows is sorting and a final projection, the find that shows the same; counts: if it is `$count`.
+    """
+
+    leading: list[Document]
+    as_find: Query | None
+    counts: bool
+
+    @staticmethod
+    def of(query: Query) -> _Pipeline:
+        stages = list(query.pipeline)
+        leading: list[Document] = []
+        while stages and list(stages[0]) == ["$match"]:
+            leading.append(stages.pop(0)["$match"])
+        sort: list[tuple[str, Any]] = []
+        while stages and list(stages[0]) == ["$sort"] and isinstance(stages[0]["$sort"], Mapping):
+            sort.extend(stages.pop(0)["$sort"].items())
+        counts = [list(stage) for stage in stages] == [["$count"]]
+        as_find = replace(query, sort=tuple(sort))
+        if [list(stage) for stage in stages] == [["$project"]]:
+            as_find = replace(as_find, projection=stages.pop()["$project"])
+        return _Pipeline(leading, None if stages else as_find, counts)
+
+
+def _together(filters: list[Document]) -> Document:
+    if len(filters) == 1:
+        return filters[0]
+    return {"$and": filters} if filters else {}
+
+
+def _window(query: Query) -> Window:
+    if query.skip:
+        return Window.OFFSET
+    if not query.limit:
+        return Window.NONE
+    return Window.BOUNDARY if query.sort else Window.UNORDERED
+
+
+def _result(query: Query) -> Result:
+    if query.operation is Operation.FIND:
+        return Result.RECORDS
+    if query.operation is Operation.COUNT:
+        return Result.COUNT
+    if query.operation is Operation.DISTINCT:
+        return Result.VALUES
+    return Result.COUNT if _Pipeline.of(query).counts else Result.OPAQUE
+
+
+def _fields(query: Query, predicate: CompiledQuery | None) -> Fields:
+    if predicate is None:
+        return ALL
+    shown: Query | None = query
+    if query.operation is Operation.AGGREGATE:
+        shown = _Pipeline.of(query).as_find
+    return ALL if shown is None else fields_that_matter(shown, predicate.root)
+
+
+def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
+    pipeline = list(query.pipeline)
+    essence = {
+        "namespace": query.namespace,
+        "operation": query.operation.value,
+        "filter": query.filter if predicate is None or pipeline else predicate.identity,
+        "sort": [[path, direction] for path, direction in query.sort],
+        "skip": query.skip,
+        "limit": query.limit,
+        "projection": query.projection,
+        "pipeline": pipeline,
+        "distinct_key": query.distinct_key,
+        "collation": query.collation,
+        "let": query.let,
+        "widened": query.widened,
+    }
+    try:
+        return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
+    except (bson.errors.BSONError, OverflowError) as error:
+        raise MalformedQueryError(f"the query on {query.namespace} holds what BSON cannot: {error}") from error
+
+
+__all__ = ["QueryPlan", "Result", "Window", "plan_query"]

@@ -1,0 +1,274 @@
+"""Which write is the first change of a cached result, rule by rule."""
+
+from __future__ import annotations
+
+from quaestor.model import WriteKind
+from tests.unit.matching.scene import Scene, aggregate, count, distinct, find, types
+
+PAID = find({"status": "paid"})
+CHEAPEST = find({"status": "paid"}, sort=(("price", 1),), limit=2)
+
+
+def test_a_record_that_neither_is_nor_was_in_the_result_changes_nothing() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    assert scene.insert({"_id": 2, "status": "open"}) == []
+    assert scene.update({"_id": 3, "status": "open"}) == []
+    assert scene.delete(4) == []
+
+
+def test_a_record_that_begins_to_match_is_an_add() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    assert types(scene.update({"_id": 2, "status": "paid"})) == ["add"]
+
+
+def test_a_member_that_stops_matching_is_a_remove() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    assert types(scene.update({"_id": 1, "status": "open"})) == ["remove"]
+
+
+def test_a_deleted_member_is_a_remove() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    assert types(scene.delete(1)) == ["remove"]
+
+
+def test_a_member_that_was_gone_at_look_up_is_a_remove() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    fired = scene.node.process(scene.image(WriteKind.UPDATE, 1, None), now_ms=scene.now_ms)
+    assert types(fired) == ["remove"]
+
+
+def test_a_member_that_is_written_and_still_matches_is_a_change() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    assert types(scene.update({"_id": 1, "status": "paid", "note": "x"})) == ["change"]
+
+
+def test_a_registration_fires_once_and_is_forgotten() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    assert len(scene.delete(1)) == 1
+    assert scene.node.registrations == 0
+    assert scene.insert({"_id": 1, "status": "paid"}) == []
+
+
+def test_all_registrations_of_a_query_fire_in_one_notification() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    scene.register(PAID, (1,))
+    (fired,) = scene.delete(1)
+    assert fired.registration_ids == ("app:1", "app:2")
+
+
+def test_the_notification_names_write_and_query() -> None:
+    scene = Scene()
+    scene.register(PAID, (1,))
+    (fired,) = scene.delete(1, version=777)
+    assert (fired.version, fired.key, fired.written_at_ms) == (777, 1, scene.now_ms)
+    assert fired.query_id == scene.registration(PAID).query_id
+
+
+def test_a_moved_member_is_a_change_of_index() -> None:
+    scene = Scene()
+    scene.register(find({"status": "paid"}, sort=(("price", 1),)), (1, 2))
+    before = {"_id": 1, "status": "paid", "price": 5}
+    assert types(scene.update(before | {"price": 9}, before=before)) == ["changeIndex"]
+
+
+# -- windows
+
+
+def test_a_match_behind_the_last_member_of_a_full_window_changes_nothing() -> None:
+    scene = Scene()
+    scene.register(CHEAPEST, (1, 2), last={"_id": 2, "price": 20})
+    assert scene.insert({"_id": 3, "status": "paid", "price": 21}) == []
+    assert types(scene.insert({"_id": 4, "status": "paid", "price": 19})) == ["add"]
+
+
+def test_a_tie_with_the_last_member_counts_as_a_change() -> None:
+    scene = Scene()
+    scene.register(CHEAPEST, (1, 2), last={"_id": 2, "price": 20})
+    assert types(scene.insert({"_id": 3, "status": "paid", "price": 20})) == ["add"]
+
+
+def test_a_sort_by_id_leaves_no_ties() -> None:
+    scene = Scene()
+    scene.register(
+        find({"status": "paid"}, sort=(("price", 1), ("_id", 1)), limit=2), (1, 2), last={"_id": 2, "price": 20}
+    )
+    assert scene.insert({"_id": 3, "status": "paid", "price": 20}) == []
+    assert types(scene.insert({"_id": 0, "status": "paid", "price": 20})) == ["add"]
+
+
+def test_descending_windows_end_at_their_smallest() -> None:
+    scene = Scene()
+    scene.register(find({}, sort=(("price", -1),), limit=1), (1,), last={"_id": 1, "price": 50})
+    assert scene.insert({"_id": 2, "price": 49}) == []
+    assert scene.insert({"_id": 3}) == []
+    assert types(scene.insert({"_id": 4, "price": 51})) == ["add"]
+
+
+def test_a_window_that_is_not_full_takes_any_match() -> None:
+    scene = Scene()
+    scene.register(CHEAPEST, (1,))
+    assert types(scene.insert({"_id": 3, "status": "paid", "price": 10**9})) == ["add"]
+
+
+def test_an_unordered_window_takes_any_match() -> None:
+    scene = Scene()
+    scene.register(find({"status": "paid"}, limit=1), (1,))
+    assert types(scene.insert({"_id": 3, "status": "paid"})) == ["add"]
+
+
+def test_parallel_arrays_in_the_sort_fields_invalidate_instead_of_failing() -> None:
+    scene = Scene()
+    scene.register(find({}, sort=(("a", 1), ("b", 1)), limit=1), (1,), last={"_id": 1, "a": 1, "b": 1})
+    assert types(scene.insert({"_id": 2, "a": [1, 2], "b": [1, 2]})) == ["match"]
+    assert scene.node.tally.failed == 1
+
+
+# -- offsets
+
+
+def test_behind_an_offset_records_before_the_window_count_too() -> None:
+    scene = Scene()
+    second = find({}, sort=(("price", 1),), skip=1, limit=1)
+    scene.register(second, (2,), last={"_id": 2, "price": 20})
+    assert types(scene.delete(1, before={"_id": 1, "price": 10})) == ["remove"]
+
+
+def test_behind_an_offset_records_behind_the_window_do_not_count() -> None:
+    scene = Scene()
+    scene.register(find({}, sort=(("price", 1),), skip=1, limit=1), (2,), last={"_id": 2, "price": 20})
+    assert scene.delete(3, before={"_id": 3, "price": 30}) == []
+    assert scene.insert({"_id": 4, "price": 40}) == []
+    before = {"_id": 5, "price": 50}
+    assert scene.update({"_id": 5, "price": 60}, before=before) == []
+
+
+def test_behind_an_offset_a_record_that_keeps_its_place_outside_the_window_does_not_count() -> None:
+    scene = Scene()
+    scene.register(find({}, sort=(("price", 1),), skip=1, limit=1), (2,), last={"_id": 2, "price": 20})
+    before = {"_id": 1, "price": 10}
+    assert scene.update(before | {"note": "x"}, before=before) == []
+    assert types(scene.update(before | {"price": 11, "note": "x"}, before=before | {"note": "x"})) == ["changeIndex"]
+
+
+def test_behind_an_offset_without_images_before_the_write_any_update_counts() -> None:
+    scene = Scene()
+    scene.register(find({"a": 1}, sort=(("price", 1),), skip=1, limit=1), (2,), last={"_id": 2, "price": 20})
+    assert types(scene.update({"_id": 9, "a": 2})) == ["match"]
+
+
+def test_an_empty_page_is_only_changed_by_further_matches() -> None:
+    scene = Scene()
+    scene.register(find({"a": 1}, skip=100), ())
+    assert scene.delete(9) == []
+    assert scene.update({"_id": 8, "a": 2}) == []
+    assert types(scene.insert({"_id": 7, "a": 1})) == ["add"]
+
+
+# -- projections
+
+
+def test_a_change_outside_projection_sort_and_filter_changes_nothing() -> None:
+    scene = Scene()
+    scene.register(find({"status": "paid"}, projection={"name": 1}, sort=(("price", 1),)), (1,))
+    record = {"_id": 1, "status": "paid", "name": "n", "price": 1, "views": 1}
+    assert scene.update(record | {"views": 2}, before=record) == []
+    assert types(scene.update(record | {"views": 2, "name": "m"}, before=record | {"views": 2})) == ["change"]
+
+
+def test_an_excluded_field_does_not_count() -> None:
+    scene = Scene()
+    scene.register(find({"status": "paid"}, projection={"views": 0}), (1,))
+    record = {"_id": 1, "status": "paid", "views": 1}
+    assert scene.update(record | {"views": 2}, before=record) == []
+    assert types(scene.update(record | {"views": 2, "new": 1}, before=record | {"views": 2})) == ["change"]
+
+
+def test_without_exact_images_a_projection_saves_nothing() -> None:
+    scene = Scene()
+    scene.register(find({"status": "paid"}, projection={"name": 1}), (1,))
+    assert types(scene.update({"_id": 1, "status": "paid", "name": "n"})) == ["change"]
+
+
+# -- results without members
+
+
+def test_a_count_changes_only_when_the_record_enters_or_leaves() -> None:
+    scene = Scene()
+    scene.register(count({"status": "paid"}), None)
+    paid, unpaid = {"_id": 1, "status": "paid"}, {"_id": 1, "status": "open"}
+    assert scene.update(paid | {"x": 1}, before=paid) == []
+    assert scene.insert({"_id": 2, "status": "open"}) == []
+    assert types(scene.update(unpaid, before=paid | {"x": 1})) == ["remove"]
+    scene.register(count({"status": "paid"}), None)
+    assert types(scene.insert({"_id": 3, "status": "paid"})) == ["add"]
+
+
+def test_a_count_without_images_before_the_write_takes_any_update_or_delete() -> None:
+    scene = Scene()
+    for write in (lambda: scene.update({"_id": 1, "status": "open"}), lambda: scene.delete(2)):
+        scene.register(count({"status": "paid"}), None)
+        assert types(write()) == ["match"]
+
+
+def test_the_write_before_serves_as_the_image_before() -> None:
+    scene = Scene()
+    scene.insert({"_id": 1, "status": "open"})
+    scene.register(count({"status": "paid"}), None)
+    assert scene.update({"_id": 1, "status": "open", "x": 1}) == []
+    # That update's own image was looked up later, so it says nothing certain about the next write.
+    assert types(scene.update({"_id": 1, "status": "open", "x": 2})) == ["match"]
+
+
+def test_distinct_changes_only_when_the_record_contributes_other_values() -> None:
+    scene = Scene()
+    scene.register(distinct("tags", {"status": "paid"}), None)
+    record = {"_id": 1, "status": "paid", "tags": ["a", "b"]}
+    assert scene.update(record | {"x": 1}, before=record) == []
+    assert types(scene.update(record | {"tags": ["a"]}, before=record | {"x": 1})) == ["change"]
+
+
+def test_a_find_whose_members_are_unknown_is_judged_by_the_images() -> None:
+    scene = Scene()
+    query = find({"status": "paid"}, projection={"_id": 0, "name": 1})
+    record = {"_id": 1, "status": "paid", "name": "n"}
+    scene.register(query, None)
+    assert scene.update(record | {"x": 1}, before=record) == []
+    assert types(scene.delete(1, before=record | {"x": 1})) == ["remove"]
+
+
+# -- widened
+
+
+def test_a_widened_query_is_changed_by_every_write_to_its_collection() -> None:
+    scene = Scene()
+    scene.register(find({"a": 1}, collation={"locale": "de"}), (1,))
+    assert scene.insert({"_id": 2}, namespace="shop.other") == []
+    assert types(scene.insert({"_id": 2})) == ["match"]
+
+
+def test_a_pipeline_is_widened_to_its_leading_match() -> None:
+    scene = Scene()
+    query = aggregate({"$match": {"status": "paid"}}, {"$group": {"_id": "$day", "n": {"$sum": "$price"}}})
+    scene.register(query, None)
+    assert scene.insert({"_id": 2, "status": "open"}) == []
+    record = {"_id": 3, "status": "open"}
+    assert scene.update(record | {"x": 1}, before=record) == []
+    assert types(scene.insert({"_id": 4, "status": "paid"})) == ["match"]
+
+
+def test_writes_to_a_joined_collection_count() -> None:
+    scene = Scene()
+    lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
+    scene.register(aggregate({"$match": {"status": "paid"}}, lookup), None)
+    assert scene.insert({"_id": 1, "status": "paid"}, namespace="other.makers") == []
+    assert types(scene.insert({"_id": 1}, namespace="shop.makers")) == ["match"]
+    assert scene.node.registrations == 0
+    assert scene.insert({"_id": 2}, namespace="shop.makers") == []
