@@ -7,6 +7,7 @@ naming a running server (MONGO_URL, REDIS_URL; then nothing is started or stoppe
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import signal
@@ -75,6 +76,11 @@ class Server:
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Start, and return once it answers. Raises DependencyError with the end of its log otherwise."""
+        self.launch()
+        self.wait_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start, and return at once."""
         self._log = self.log_path.open("ab")
         self.process = subprocess.Popen(
             self.arguments,
@@ -84,17 +90,27 @@ class Server:
             start_new_session=True,
             env=os.environ | self.environment,
         )
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Return once it answers. Stops it and raises DependencyError with the end of its log otherwise."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
+            if self.died():
                 break
             with suppress(Exception):
                 if self.ready():
                     return
             time.sleep(0.05)
-        tail = self.log_path.read_text(errors="replace")[-1500:]
+        tail = self.log_tail()
         self.stop()
         raise DependencyError(f"{self.name} did not come up on port {self.port}; the end of its log:\n{tail}")
+
+    def died(self) -> bool:
+        """Whether it ended without being asked to."""
+        return self.process is not None and self.process.poll() is not None
+
+    def log_tail(self, characters: int = 1500) -> str:
+        return self.log_path.read_text(errors="replace")[-characters:]
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
@@ -233,6 +249,38 @@ def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server
             return True
 
     return Server("varnish", arguments, folder, port, f"http://{HOST}:{port}", ready)
+
+
+def python_server(
+    folder: Path, name: str, arguments: Sequence[str], *, port: int, path: str, environment: dict[str, str]
+) -> Server:
+    """A Python process that answers `GET path` on port once it is ready, not started yet."""
+    url = f"http://{HOST}:{port}"
+
+    def ready() -> bool:
+        connection = http.client.HTTPConnection(HOST, port, timeout=2)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status < 500
+        finally:
+            connection.close()
+
+    return Server(name, [sys.executable, *arguments], folder, port, url, ready, environment)
+
+
+def require_replica_set(url: str) -> None:
+    """Raises ConfigurationError unless url leads to a replica set, whose change streams are needed."""
+    client: pymongo.MongoClient[dict[str, object]] = pymongo.MongoClient(url, serverSelectionTimeoutMS=5_000)
+    try:
+        hello = client.admin.command("hello")
+    except pymongo.errors.PyMongoError as error:
+        raise ConfigurationError(f"MONGO_URL={url} does not answer ({error}); start it or unset MONGO_URL") from error
+    finally:
+        client.close()
+    if not hello.get("setName") and hello.get("msg") != "isdbgrid":
+        raise ConfigurationError(
+            f"{url} is a standalone mongod, which has no change streams; start it with --replSet rs0 and run rs.initiate()"
+        )
 
 
 @contextmanager

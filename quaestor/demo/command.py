@@ -1,0 +1,112 @@
+"""`quaestor demo` and `quaestor demo --once`: start the stack, say where it is, stop it whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from quaestor.demo import reaper
+from quaestor.demo.progress import Progress
+from quaestor.demo.replay import MAX_SPEED
+from quaestor.demo.script import SETTINGS, Script
+from quaestor.demo.stack import Stack, StackOptions
+from quaestor.demo.steps import Steps
+from quaestor.errors import ConfigurationError
+
+_MANY_LAPS = 1_000
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What the command line says; see StackOptions. speed: how many times as fast as the real day."""
+
+    day: str = "2013-07-04"
+    speed: float = 60.0
+    port: int = 0
+    live_port: int = 0
+    spark: bool = True
+    varnish: bool = True
+
+
+def demo(options: DemoOptions) -> int:
+    """Run until Ctrl-C or SIGTERM; returns the exit status. Raises as Stack does."""
+    if not 0 < options.speed <= MAX_SPEED:
+        raise ConfigurationError(f"--speed lies between 0 and {MAX_SPEED:.0f}, not {options.speed:g}")
+    progress = Progress()
+    with _owning_all_processes(progress), _stack(options, progress) as stack:
+        stack.start_replay(speed=options.speed, laps=_MANY_LAPS)
+        _announce(stack, options)
+        while True:
+            time.sleep(0.5)
+            for server in stack.ended():
+                progress.say(f"! {server.name} has ended by itself; the end of its log:\n{server.log_tail(800)}")
+
+
+def once(options: DemoOptions) -> int:
+    """Run the script; returns 0 if every step held, else 1. Progress goes to stderr, steps to stdout."""
+    progress = Progress()
+    with _owning_all_processes(progress), _stack(options, progress, once=True) as stack:
+        return 0 if Script(stack, Steps()).run() else 1
+
+
+def _stack(options: DemoOptions, progress: Progress, *, once: bool = False) -> Stack:
+    """The script has the stack to itself, with a week of flights; the demo has the whole year and gentle traffic."""
+    return Stack(
+        StackOptions(
+            day=options.day,
+            port=options.port,
+            live_port=options.live_port,
+            spark=options.spark,
+            varnish=options.varnish,
+            around_days=3 if once else None,
+            requests_per_s=0 if once else 40,
+            settings=SETTINGS if once else {},
+        ),
+        progress,
+    )
+
+
+@contextmanager
+def _owning_all_processes(progress: Progress) -> Iterator[None]:
+    """SIGTERM and a closed terminal end the command like Ctrl-C; what stops is not interrupted; nothing stays behind."""
+    reaper.adopt_orphans()
+
+    def stop(*_: object) -> None:
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        progress.say("stopping")
+        raise KeyboardInterrupt
+
+    for number in _STOPPING:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        reaper.sweep()
+
+
+def _announce(stack: Stack, options: DemoOptions) -> None:
+    front = stack.front_url
+    print(
+        f"""
+  live page     {stack.live_url}
+  application   {front}{"   (Varnish, before " + stack.app_url + ")" if stack.varnish else ""}
+  database      {stack.mongo_url}   database {stack.database}
+
+  Try, while {options.day} goes by at {options.speed:g} times its speed:
+
+    curl -i '{front}/departures/JFK?limit=5'
+    curl -i '{front}/departures/EWR?dest=ORD'
+    curl -i '{front}/delays?day={options.day}'
+    curl -i '{front}/counts/LGA?day={options.day}'
+    curl -i '{stack.app_url}/quaestor/sketch' -o sketch
+
+  Ask twice: the second answer is a hit (X-Varnish names two transactions, Cache-Status says hit), until a write changes it.
+  Ctrl-C stops everything.
+""",
+        flush=True,
+    )

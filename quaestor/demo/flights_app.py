@@ -1,0 +1,147 @@
+"""The demo's application: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
+
+An ordinary FastAPI app; nothing in its handlers knows of caching. `uvicorn --factory quaestor.demo.flights_app:create_app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query
+from pymongo import AsyncMongoClient
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cdn_adapters import VarnishAdapter
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.demo.reporter import Reporter
+
+Document = dict[str, Any]
+Limit = Annotated[int, Query(ge=1, le=200)]
+
+NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSettings:
+    """varnish_url: where purges go, None without Varnish. live_url: where reports go, None without a live page."""
+
+    mongo_url: str
+    database: str
+    varnish_url: str | None = None
+    live_url: str | None = None
+
+    def to_env(self) -> dict[str, str]:
+        """How the settings travel to the workers."""
+        return {"DEMO_APP": json.dumps(asdict(self))}
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> AppSettings:
+        return cls(**json.loads(environment["DEMO_APP"]))
+
+
+def create_app() -> FastAPI:
+    """For `uvicorn --factory`; settings come from the environment."""
+    settings = AppSettings.from_env(os.environ)
+    quaestor = Quaestor.from_env()
+    client: AsyncMongoClient[Document] = AsyncMongoClient(
+        settings.mongo_url, event_listeners=[quaestor.capture], tz_aware=True
+    )
+    database = client[settings.database]
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        reports = asyncio.create_task(_report(quaestor, settings.live_url))
+        yield
+        reports.cancel()
+        await asyncio.gather(reports, return_exceptions=True)
+        await client.close()
+
+    app = FastAPI(title="Flights out of New York City, 2013", lifespan=lifespan)
+    cdn = [VarnishAdapter(settings.varnish_url)] if settings.varnish_url else []
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=cdn)
+    app.add_middleware(_NameWorker)
+
+    @app.get("/departures/{origin}")
+    async def departures(origin: str, dest: str | None = None, limit: Limit = 20) -> list[Document]:
+        """The departure board: what has not departed yet, in order."""
+        query = {"origin": origin, "status": {"$in": NOT_YET_DEPARTED}} | ({"dest": dest} if dest else {})
+        return await database.flights.find(query).sort([("scheduled", 1), ("_id", 1)]).limit(limit).to_list()
+
+    @app.get("/flights/{flight_id}")
+    async def flight(flight_id: str) -> Document:
+        """One flight, with its airline and aircraft."""
+        found = await database.flights.find_one({"_id": flight_id})
+        if found is None:
+            raise HTTPException(404, f"no flight {flight_id}; ids look like 2013-07-03:UA:1545:EWR")
+        airline = await database.airlines.find_one({"_id": found["carrier"]})
+        plane = await database.planes.find_one({"_id": found["tailnum"]}) if "tailnum" in found else None
+        return found | {"airline": airline, "plane": plane}
+
+    @app.get("/delays")
+    async def delays(day: str, limit: Limit = 20) -> list[Document]:
+        """The most delayed departures of a day."""
+        query = {"day": day, "dep_delay": {"$gt": 0}}
+        return await database.flights.find(query).sort([("dep_delay", -1), ("_id", 1)]).limit(limit).to_list()
+
+    @app.get("/counts/{origin}")
+    async def counts(origin: str, day: str | None = None) -> list[Document]:
+        """How many flights, per carrier and destination; of the whole year without a day."""
+        match = {"origin": origin} | ({"day": day} if day else {})
+        group = {"_id": {"carrier": "$carrier", "dest": "$dest"}, "flights": {"$sum": 1}}
+        cursor = await database.flights.aggregate([{"$match": match}, {"$group": group}, {"$sort": {"_id": 1}}])
+        return await cursor.to_list()
+
+    @app.get("/counts/{origin}/{status}")
+    async def count(origin: str, status: str, day: str) -> Document:
+        """How many flights of a day are in this status."""
+        query = {"origin": origin, "day": day, "status": status}
+        return {"flights": await database.flights.count_documents(query)}
+
+    @app.get("/airports/{code}")
+    async def airport(code: str) -> Document:
+        found = await database.airports.find_one({"_id": code})
+        if found is None:
+            raise HTTPException(404, f"no airport {code}; codes look like LAX")
+        return found
+
+    @app.get("/airlines")
+    async def airlines() -> list[Document]:
+        return await database.airlines.find().sort("_id", 1).to_list()
+
+    @app.get("/weather/{origin}")
+    async def weather(origin: str, limit: Limit = 24) -> list[Document]:
+        """The latest observations at a New York airport."""
+        return await database.weather.find({"origin": origin}).sort([("at", -1), ("_id", 1)]).limit(limit).to_list()
+
+    return app
+
+
+async def _report(quaestor: Quaestor, live_url: str | None) -> None:
+    if live_url is None:
+        return
+    reporter = Reporter(quaestor.telemetry, live_url)
+    quaestor.on_invalidated(reporter.observe)
+    await reporter.run()
+
+
+class _NameWorker:
+    """Says which worker answered, outside the cache, so that the demo's script can ask every one of them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._header = (b"x-worker", str(os.getpid()).encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), self._header]
+            await send(message)
+
+        await self._app(scope, receive, send_named if scope["type"] == "http" else send)

@@ -1,0 +1,178 @@
+"""The live page's server: takes in what happens, and tells every open page by Server-Sent Events.
+
+A process of its own, apart from the app: it watches the database's change stream for writes, is told by the app workers
+of requests and invalidations, asks Varnish for its counters, and makes the gentle traffic that keeps the numbers moving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
+from fastapi.staticfiles import StaticFiles
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from quaestor.clock import system_clock
+from quaestor.demo import traffic
+from quaestor.demo.activity import Activity, WorkerReport
+from quaestor.demo.served import served_from
+
+STATIC = Path(__file__).parent / "static"
+TICK_S = 0.25
+FLIGHTS_ASKED_FOR = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSettings:
+    """front_url: where users go, Varnish or the app. varnish_folder: Varnish's working folder, None without Varnish."""
+
+    mongo_url: str
+    database: str
+    day: str
+    app_url: str
+    front_url: str
+    varnish_folder: str | None
+    requests_per_s: float
+
+    def to_env(self) -> dict[str, str]:
+        """How the settings travel to the process."""
+        return {"DEMO_LIVE": json.dumps(asdict(self))}
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> LiveSettings:
+        return cls(**json.loads(environment["DEMO_LIVE"]))
+
+
+def create_app() -> FastAPI:
+    """For `uvicorn --factory`; settings come from the environment."""
+    settings = LiveSettings.from_env(os.environ)
+    activity = Activity()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        work = [_watch(activity, settings), _ask_varnish(activity, settings), _send_traffic(settings)]
+        tasks = [asyncio.create_task(one) for one in work]
+        async with httpx.AsyncClient(base_url=settings.front_url, timeout=5.0) as client:
+            app.state.front = client
+            yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    app = FastAPI(lifespan=lifespan, openapi_url=None)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.get("/", response_class=HTMLResponse)
+    async def page() -> str:
+        return (STATIC / "live.html").read_text(encoding="utf-8")
+
+    @app.post("/activity", status_code=204)
+    async def take(report: WorkerReport) -> None:
+        activity.absorb(report, now_ms=system_clock())
+
+    @app.get("/events")
+    async def events() -> StreamingResponse:
+        return StreamingResponse(_tell(activity), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    @app.get("/totals")
+    async def totals() -> dict[str, Any]:
+        return activity.snapshot(after=activity.sequence, now_ms=system_clock())
+
+    @app.get("/board/{origin}")
+    async def board(origin: str, request: Request) -> JSONResponse:
+        """The departure board as an ordinary user of the front gets it, and who answered."""
+        if origin not in traffic.ORIGINS:
+            raise HTTPException(404, f"{origin} is not one of {', '.join(traffic.ORIGINS)}")
+        started_s = time.perf_counter()
+        try:
+            answer = await request.app.state.front.get(f"/departures/{origin}", params={"limit": 14})
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            return JSONResponse({"error": str(error)}, status_code=502)
+        took_ms = (time.perf_counter() - started_s) * 1000
+        return JSONResponse(
+            {"flights": answer.json(), "served_from": served_from(answer.headers), "took_ms": round(took_ms, 2)}
+        )
+
+    return app
+
+
+async def _tell(activity: Activity) -> AsyncIterator[str]:
+    """Server-Sent Events: everything at once, then what is new four times a second."""
+    told = 0
+    while True:
+        snapshot = activity.snapshot(after=told, now_ms=system_clock())
+        told = activity.sequence
+        yield f"data: {json.dumps(snapshot)}\n\n"
+        await asyncio.sleep(TICK_S)
+
+
+async def _watch(activity: Activity, settings: LiveSettings) -> None:
+    """Count and name every write to the flights; follow the day's clock. Tries again for ever."""
+    pipeline = [{"$match": {"ns.coll": {"$in": ["flights", "clock"]}}}]
+    async with AsyncMongoClient[dict[str, Any]](settings.mongo_url, tz_aware=True) as client:
+        while True:
+            with suppress(PyMongoError):
+                async with await client[settings.database].watch(pipeline, full_document="updateLookup") as changes:
+                    async for change in changes:
+                        _take_change(activity, change)
+            activity.say("the change stream broke off; trying again", now_ms=system_clock())
+            await asyncio.sleep(1.0)
+
+
+def _take_change(activity: Activity, change: Mapping[str, Any]) -> None:
+    document = change.get("fullDocument") or {}
+    if change["ns"].get("coll") == "clock":
+        if "at" in document:
+            activity.clock = document["at"].isoformat()
+        return
+    activity.wrote(describe(change["operationType"], change.get("documentKey", {}), document), now_ms=system_clock())
+
+
+def describe(operation: str, key: Mapping[str, Any], flight: Mapping[str, Any]) -> str:
+    """One write in a few words."""
+    if flight.keys() >= {"carrier", "flight", "origin", "dest", "status"}:
+        what = f"{flight['carrier']} {flight['flight']} {flight['origin']}–{flight['dest']} {flight['status']}"
+        late = flight.get("dep_delay", 0) if flight["status"] == "departed" else 0
+        return f"{what}, {late} min late" if late > 0 else what
+    return f"{operation} {key.get('_id', '')}".strip()
+
+
+async def _ask_varnish(activity: Activity, settings: LiveSettings) -> None:
+    program = shutil.which("varnishstat")
+    if settings.varnish_folder is None or program is None:
+        return
+    names = ("MAIN.cache_hit", "MAIN.cache_miss", "MAIN.s_pass")
+    arguments = ["-1", "-j", "-n", settings.varnish_folder, *(part for name in names for part in ("-f", name))]
+    while True:
+        process = await asyncio.create_subprocess_exec(
+            program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+        output, _ = await process.communicate()
+        with suppress(ValueError, KeyError):
+            counters = {name: json.loads(output)["counters"][name]["value"] for name in names}
+            activity.varnish = {"requests": sum(counters.values()), "hits": counters["MAIN.cache_hit"]}
+        await asyncio.sleep(1.0)
+
+
+async def _send_traffic(settings: LiveSettings) -> None:
+    if settings.requests_per_s <= 0:
+        return
+    async with AsyncMongoClient[dict[str, Any]](settings.mongo_url) as client:
+        recorded = client[settings.database].recorded_day.find({}, {"_id": 1}).limit(FLIGHTS_ASKED_FOR)
+        flight_ids = [flight["_id"] async for flight in recorded]
+    drawn = traffic.choices(traffic.paths(flight_ids, settings.day), random.Random(settings.day))
+    await traffic.send([settings.front_url, settings.app_url], drawn, per_second=settings.requests_per_s)

@@ -1,0 +1,125 @@
+"""Asks over HTTP and watches from outside when an answer changes: what an unprivileged observer can know."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from quaestor.demo.served import ServedFrom, served_from
+from quaestor.errors import DependencyError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One response. at_ns: wall-clock ns when it had arrived. worker: which app worker sent or made it."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    at_ns: int
+
+    @property
+    def served_from(self) -> ServedFrom:
+        return served_from(self.headers)
+
+    @property
+    def worker(self) -> str:
+        return self.headers.get("x-worker", "")
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Probe:
+    """One kept connection to one server. An app worker keeps the connection it accepted, so a probe asks one worker.
+
+    host: sent as Host; one and the same for app and Varnish makes them ask for the same thing.
+    """
+
+    def __init__(self, url: str, *, host: str) -> None:
+        parts = urlsplit(url)
+        self._headers = {"Host": host}
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+
+    def get(self, path: str) -> Answer:
+        """Raises DependencyError if nobody answers."""
+        try:
+            try:
+                return self._get(path)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                self._connection.close()  # an idle connection was closed by the other side: once more
+                return self._get(path)
+        except (OSError, http.client.HTTPException) as error:
+            raise DependencyError(f"GET {path} got no answer: {error}") from error
+
+    def _get(self, path: str) -> Answer:
+        self._connection.request("GET", path, headers=self._headers)
+        response = self._connection.getresponse()
+        body = response.read()
+        at_ns = time.time_ns()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(status=response.status, body=body, headers=headers, at_ns=at_ns)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200) -> list[Probe]:
+    """Connections until every worker has accepted one. Raises DependencyError if they do not all turn up."""
+    found: dict[str, Probe] = {}
+    for _ in range(attempts):
+        probe = Probe(url, host=host)
+        worker = probe.get("/airlines").worker
+        if worker in found:
+            probe.close()
+        else:
+            found[worker] = probe
+        if len(found) == workers:
+            return list(found.values())
+    raise DependencyError(f"only {len(found)} of {workers} app workers answered in {attempts} connections")
+
+
+def until(
+    probe: Probe, path: str, holds: Callable[[Answer], bool], *, timeout_s: float, every_s: float = 0.0
+) -> Answer | None:
+    """Ask again and again; the first answer for which this holds, or None after the time."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        answer = probe.get(path)
+        if holds(answer):
+            return answer
+        if every_s:
+            time.sleep(every_s)
+    return None
+
+
+class Watch:
+    """Watches several probes at once, each in a thread, for the first answer that holds. Begin before writing."""
+
+    def __init__(
+        self, probes: Sequence[Probe], path: str, holds: Callable[[Answer], bool], *, timeout_s: float
+    ) -> None:
+        self._found: list[Answer | None] = [None] * len(probes)
+        self._threads = [
+            threading.Thread(target=self._watch, args=(at, probe, path, holds, timeout_s), daemon=True)
+            for at, probe in enumerate(probes)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _watch(self, at: int, probe: Probe, path: str, holds: Callable[[Answer], bool], timeout_s: float) -> None:
+        with suppress(DependencyError):
+            self._found[at] = until(probe, path, holds, timeout_s=timeout_s, every_s=0.0005)
+
+    def wait(self) -> list[Answer | None]:
+        """What each probe saw, in their order; None where nothing held in time."""
+        for thread in self._threads:
+            thread.join()
+        return self._found

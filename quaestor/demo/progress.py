@@ -1,0 +1,58 @@
+"""Progress lines while the demo starts: one line a step, on stderr, rewritten in place on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_NAME_WIDTH = 22
+
+
+class Progress:
+    """Prints `✓ mongod  1.9 s  note` for every step that succeeded, and what is going on meanwhile on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Step]:
+        step = Step(self, name)
+        step.note("")
+        try:
+            yield step
+        except BaseException:
+            self._line(f"✗ {name:{_NAME_WIDTH}} {step.text}", final=True)
+            raise
+        self._line(f"✓ {name:{_NAME_WIDTH}} {step.elapsed_s:5.1f} s  {step.text}", final=True)
+
+    def say(self, text: str) -> None:
+        """A remark on a line of its own."""
+        self._line(text, final=True)
+
+    def _line(self, text: str, *, final: bool) -> None:
+        if self._terminal:
+            self._stream.write(f"\r\x1b[2K{text}" + ("\n" if final else ""))
+        elif final:
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+class Step:
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self._name = name
+        self._started_s = time.monotonic()
+        self.text = ""
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+    def note(self, text: str) -> None:
+        """What is going on, or what came of it."""
+        self.text = text
+        self._progress._line(f"· {self._name:{_NAME_WIDTH}} {self.elapsed_s:5.1f} s  {text}", final=False)

@@ -1,0 +1,86 @@
+"""One app worker's reports to the live page: totals from its metrics, and each invalidation as it was worked off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Protocol
+
+import httpx
+
+from quaestor.demo.activity import Effect, WorkerReport
+from quaestor.telemetry import Telemetry
+
+INTERVAL_S = 0.25
+_EFFECTS_A_REPORT = 500
+
+
+class Observation(Protocol):
+    """One invalidation, done: see quaestor.invalidation.effects.Observed."""
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def written_at_ms(self) -> int: ...
+    @property
+    def evicted_at_ms(self) -> int: ...
+    @property
+    def purged_at_ms(self) -> int | None: ...
+
+
+class Reporter:
+    """Collects observations and posts a report four times a second; a live page that is away costs nothing but those."""
+
+    def __init__(self, telemetry: Telemetry, live_url: str) -> None:
+        self._telemetry = telemetry
+        self._url = live_url.rstrip("/") + "/activity"
+        self._effects: list[Effect] = []
+
+    def observe(self, observed: Observation) -> None:
+        """To be called once for every invalidation, on the event loop."""
+        if len(self._effects) < _EFFECTS_A_REPORT:
+            self._effects.append(
+                Effect(
+                    keys=observed.keys,
+                    written_at_ms=observed.written_at_ms,
+                    evicted_at_ms=observed.evicted_at_ms,
+                    purged_at_ms=observed.purged_at_ms,
+                )
+            )
+
+    def report(self) -> WorkerReport:
+        """The totals now, and what was observed since the last report."""
+        counts: dict[str, dict[str, int]] = {}
+        for metric in self._telemetry.registry.collect():
+            for sample in metric.samples:
+                label = next(iter(sample.labels.values()), "")
+                counts.setdefault(sample.name, {})[label] = int(sample.value)
+        effects, self._effects = self._effects, []
+        return WorkerReport(
+            worker=os.getpid(),
+            requests=counts.get("quaestor_requests_total", {}),
+            invalidations=counts.get("quaestor_invalidations_total", {}),
+            uncacheable=counts.get("quaestor_uncacheable_total", {}),
+            evicted=_single(counts.get("quaestor_evicted_total", {}).values()),
+            registrations=_single(counts.get("quaestor_registrations", {}).values()),
+            serving=bool(_single(counts.get("quaestor_serving", {}).values())),
+            effects=tuple(effects),
+        )
+
+    async def run(self) -> None:
+        """Report for ever."""
+        async with httpx.AsyncClient(timeout=1.0) as client:
+            while True:
+                await asyncio.sleep(INTERVAL_S)
+                with suppress(httpx.HTTPError):
+                    await client.post(
+                        self._url,
+                        content=self.report().model_dump_json(),
+                        headers={"content-type": "application/json"},
+                    )
+
+
+def _single(values: Iterable[int]) -> int:
+    return next(iter(values), 0)

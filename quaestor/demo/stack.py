@@ -1,0 +1,229 @@
+"""Starts and stops everything that the demo consists of.
+
+mongod, Valkey, the Spark grid, the app's workers, Varnish, the live page and the replay; each a process of its own on a
+free loopback port, with its data in one temporary folder. Whatever happens, all of it is stopped again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pymongo
+
+from quaestor.demo import children, loader, reaper, servers
+from quaestor.demo.flights_app import AppSettings
+from quaestor.demo.live import LiveSettings
+from quaestor.demo.progress import Progress
+from quaestor.demo.servers import Server
+
+GRID = "Spark grid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """day: replayed day of 2013. around_days: load only the flights so many days around it; None loads the whole year.
+
+    port, live_port: of the front (Varnish, or the app without it) and of the live page; 0 takes a free one.
+    spark: without it, the app runs embedded: one worker with the matching node inside, no Redis.
+    requests_per_s: of the gentle traffic; 0 makes none. settings: QUAESTOR_... variables for the app.
+    """
+
+    day: str = "2013-07-04"
+    around_days: int | None = None
+    port: int = 0
+    live_port: int = 0
+    spark: bool = True
+    varnish: bool = True
+    workers: int = 2
+    requests_per_s: float = 40.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stack:
+    """A context manager: everything runs inside of it.
+
+    Raises ConfigurationError, before anything is started, if something is missing or in use, and DependencyError if a part
+    does not come up; in both cases nothing is left running.
+    """
+
+    def __init__(self, options: StackOptions, progress: Progress) -> None:
+        self._options = options
+        self._progress = progress
+        self._exit = ExitStack()
+        self._reported: set[str] = set()
+        self.servers: dict[str, Server] = {}
+        name = uuid.uuid4().hex[:8]
+        self.deployment = f"demo-{name}"
+        self.database = f"quaestor_demo_{name}"
+        self.mongo_url = os.environ.get("MONGO_URL", "")
+        self.redis_url = os.environ.get("REDIS_URL", "")
+        self.varnish = options.varnish and servers.varnish_binary() is not None
+
+    def __enter__(self) -> Stack:
+        try:
+            self._check()
+            folder = Path(tempfile.mkdtemp(prefix="quaestor-demo-"))
+            self._exit.callback(shutil.rmtree, folder, ignore_errors=True)
+            self._start(folder)
+        except BaseException:
+            self._exit.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+
+    # Where things are
+
+    @property
+    def app_url(self) -> str:
+        return self.servers["app"].url
+
+    @property
+    def varnish_url(self) -> str | None:
+        return self.servers["varnish"].url if self.varnish else None
+
+    @property
+    def front_url(self) -> str:
+        """Where users go."""
+        return self.varnish_url or self.app_url
+
+    @property
+    def live_url(self) -> str:
+        return self.servers["live page"].url
+
+    def ended(self) -> list[Server]:
+        """The parts that ended by themselves since this was last asked."""
+        found = [one for one in self.servers.values() if one.died() and one.name not in self._reported]
+        self._reported.update(one.name for one in found)
+        return found
+
+    # How they get there
+
+    def _check(self) -> None:
+        options = self._options
+        loader.check_day(options.day)
+        for port in (options.port, options.live_port):
+            if port:
+                servers.require_port(port)
+        if self.mongo_url:
+            servers.require_replica_set(self.mongo_url)
+        else:
+            servers.mongod_binary()
+        if options.spark:
+            children.require_java()
+            if not self.redis_url:
+                servers.redis_binary()
+
+    def _start(self, folder: Path) -> None:
+        options = self._options
+        if not self.mongo_url:
+            self.mongo_url = self._run(servers.mongod_server(_inside(folder, "mongod"))).url
+        self._exit.callback(self._drop_database)
+        if options.spark:
+            if not self.redis_url:
+                self.redis_url = self._run(servers.redis_server(_inside(folder, "valkey"))).url
+            grid = children.grid_server(_inside(folder, "grid"), deployment=self.deployment, redis_url=self.redis_url)
+            self._launch(grid)  # Spark takes its time: the flights are loaded meanwhile
+        self._load()
+        if options.spark:
+            with self._progress.step(GRID) as step:
+                grid.wait_ready(timeout_s=120)
+                step.note("2 x 2 cells, in separate executors")
+        self._start_front(folder)
+
+    def _start_front(self, folder: Path) -> None:
+        """App and Varnish know each other's address, so the ports are chosen first."""
+        options = self._options
+        app_port = servers.free_port() if self.varnish or not options.port else options.port
+        varnish_port = (options.port or servers.free_port()) if self.varnish else None
+        live_port = options.live_port or servers.free_port()
+        app_settings = AppSettings(
+            mongo_url=self.mongo_url,
+            database=self.database,
+            varnish_url=f"http://{servers.HOST}:{varnish_port}" if varnish_port else None,
+            live_url=f"http://{servers.HOST}:{live_port}",
+        )
+        environment = app_settings.to_env() | {"MONGO_URL": self.mongo_url, "QUAESTOR_DEPLOYMENT": self.deployment}
+        if options.spark:
+            environment["REDIS_URL"] = self.redis_url
+        environment |= options.settings
+        workers = options.workers if options.spark else 1
+        self._run(
+            children.app_server(_inside(folder, "app"), port=app_port, workers=workers, environment=environment),
+            note=f"{workers} uvicorn workers" if workers > 1 else "1 uvicorn worker, the matching node inside",
+        )
+        varnish_folder = None
+        if varnish_port:
+            varnish = children.varnish_server(_inside(folder, "varnish"), app_port=app_port, port=varnish_port)
+            varnish_folder = str(varnish.folder / "work")
+            self._run(varnish)
+        elif options.varnish:
+            self._progress.say(
+                "- varnish                not installed (apt-get install varnish varnish-modules): going on without"
+            )
+        live = LiveSettings(
+            mongo_url=self.mongo_url,
+            database=self.database,
+            day=options.day,
+            app_url=self.app_url,
+            front_url=self.front_url,
+            varnish_folder=varnish_folder,
+            requests_per_s=options.requests_per_s,
+        )
+        self._run(children.live_server(_inside(folder, "live"), port=live_port, environment=live.to_env()))
+
+    def start_replay(self, *, speed: float, laps: int) -> None:
+        """Begin to replay the day."""
+        replay = children.replay_process(
+            self.servers["app"].folder.parent, mongo_url=self.mongo_url, database=self.database, speed=speed, laps=laps
+        )
+        self._run(replay, note=f"{self._options.day} at {speed:g} times its speed")
+
+    def _launch(self, server: Server) -> None:
+        self.servers[server.name] = server
+        self._exit.callback(reaper.stop_tree, server)
+        server.launch()
+
+    def _run(self, server: Server, *, note: str = "") -> Server:
+        with self._progress.step(server.name) as step:
+            self._launch(server)
+            server.wait_ready()
+            step.note(note or server.url)
+        return server
+
+    def _load(self) -> None:
+        with (
+            self._progress.step("flights") as step,
+            pymongo.MongoClient[dict[str, Any]](self.mongo_url, tz_aware=True) as client,
+        ):
+            loaded = loader.load(
+                client[self.database],
+                day=self._options.day,
+                around_days=self._options.around_days,
+                progress=lambda flights: step.note(f"{flights:,} loaded"),
+            )
+            step.note(f"{loaded:,} flights, with airports, airlines, planes and weather")
+
+    def _drop_database(self) -> None:
+        """Only where the mongod is not ours: ours goes with its folder."""
+        if "mongod" not in self.servers:
+            with suppress(pymongo.errors.PyMongoError), pymongo.MongoClient[dict[str, Any]](self.mongo_url) as client:
+                client.drop_database(self.database)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    inside = folder / name
+    inside.mkdir()
+    return inside

@@ -1,0 +1,143 @@
+"""What the live page says is what the workers, the database and Varnish reported."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from quaestor.demo.activity import Activity, Effect, WorkerReport, percentiles
+from quaestor.demo.progress import Progress
+from quaestor.demo.reporter import Reporter
+from quaestor.demo.served import ServedFrom, served_from
+from quaestor.demo.steps import Steps, percentiles_ms
+from quaestor.telemetry import Telemetry
+
+
+def report(worker: int, **changes: object) -> WorkerReport:
+    given: dict[str, object] = {
+        "worker": worker,
+        "requests": {"hit": 3, "miss": 1},
+        "invalidations": {"add": 2, "match": 1},
+        "uncacheable": {},
+        "evicted": 1,
+        "registrations": 4,
+        "serving": True,
+    }
+    return WorkerReport.model_validate(given | changes)
+
+
+def test_requests_and_evictions_add_up_over_workers_but_an_invalidation_counts_once() -> None:
+    activity = Activity()
+    activity.absorb(report(1), now_ms=0)
+    activity.absorb(report(2, invalidations={"add": 1}), now_ms=0)
+    told = activity.snapshot(after=0, now_ms=100)
+    assert told["app"] == {"requests": 8, "hits": 6, "misses": 2, "bypassed": 0}
+    assert told["invalidations"] == {"exact": 2, "widened": 1}
+    assert (told["evicted"], told["registrations"], told["workers"], told["serving"]) == (2, 8, 2, True)
+
+
+def test_a_later_report_replaces_the_earlier_one_of_the_same_worker() -> None:
+    activity = Activity()
+    activity.absorb(report(1), now_ms=0)
+    activity.absorb(report(1, requests={"hit": 10}), now_ms=1)
+    assert activity.snapshot(after=0, now_ms=2)["app"]["requests"] == 10
+
+
+def test_a_silent_worker_no_longer_serves_but_its_counts_stay() -> None:
+    activity = Activity()
+    activity.absorb(report(1), now_ms=0)
+    told = activity.snapshot(after=0, now_ms=10_000)
+    assert (told["workers"], told["serving"], told["app"]["requests"]) == (0, False, 4)
+
+
+def test_latencies_run_from_the_write_and_are_never_negative() -> None:
+    activity = Activity()
+    effects = [
+        Effect(keys=("a",), written_at_ms=100, evicted_at_ms=104, purged_at_ms=110),
+        Effect(keys=("b",), written_at_ms=100, evicted_at_ms=99),
+    ]
+    activity.absorb(report(1, effects=effects), now_ms=200)
+    told = activity.snapshot(after=0, now_ms=200)
+    assert told["evicted_ms"] == {"p50": 0, "p99": 4}
+    assert told["purged_ms"] == {"p50": 10, "p99": 10}
+    assert [event["purged_ms"] for event in told["events"]] == [10, None]
+
+
+def test_each_event_is_told_once_to_a_page_that_says_what_it_has() -> None:
+    activity = Activity()
+    activity.wrote("UA 1 JFK–LAX boarding", now_ms=1)
+    first = activity.snapshot(after=0, now_ms=2)
+    activity.wrote("UA 1 JFK–LAX departed", now_ms=3)
+    second = activity.snapshot(after=first["events"][-1]["sequence"], now_ms=4)
+    assert [event["text"] for event in second["events"]] == ["UA 1 JFK–LAX departed"]
+    assert second["writes"] == 2
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentiles([]) is None
+    assert percentiles([7]) == {"p50": 7, "p99": 7}
+    assert percentiles(list(range(1, 201))) == {"p50": 100, "p99": 198}
+    assert percentiles_ms([n * 1_000_000 for n in range(1, 201)]) == {"p50": 100.0, "p99": 198.0}
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"x-varnish": "5 3", "cache-status": "Quaestor; hit; ttl=3"}, ServedFrom.VARNISH),
+        ({"x-varnish": "5", "cache-status": "Quaestor; hit; ttl=3"}, ServedFrom.APP),
+        ({"cache-status": "Quaestor; hit"}, ServedFrom.APP),
+        ({"cache-status": "Other; hit, Quaestor; fwd=miss; stored"}, ServedFrom.HANDLER),
+        ({"cache-status": "Quaestor; fwd=bypass; detail=hit"}, ServedFrom.HANDLER),
+        ({}, ServedFrom.HANDLER),
+    ],
+)
+def test_who_answered_is_read_from_the_headers(headers: dict[str, str], expected: ServedFrom) -> None:
+    assert served_from(headers) is expected
+
+
+def test_a_worker_reports_its_totals_and_each_effect_once() -> None:
+    telemetry = Telemetry()
+    telemetry.requests.labels("hit").inc(3)
+    telemetry.invalidations.labels("add").inc(2)
+    telemetry.evicted.inc()
+    telemetry.serving.set(1)
+    reporter = Reporter(telemetry, "http://127.0.0.1:1")
+    reporter.observe(Effect(keys=("k",), written_at_ms=1, evicted_at_ms=2))
+    first, second = reporter.report(), reporter.report()
+    assert (first.requests, first.invalidations, first.evicted, first.serving) == ({"hit": 3}, {"add": 2}, 1, True)
+    assert [effect.keys for effect in first.effects] == [("k",)]
+    assert second.effects == ()
+    assert second.requests == first.requests
+
+
+def test_the_script_prints_one_json_object_a_step_and_a_skipped_step_breaks_nothing() -> None:
+    stream = io.StringIO()
+    steps = Steps(stream)
+    steps.record("a", True, {"from": "app"}, 1.5)
+    steps.skip("b", "no Varnish")
+    assert steps.held
+    steps.record("c", False, "still the old data")
+    assert not steps.held
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["step"], line["ok"], line["latency_ms"]) for line in lines] == [
+        ("a", True, 1.5),
+        ("b", None, None),
+        ("c", False, None),
+    ]
+
+
+def test_progress_off_a_terminal_is_one_line_a_step() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    with progress.step("mongod") as step:
+        step.note("half way")
+        step.note("ready")
+    with pytest.raises(ValueError, match="no"), progress.step("varnish"):
+        raise ValueError("no")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("✓ mongod")
+    assert lines[0].endswith("ready")
+    assert lines[1].startswith("✗ varnish")
