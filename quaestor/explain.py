@@ -1,0 +1,139 @@
+"""How a query is treated: exact or widened, found by which index, changed by what, and whether it is cached at all.
+
+Built from the same plan as the matching node and the same rules as capture, so it cannot say anything else than they do.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from quaestor.capture import pipelines
+from quaestor.capture.snapshot import Findings, Reason, snapshot
+from quaestor.invalidation.query.plan import QueryPlan, Result, Window, plan_query
+from quaestor.model import Operation, Query, Uncacheable
+
+DEFAULT_CLOCK_WINDOW_MS = 300_000
+
+_WINDOWS = {
+    (Window.NONE, False): "all matching records",
+    (Window.NONE, True): "all matching records, in order",
+    (Window.BOUNDARY, True): "the first {limit} in order: a match that sorts behind the last one changes nothing",
+    (Window.UNORDERED, False): "any {limit} of the matching records: without a sort every new match counts",
+    (Window.OFFSET, False): "a page without a sort: every record that begins or ceases to match counts",
+    (Window.OFFSET, True): "a page of an ordered result: changes before it count too, changes behind it do not",
+}
+_CONTENT = {
+    Result.COUNT: "a number: only records that begin or cease to match count",
+    Result.VALUES: "the values of {key}: a write counts unless the record contributes the same values as before",
+    Result.OPAQUE: "computed by a pipeline from the matching records",
+}
+_BEFORE_IMAGES = "without pre-images in the collection every update and delete may count: changeStreamPreAndPostImages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What `quaestor explain` shows.
+
+    match: "exact" or "widened"; reason: why widened, else None. index: how a written record leads to the query.
+    window: which of the matching records the result holds. fields: which fields' changes matter for records that match
+    before and after. foreign: other collections every write to which counts.
+    not_cached: why no response that ran this query is cached; empty: it is cached.
+    remark: something that the collection's owner can do to make it better.
+    """
+
+    namespace: str
+    operation: str
+    query_id: str
+    match: str
+    reason: str | None
+    index: str
+    window: str
+    fields: str
+    foreign: tuple[str, ...]
+    not_cached: tuple[str, ...]
+    remark: str | None
+
+    @property
+    def cacheable(self) -> bool:
+        return not self.not_cached
+
+    def to_json(self) -> str:
+        """One JSON object on one line."""
+        return json.dumps(
+            {
+                "namespace": self.namespace,
+                "operation": self.operation,
+                "query_id": self.query_id,
+                "cacheable": self.cacheable,
+                "not_cached": list(self.not_cached),
+                "match": self.match,
+                "reason": self.reason,
+                "index": self.index,
+                "window": self.window,
+                "fields": self.fields,
+                "foreign": list(self.foreign),
+                "remark": self.remark,
+            },
+            ensure_ascii=False,
+        )
+
+    def text(self) -> str:
+        """A few aligned lines for people."""
+        lines = [
+            ("query", f"{self.operation} on {self.namespace}"),
+            ("cached", "yes" if self.cacheable else "no: " + "; ".join(self.not_cached)),
+            ("match", self.match if self.reason is None else f"{self.match}: {self.reason}"),
+            ("found by", self.index),
+            ("result", self.window),
+            ("fields that matter", self.fields),
+            ("also depends on", ", ".join(self.foreign)),
+            ("remark", self.remark or ""),
+        ]
+        width = max(len(name) for name, value in lines if value)
+        return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
+
+
+def explain(query: Query, *, now_ms: int | None = None, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS) -> Explanation:
+    """Explain a query as if it were run at now_ms (None: times in the filter are taken for constants).
+
+    Raises MalformedQueryError if mongod would refuse it.
+    """
+    plan = plan_query(query)
+    return Explanation(
+        namespace=query.namespace,
+        operation=query.operation.value,
+        query_id=plan.query_id,
+        match=plan.match,
+        reason=plan.reason,
+        index=plan.index,
+        window=_window(plan),
+        fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
+        foreign=plan.foreign_namespaces,
+        not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in _refusals(query, now_ms, clock_window_ms)),
+        remark=_BEFORE_IMAGES if _needs_images(plan) else None,
+    )
+
+
+def _window(plan: QueryPlan) -> str:
+    query = plan.query
+    if plan.result is Result.RECORDS:
+        return _WINDOWS[plan.window, bool(query.sort)].format(limit=query.limit)
+    return _CONTENT[plan.result].format(key=query.distinct_key)
+
+
+def _needs_images(plan: QueryPlan) -> bool:
+    return plan.predicate is not None and (plan.result is not Result.RECORDS or plan.window is Window.OFFSET)
+
+
+def _refusals(query: Query, now_ms: int | None, clock_window_ms: int) -> dict[Reason, None]:
+    """Why capture would refuse a response that ran this query; without repetitions, in order."""
+    findings = Findings()
+    for part in (query.filter, query.projection, query.pipeline, query.let):
+        snapshot(part, findings, lambda: 4)
+    reasons = dict.fromkeys(findings.reasons)
+    if query.operation is Operation.AGGREGATE:
+        reasons |= dict.fromkeys(pipelines.refusals(query.pipeline))
+    if now_ms is not None and any(abs(instant - now_ms) <= clock_window_ms for instant in findings.instants):
+        reasons[Reason(Uncacheable.CLOCK, "it names a time close to now, so it goes stale without any write")] = None
+    return reasons

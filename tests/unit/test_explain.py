@@ -1,0 +1,67 @@
+"""explain says what the node and capture do."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+from quaestor.explain import explain
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.model import Query
+from tests.unit.matching.scene import aggregate, count, find
+
+NOW = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+def test_an_ordinary_query_is_exact_and_names_its_index() -> None:
+    explanation = explain(find({"origin": "JFK", "delay": {"$gt": 30}}, sort=(("delay", -1),), limit=20))
+    assert (explanation.match, explanation.reason, explanation.cacheable) == ("exact", None, True)
+    assert explanation.index == "hash on origin"
+    assert explanation.window.startswith("the first 20 in order")
+
+
+def test_it_agrees_with_the_plan_the_node_uses() -> None:
+    queries: list[Query] = [
+        find({"a": 1}),
+        find({"a": {"$ne": 1}}),
+        count({"a": 1}),
+        find({"a": 1}, collation={"locale": "de"}),
+    ]
+    for query in queries:
+        plan, explanation = plan_query(query), explain(query)
+        assert (explanation.match, explanation.reason, explanation.index) == (plan.match, plan.reason, plan.index)
+        assert explanation.query_id == plan.query_id
+
+
+def test_a_projection_says_which_fields_matter() -> None:
+    explanation = explain(find({"status": "paid"}, projection={"name": 1}, sort=(("price", 1),)))
+    assert explanation.fields == "name, price, status"
+    assert explain(find({"status": "paid"}, projection={"views": 0})).fields == "all but views"
+    assert explain(find({"status": "paid"})).fields == "all"
+
+
+def test_what_capture_refuses_is_not_cacheable() -> None:
+    assert explain(find({"$where": "true"})).not_cached == ("server-side-script: $where runs arbitrary code",)
+    assert explain(aggregate({"$sample": {"size": 1}})).not_cached == ("random: $sample",)
+    assert explain(find({"at": {"$gt": NOW}}), now_ms=NOW_MS).not_cached[0].startswith("clock:")
+    assert explain(find({"at": {"$gt": NOW}}), now_ms=NOW_MS + 86_400_000).cacheable
+
+
+def test_a_pipeline_names_what_else_it_reads() -> None:
+    lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
+    explanation = explain(aggregate({"$match": {"a": 1}}, lookup))
+    assert (explanation.match, explanation.foreign) == ("widened", ("shop.makers",))
+    assert "leading $match" in str(explanation.reason)
+
+
+def test_counts_recommend_pre_images() -> None:
+    assert explain(count({"a": 1})).remark is not None
+    assert explain(find({"a": 1})).remark is None
+
+
+def test_both_forms_carry_the_same_facts() -> None:
+    explanation = explain(find({"a": {"$ne": 1}}))
+    assert json.loads(explanation.to_json())["index"] == "always try"
+    assert "always try" in explanation.text()
+    assert "find on shop.items" in explanation.text()
