@@ -1,0 +1,33 @@
+"""How much a sketch remembers, and how much of it one call cleans up. Beyond the limits it is vaguer, never wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaestor.cache_sketch.counting import MAX_KEYS
+from quaestor.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Defaults cost at most about 100 MB.
+
+    max_reads: resources whose living copies are known one by one. Of further ones only the latest expiry is kept, and until
+        then a write to a resource that is not known counts as one to a resource with a living copy.
+    max_stale: keys in the filter. One more, and everything is reported as stale until that one's copies are dead
+        (the filter is of little use long before).
+    sweep: dead entries that an ordinary call removes at most. snapshot_sweep: that one step of a snapshot removes.
+    """
+
+    max_reads: int = 500_000
+    max_stale: int = 200_000
+    sweep: int = 64
+    snapshot_sweep: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.max_reads < 0 or not 0 <= self.max_stale <= MAX_KEYS:
+            raise ConfigurationError(f"max_reads ({self.max_reads}) or max_stale ({self.max_stale}) is out of range")
+        if self.sweep < 2 or not 1 <= self.snapshot_sweep <= 5_000:
+            raise ConfigurationError(
+                f"sweep ({self.sweep}) must be at least 2 to keep up, snapshot_sweep ({self.snapshot_sweep}) in 1..5000"
+            )

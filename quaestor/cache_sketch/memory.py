@@ -1,0 +1,41 @@
+"""The Cache Sketch in this process's memory. It forgets with the process: whoever starts anew saturates it first."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from quaestor.cache_sketch.expiring import ExpiringSketch
+from quaestor.cache_sketch.limits import Limits
+from quaestor.cache_sketch.sizing import DEFAULT, Geometry
+from quaestor.cache_sketch.wire import digest
+
+
+class MemoryCacheSketch:
+    """Implements CacheSketch. May be used from several threads and event loops; never raises SketchError."""
+
+    def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
+        self._sketch = ExpiringSketch(geometry, limits)
+        self._lock = threading.Lock()
+
+    async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        key = digest(resource)
+        with self._lock:
+            self._sketch.report_read(key, expires_at_ms=expires_at_ms, now_ms=now_ms)
+
+    async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        keys = [digest(resource) for resource in resources]
+        with self._lock:
+            return self._sketch.report_write(keys, now_ms=now_ms)
+
+    async def saturate(self, until_ms: int) -> None:
+        with self._lock:
+            self._sketch.saturate(until_ms)
+
+    async def snapshot(self, *, now_ms: int) -> bytes:
+        while True:
+            with self._lock:
+                if not self._sketch.sweep(now_ms):
+                    return self._sketch.snapshot(now_ms)
+            await asyncio.sleep(0)  # thousands of keys became due at once: let requests through between the steps

@@ -1,0 +1,129 @@
+"""The Cache Sketch in Redis, shared by every process of a deployment: one script per operation, so each is atomic.
+
+Keys, all with the hash tag `{<deployment>:sketch}` (one slot of a cluster) and all named to the scripts:
+
+    reads      zset    digest, scored with the latest expiry of a copy; and '' scored inf, so that the key always exists
+    stale      zset    digest, scored with its removal from the filter; and ''
+    counters   string  one u32 per position
+    bits       string  the flat filter as it is sent: a snapshot is a sweep and a GETRANGE
+    meta       hash    epoch, untracked_until_ms, saturated_until_ms
+
+The epoch names an unbroken life of these keys. A server that was restarted without its data, or that threw some of them
+away under memory pressure, no longer knows which copies are alive: whoever first misses the epoch it knew turns the sketch
+dark (everything is reported as stale) for as long as a copy can live. A process that is new itself cannot tell a lost sketch
+from a new one; then it is the caller's to saturate.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError
+
+from quaestor.cache_sketch import wire
+from quaestor.cache_sketch.limits import Limits
+from quaestor.cache_sketch.sizing import DEFAULT, Geometry
+from quaestor.errors import ConfigurationError, SketchError
+from quaestor.telemetry import Telemetry
+
+_WRITES_A_SCRIPT = 200
+"""Keeps each script below about a millisecond; a longer list of writes is several scripts."""
+
+
+class RedisCacheSketch:
+    """Implements CacheSketch. The client belongs to the caller, who also closes it; it must not decode responses, and its pool
+    should be a BlockingConnectionPool: the ordinary one raises when more calls are under way than it has connections.
+
+    copies_live_ms: no copy lives longer than this after it was handed out (the largest TTL and its slack).
+    telemetry: hears of lost state.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        deployment: str,
+        copies_live_ms: int = 3_610_000,
+        geometry: Geometry = DEFAULT,
+        limits: Limits | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        if client.connection_pool.connection_kwargs.get("decode_responses"):
+            raise ConfigurationError(
+                "the Cache Sketch needs a Redis client with decode_responses=False: digests are bytes"
+            )
+        self.geometry = geometry
+        prefix = f"quaestor:{{{deployment}:sketch}}:"
+        self._keys = [prefix + name for name in ("reads", "stale", "counters", "bits", "meta")]
+        self._limits = limits or Limits()
+        self._copies_live_ms = copies_live_ms
+        self._latest_ms = 0
+        self._now_ms = 0
+        self._telemetry = telemetry
+        self._epoch = b""
+        self._report_read = _script(client, "report_read")
+        self._report_write = _script(client, "report_write")
+        self._saturate = _script(client, "saturate")
+        self._snapshot = _script(client, "snapshot")
+
+    async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        self._latest_ms = max(self._latest_ms, expires_at_ms)
+        await self._call(self._report_read, now_ms, [wire.digest(resource), expires_at_ms, self._limits.max_reads])
+
+    async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        lifetimes_ms: list[int] = []
+        for start in range(0, len(resources), _WRITES_A_SCRIPT):
+            keys = [wire.digest(resource) for resource in resources[start : start + _WRITES_A_SCRIPT]]
+            lifetimes_ms += await self._call(self._report_write, now_ms, [self._limits.max_stale, *keys])
+        return lifetimes_ms
+
+    async def saturate(self, until_ms: int) -> None:
+        await self._call(self._saturate, 0, [until_ms])
+
+    async def snapshot(self, *, now_ms: int) -> bytes:
+        while True:
+            reply = await self._call(self._snapshot, now_ms, [], sweep=self._limits.snapshot_sweep)
+            if len(reply) == 1:
+                return wire.saturated(self.geometry)
+            if reply:
+                keys, bits = reply
+                return wire.encode(self.geometry, keys=keys, bits=bits)
+
+    async def _call(
+        self, script: AsyncScript, now_ms: int, arguments: Sequence[str | bytes | int], *, sweep: int | None = None
+    ) -> list[Any]:
+        self._now_ms = max(self._now_ms, now_ms)
+        dark_until_ms = max(self._now_ms + self._copies_live_ms, self._latest_ms)
+        known = self._epoch
+        common: list[str | bytes | int] = [
+            now_ms,
+            known,
+            secrets.token_hex(8),
+            dark_until_ms,
+            self.geometry.slices,
+            self.geometry.bits_per_slice,
+            self._limits.sweep if sweep is None else sweep,
+        ]
+        try:
+            answer: list[Any] = await script(keys=self._keys, args=[*common, *arguments])
+        except (RedisError, OSError) as error:
+            raise SketchError(f"the Cache Sketch in Redis did not answer: {error}") from error
+        epoch, *reply = answer
+        if epoch != known == self._epoch:
+            self._epoch = epoch
+            if known and self._telemetry is not None:
+                self._telemetry.failure(
+                    "sketch", "sketch.state_lost", "Redis lost the sketch's state", dark_until_ms=dark_until_ms
+                )
+        return reply
+
+
+def _script(client: Redis, name: str) -> AsyncScript:
+    folder = resources.files(__package__).joinpath("lua")
+    source = folder.joinpath("common.lua").read_text() + folder.joinpath(f"{name}.lua").read_text()
+    return client.register_script(source)

@@ -1,0 +1,85 @@
+"""How large a Bloom filter has to be, and how often it is wrong: pure arithmetic, and the geometry that we fixed.
+
+The classic formulas are in every text on Bloom filters; the one of our own accounts for the bias that comes from reducing a
+16-bit hash modulo a slice that does not divide 65,536.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from quaestor.errors import ConfigurationError
+
+HEADER_BYTES = 40
+"""`<dQQQQ`, in front of the bits (see `wire`)."""
+BODY_BYTES = 14_600
+"""Header and bits together fit ten TCP segments of 1,460 bytes: one initial congestion window (RFC 6928)."""
+_HASH_VALUES = 1 << 16
+_MAX_SLICES = 8
+"""A 128-bit digest holds eight 16-bit numbers."""
+
+
+def optimal_size_bits(entries: int, rate: float) -> int:
+    """Bits for `entries` keys at this false positive rate with the best number of hashes: m = -n ln p / (ln 2)^2."""
+    return math.ceil(-entries * math.log(rate) / math.log(2) ** 2)
+
+
+def optimal_hashes(size_bits: int, entries: int) -> int:
+    """Hashes that minimise false positives: k = m/n ln 2, at least 1."""
+    return max(1, round(size_bits / entries * math.log(2)))
+
+
+def false_positive_rate(entries: int, size_bits: int, hashes: int) -> float:
+    """Probability that a key that was never added is found: (1 - e^(-kn/m))^k, with ideal hashes."""
+    return float((1.0 - math.exp(-hashes * entries / size_bits)) ** hashes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """Shape of a sliced filter: `slices` equal parts, one bit of each for every key.
+
+    bits_per_slice: below 2^15, so that pybloom_live cuts its hash into 16-bit numbers and uses xxh128; slices *
+        bits_per_slice is a multiple of 8, so that the bits are whole bytes.
+    capacity: keys the filter is meant for; only told to readers. error_rate: what it then is wrong by; likewise.
+    """
+
+    slices: int
+    bits_per_slice: int
+    capacity: int
+    error_rate: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.slices <= _MAX_SLICES:
+            raise ConfigurationError(f"slices must lie between 1 and {_MAX_SLICES}, not {self.slices}")
+        if not 1 <= self.bits_per_slice < 1 << 15:
+            raise ConfigurationError(f"bits_per_slice must lie between 1 and 32767, not {self.bits_per_slice}")
+        if self.size_bits % 8:
+            raise ConfigurationError(
+                f"{self.slices} slices of {self.bits_per_slice} bits are not whole bytes; choose a multiple of 8 in all"
+            )
+
+    @property
+    def size_bits(self) -> int:
+        return self.slices * self.bits_per_slice
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size_bits // 8
+
+    def false_positive_rate(self, entries: int) -> float:
+        """Expected rate with `entries` keys, the modulo's bias included.
+
+        The first 65536 mod b positions of a slice of b bits are hit by one hash value more than the others. Such positions
+        fill faster and are asked for more often, by the same factor.
+        """
+        often, heavy = divmod(_HASH_VALUES, self.bits_per_slice)
+        found = 0.0
+        for positions, values in ((heavy, often + 1), (self.bits_per_slice - heavy, often)):
+            chance = values / _HASH_VALUES
+            found += positions * chance * (1.0 - (1.0 - chance) ** entries)
+        return float(found**self.slices)
+
+
+DEFAULT = Geometry(slices=4, bits_per_slice=29_120, capacity=20_000, error_rate=0.065)
+"""14,560 bytes of bits; with the header exactly one initial congestion window. 20,000 stale keys at 6.5 %, 10,000 below 1 %."""

@@ -1,0 +1,205 @@
+"""What every Cache Sketch promises. The snapshots are read by the real pybloom_live, as clients do."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+
+import pybloom_live
+import pytest
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.cache_sketch.limits import Limits
+from quaestor.cache_sketch.sizing import BODY_BYTES
+from quaestor.ports import CacheSketch
+
+pytestmark = pytest.mark.anyio
+
+NOW_MS = 1_700_000_000_000
+MakeSketch = Callable[..., CacheSketch]
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def make(request: pytest.FixtureRequest, prefix: str) -> AsyncIterator[MakeSketch]:
+    """make(limits=...): a new, empty sketch."""
+    if request.param == "memory":
+        yield MemoryCacheSketch
+        return
+    pool = BlockingConnectionPool.from_url(request.getfixturevalue("redis_url"), max_connections=8)
+    client = Redis.from_pool(pool)
+    yield lambda **options: RedisCacheSketch(client, deployment=prefix, **options)
+    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
+    if names:
+        await client.delete(*names)
+    await client.aclose()
+
+
+async def stale(sketch: CacheSketch, now_ms: int) -> pybloom_live.BloomFilter:
+    return pybloom_live.BloomFilter.fromfile(io.BytesIO(await sketch.snapshot(now_ms=now_ms)))
+
+
+async def test_an_empty_sketch_contains_nothing(make: MakeSketch) -> None:
+    sketch = make()
+    assert len(await sketch.snapshot(now_ms=NOW_MS)) == BODY_BYTES
+    assert "/a" not in await stale(sketch, NOW_MS)
+
+
+async def test_a_written_resource_is_in_it_until_its_last_copy_is_dead(make: MakeSketch) -> None:
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 5_000, now_ms=NOW_MS)
+    assert "/a" not in await stale(sketch, NOW_MS)
+    assert await sketch.report_write(["/a"], now_ms=NOW_MS + 1_000) == [4_000]
+    filter_ = await stale(sketch, NOW_MS + 4_999)
+    assert "/a" in filter_
+    assert "/b" not in filter_
+    assert len(filter_) == 1
+    gone = await stale(sketch, NOW_MS + 5_000)
+    assert "/a" not in gone
+    assert not gone.bitarray.any()
+
+
+async def test_a_write_to_what_nobody_keeps_needs_no_purge(make: MakeSketch) -> None:
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    assert await sketch.report_write(["/never", "/a", "/a"], now_ms=NOW_MS + 1_000) == [0, 0, 0]
+    assert len(await stale(sketch, NOW_MS + 1_000)) == 0
+
+
+async def test_the_latest_expiry_of_any_copy_counts(make: MakeSketch) -> None:
+    """A later, shorter-lived copy does not make the sketch forget the longer-lived one."""
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 2_000, now_ms=NOW_MS + 1)
+    assert await sketch.report_write(["/a"], now_ms=NOW_MS + 2) == [8_998]
+    assert "/a" in await stale(sketch, NOW_MS + 8_999)
+
+
+async def test_writing_again_counts_once(make: MakeSketch) -> None:
+    """A repeated write neither counts up again, so that one removal suffices, nor shortens the stay."""
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 5_000, now_ms=NOW_MS)
+    for _ in range(5):
+        await sketch.report_write(["/a", "/a"], now_ms=NOW_MS + 1)
+    assert len(await stale(sketch, NOW_MS + 2)) == 1
+    assert not (await stale(sketch, NOW_MS + 5_000)).bitarray.any()
+
+
+async def test_a_copy_made_after_a_write_is_not_stale_but_a_second_write_makes_it_so(make: MakeSketch) -> None:
+    """The stay ends with the copies that the write made stale; the next write extends it to the newer ones."""
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 2_000, now_ms=NOW_MS)
+    await sketch.report_write(["/a"], now_ms=NOW_MS + 1)
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS + 2)
+    assert "/a" not in await stale(sketch, NOW_MS + 2_000)
+    await sketch.report_read("/b", expires_at_ms=NOW_MS + 2_500, now_ms=NOW_MS + 2_000)
+    await sketch.report_write(["/b"], now_ms=NOW_MS + 2_000)
+    await sketch.report_read("/b", expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS + 2_000)
+    assert await sketch.report_write(["/a", "/b"], now_ms=NOW_MS + 2_001) == [6_999, 6_999]
+    both = await stale(sketch, NOW_MS + 8_999)
+    assert "/a" in both
+    assert "/b" in both
+    assert not (await stale(sketch, NOW_MS + 9_000)).bitarray.any()
+
+
+async def test_a_read_that_was_dead_on_arrival_is_not_remembered(make: MakeSketch) -> None:
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS, now_ms=NOW_MS)
+    assert await sketch.report_write(["/a"], now_ms=NOW_MS - 10) == [0]
+
+
+async def test_saturated_it_contains_everything_until_then(make: MakeSketch) -> None:
+    """After state was lost: every copy has to be revalidated and purged, whether it is known or not."""
+    sketch = make()
+    await sketch.report_read("/known", expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    await sketch.saturate(NOW_MS + 5_000)
+    await sketch.saturate(NOW_MS + 1_000)
+    everything = await stale(sketch, NOW_MS + 4_999)
+    assert everything.bitarray.all()
+    assert "/anything" in everything
+    assert await sketch.report_write(["/unknown", "/known"], now_ms=NOW_MS + 1) == [4_999, 8_999]
+    after = await stale(sketch, NOW_MS + 5_000)
+    assert "/known" in after
+    assert "/unknown" not in after
+
+
+async def test_many_writes_at_once(make: MakeSketch) -> None:
+    """More than one script takes; each resource gets its own answer, in order."""
+    sketch = make()
+    for i in range(0, 450, 3):
+        await sketch.report_read(f"/{i}", expires_at_ms=NOW_MS + 1_000 + i, now_ms=NOW_MS)
+    lifetimes_ms = await sketch.report_write([f"/{i}" for i in range(450)], now_ms=NOW_MS)
+    assert lifetimes_ms == [1_000 + i if i % 3 == 0 else 0 for i in range(450)]
+    assert len(await stale(sketch, NOW_MS)) == 150
+    assert await sketch.report_write([], now_ms=NOW_MS) == []
+
+
+async def test_thousands_that_become_due_at_once_are_gone_from_the_next_snapshot(make: MakeSketch) -> None:
+    sketch = make(limits=Limits(snapshot_sweep=50))
+    names = [f"/{i}" for i in range(400)]
+    await asyncio.gather(*(sketch.report_read(n, expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS) for n in names))
+    await sketch.report_write(names, now_ms=NOW_MS)
+    assert len(await stale(sketch, NOW_MS)) == 400
+    assert not (await stale(sketch, NOW_MS + 1_000)).bitarray.any()
+
+
+async def test_concurrent_reports_lose_nothing(make: MakeSketch) -> None:
+    sketch = make()
+    names = [f"/{i}" for i in range(100)]
+    await asyncio.gather(*(sketch.report_read(n, expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS) for n in names * 3))
+    await asyncio.gather(*(sketch.report_write([n], now_ms=NOW_MS + 1) for n in names * 3))
+    filter_ = await stale(sketch, NOW_MS + 2)
+    assert all(name in filter_ for name in names)
+    assert len(filter_) == 100
+    assert not (await stale(sketch, NOW_MS + 1_000)).bitarray.any()
+
+
+async def test_beyond_its_memory_it_is_vaguer_but_never_wrong(make: MakeSketch) -> None:
+    """Copies that are not known one by one still make a write count, and only as long as the longest-lived of them."""
+    sketch = make(limits=Limits(max_reads=2))
+    for i in range(4):
+        await sketch.report_read(f"/{i}", expires_at_ms=NOW_MS + 1_000 * (i + 1), now_ms=NOW_MS)
+    assert await sketch.report_write(["/3", "/0"], now_ms=NOW_MS) == [4_000, 4_000]
+    assert "/3" in await stale(sketch, NOW_MS + 3_999)
+    assert await sketch.report_write(["/3", "/other"], now_ms=NOW_MS + 4_000) == [0, 0]
+    await sketch.report_read("/9", expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS + 4_000)
+    assert await sketch.report_write(["/9", "/other"], now_ms=NOW_MS + 4_001) == [4_999, 0]
+
+
+async def test_a_full_filter_reports_everything(make: MakeSketch) -> None:
+    sketch = make(limits=Limits(max_stale=2))
+    for i in range(3):
+        await sketch.report_read(f"/{i}", expires_at_ms=NOW_MS + 1_000 * (i + 1), now_ms=NOW_MS)
+    assert await sketch.report_write(["/0", "/1", "/2"], now_ms=NOW_MS) == [1_000, 2_000, 3_000]
+    assert (await stale(sketch, NOW_MS + 2_999)).bitarray.all()
+    assert not (await stale(sketch, NOW_MS + 3_000)).bitarray.any()
+
+
+async def test_dead_reads_are_forgotten_as_others_come(make: MakeSketch) -> None:
+    """Memory is bounded by what is alive: room taken by dead copies is free again."""
+    sketch = make(limits=Limits(max_reads=10))
+    for wave in range(20):
+        at_ms = NOW_MS + wave * 1_000
+        for i in range(10):
+            await sketch.report_read(f"/{wave}/{i}", expires_at_ms=at_ms + 500, now_ms=at_ms)
+        assert await sketch.report_write(["/unknown"], now_ms=at_ms) == [0]
+
+
+async def test_hostile_keys(make: MakeSketch) -> None:
+    """Empty, huge, control characters, lone surrogates: kept by their digest alone."""
+    sketch = make()
+    names = ["", "/" + "x" * 1_000_000, "/\x00\n\r {}", "/\udc80", "/é/北京"]
+    for name in names:
+        await sketch.report_read(name, expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    assert await sketch.report_write(names, now_ms=NOW_MS) == [1_000] * 5
+    filter_ = await stale(sketch, NOW_MS)
+    assert all(name in filter_ for name in names if "\udc80" not in name)
+
+
+async def test_a_clock_that_goes_back_removes_nothing_early(make: MakeSketch) -> None:
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    await sketch.report_write(["/a"], now_ms=NOW_MS)
+    assert "/a" in await stale(sketch, NOW_MS - 60_000)
+    assert "/a" in await stale(sketch, NOW_MS + 999)
