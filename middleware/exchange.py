@@ -285,8 +285,9 @@ class Exchange:
         read_path = self._read_path
         if self._recorder is not None:
             self._recorder.close()
-        self._land(Landing.REFUSED)
-        if not _TRANSIENT.issuperset(self._reasons):
+        failed = self._status >= 500
+        self._land(Landing.LEFT if failed else Landing.REFUSED)
+        if not failed and not _TRANSIENT.issuperset(self._reasons):
             read_path.flights.go_solo(self._key, now_ms=read_path.clock())
         read_path.telemetry.requests.labels("miss").inc()
         for reason in self._reasons:

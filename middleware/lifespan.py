@@ -20,6 +20,7 @@ class Lifespan:
         self._engine = engine
         self._starting: asyncio.Task[None] | None = None
         self._retry_at_ms = 0
+        self._stopped = False
         self.ready = False
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +54,7 @@ class Lifespan:
     async def ensure(self) -> None:
         """Before a request, if not ready: start, or go on without. Never raises; waits for a moment at most."""
         now_ms = self._engine.read_path.clock()
-        if self._starting is None and now_ms >= self._retry_at_ms:
+        if self._starting is None and not self._stopped and now_ms >= self._retry_at_ms:
             self._starting = asyncio.create_task(self._start_quietly())
         if self._starting is not None:
             await asyncio.wait((self._starting,), timeout=PATIENCE_S)
@@ -81,6 +82,8 @@ class Lifespan:
         self.ready = True
 
     async def _stop(self) -> None:
+        """An engine that was stopped is done; stragglers are answered without a cache."""
+        self._stopped = True
         if self.ready:
             self.ready = False
             await self._engine.stop()

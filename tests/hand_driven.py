@@ -1,0 +1,187 @@
+"""Parts of a Quaestor that a test drives by hand, for what a real grid does too rarely or too fast: a clock, a registry whose
+registrations die on command, a sketch that fails on command. The stores and the index are the real ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from quaestor.capture import current
+from quaestor.capture.commands import Understood
+from quaestor.capture.recorder import ReadInProgress
+from quaestor.errors import SketchError
+from quaestor.model import CapturedRead, Operation, Query, Version
+from quaestor.ports import CdnAdapter, DependencyIndex, Registered
+from quaestor.read_path.service import LocalStore, ReadPath
+from quaestor.settings import Settings
+from quaestor.store.index_memory import MemoryIndex
+from quaestor.store.memory import MemoryStore
+from quaestor.telemetry import Telemetry
+
+START_MS = 1_700_000_000_000
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class HandRegistry:
+    """Every registration is active at once and lives until kill(). before_register runs first and may raise."""
+
+    def __init__(self) -> None:
+        self.newest: Version = 1
+        self.up = True
+        self.dead: set[str] = set()
+        self.registered: list[tuple[Sequence[CapturedRead], Version]] = []
+        self.leases: dict[str, int] = {}
+        self.before_register: Callable[[], Awaitable[None]] | None = None
+        self._counter = itertools.count(1)
+
+    def kill(self, *registration_ids: str) -> None:
+        self.dead.update(registration_ids or self.leases)
+
+    def watermark(self) -> Version:
+        return self.newest
+
+    async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
+        if self.before_register is not None:
+            await self.before_register()
+        self.registered.append((reads, since))
+        ids = tuple(f"test:{next(self._counter)}" for _ in reads)
+        self.leases.update(dict.fromkeys(ids, expires_at_ms))
+        return Registered(
+            ids=ids,
+            query_ids=tuple(str(read.query.filter) for read in reads),
+            tags=(f"q-{ids[0]}",),
+            write_rate_hz=0.0,
+            widened=(),
+        )
+
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+        self.leases.update(dict.fromkeys(registration_ids, until_ms))
+
+    def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        return self.up and self.dead.isdisjoint(registration_ids)
+
+    def serving(self, *, now_ms: int) -> bool:
+        return self.up
+
+
+class FixedEstimator:
+    def __init__(self, ttl_ms: int = 60_000) -> None:
+        self.ttl_ms = ttl_ms
+
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
+        return self.ttl_ms
+
+    def observe_read(self, query_ids: Sequence[str], *, now_ms: int) -> None: ...
+
+    def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...
+
+
+class HandSketch:
+    def __init__(self) -> None:
+        self.reads: dict[str, int] = {}
+        self.snapshots = 0
+        self.down = False
+
+    def _check(self) -> None:
+        if self.down:
+            raise SketchError("the sketch is down")
+
+    async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        self._check()
+        self.reads[resource] = max(expires_at_ms, self.reads.get(resource, 0))
+
+    async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        self._check()
+        return [max(0, self.reads.get(resource, 0) - now_ms) for resource in resources]
+
+    async def saturate(self, until_ms: int) -> None: ...
+
+    async def snapshot(self, *, now_ms: int) -> bytes:
+        self.snapshots += 1
+        self._check()
+        return b"sketch %d" % self.snapshots
+
+
+class TaggingCdn:
+    """A CDN adapter that tags answers and notes its purges."""
+
+    name = "tagging"
+
+    def __init__(self) -> None:
+        self.purged: list[str] = []
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        return [(b"xkey", " ".join(tags).encode())]
+
+    async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
+        self.purged += [*tags, *urls]
+
+    async def aclose(self) -> None: ...
+
+
+class HandEngine:
+    """What QuaestorMiddleware needs of a Quaestor, made of the parts above."""
+
+    def __init__(
+        self, *, store: LocalStore | None = None, index: DependencyIndex | None = None, **settings: Any
+    ) -> None:
+        self.settings = Settings(**settings)
+        self.telemetry = Telemetry()
+        self.clock = HandClock()
+        self.registry = HandRegistry()
+        self.estimator = FixedEstimator()
+        self.sketch = HandSketch()
+        self.store = store or MemoryStore(budget_bytes=self.settings.memory_bytes)
+        self.index = index or MemoryIndex()
+        self.cdn: list[CdnAdapter] = []
+        self.life: list[str] = []
+        self.read_path = ReadPath(
+            registry=self.registry,
+            store=self.store,
+            index=self.index,
+            sketch=self.sketch,
+            estimator=self.estimator,
+            settings=self.settings,
+            telemetry=self.telemetry,
+            clock=self.clock,
+        )
+
+    def add_cdn(self, adapter: CdnAdapter) -> None:
+        self.cdn.append(adapter)
+
+    async def start(self) -> None:
+        self.life.append("start")
+
+    async def stop(self) -> None:
+        self.life.append("stop")
+
+    def count(self, name: str, **labels: str) -> float:
+        """The value of one counter."""
+        return self.telemetry.registry.get_sample_value(f"quaestor_{name}_total", labels) or 0.0
+
+
+def reads(value: Any = 1) -> None:
+    """Called in a handler: what the driver's listener would have recorded for `find({"value": value})`."""
+    recorder = current()
+    if recorder is None:
+        return
+    query = Query(namespace="shop.items", operation=Operation.FIND, filter={"value": value})
+    request = object()
+    recorder.begin(
+        request,
+        ReadInProgress(
+            understood=Understood(query=query, keeps_records=True, description="find on shop.items"),
+            operation_id=None,
+            primary=True,
+            documents=[],
+        ),
+    )
+    recorder.replied(request, read_at=7, documents=[{"_id": value}], cursor=None, cursor_id=0, duration_ms=1.0)
