@@ -1,0 +1,278 @@
+"""What travels through the pipelines, as BSON. Each payload is one document that begins with `{"v": 1, "t": <type>}`.
+
+| type | fields |
+|---|---|
+| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags; a, b: the after- and before-image as BSON bytes |
+| `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, filter, sort, skip, limit, ...} |
+| `c` cancellation | tenant, qid, ids |
+| `+` activated, `-` refused | id, cell, rate / reason |
+| `!` invalidated | ids, qid, m match type, ver, key, w, cell |
+| `h` heartbeat | cell, shape, now, fresh, ver, regs, writes |
+
+The images lie inside as opaque bytes and are decoded when somebody first looks at them: a node that has no query on a
+namespace never does. Fields that are None or empty are left out. Another "v" is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import bson
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
+from quaestor.errors import EventLayerError, UnsupportedQueryError
+from quaestor.model import (
+    Activated,
+    AfterImage,
+    Cancellation,
+    Cell,
+    Document,
+    GridShape,
+    Heartbeat,
+    Invalidated,
+    MatchType,
+    Notification,
+    Operation,
+    Query,
+    Refused,
+    Registration,
+    WriteKind,
+)
+
+FORMAT: Final = 1
+
+BSON_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+    document_class=dict,
+    tz_aware=False,
+    uuid_representation=UuidRepresentation.UNSPECIFIED,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
+"""How everybody decodes documents, so that equal records are equal values everywhere and encoding again loses nothing.
+
+UUIDs stay Binary with their subtype, dates are naive UTC datetimes or DatetimeMS where Python has no such year, int64
+stays Int64. A native uuid.UUID cannot be encoded with these: only the client it came from knows its layout.
+"""
+
+_AFTER_EXACT: Final = 1
+_BEFORE_KNOWN: Final = 2
+_KINDS: Final = {kind.value: kind for kind in WriteKind}
+
+
+class LazyImage(AfterImage):
+    """An AfterImage whose documents are decoded when they are first looked at."""
+
+    __slots__ = ("_after", "_before")
+
+    _after: Document | bytes | None
+    _before: Document | bytes | None
+
+    @property
+    def after(self) -> Document | None:
+        if type(self._after) is bytes:
+            object.__setattr__(self, "_after", bson.decode(self._after, BSON_OPTIONS))
+        return self._after  # type: ignore[return-value]
+
+    @after.setter
+    def after(self, document: Document | bytes | None) -> None:
+        object.__setattr__(self, "_after", document)
+
+    @property
+    def before(self) -> Document | None:
+        if type(self._before) is bytes:
+            object.__setattr__(self, "_before", bson.decode(self._before, BSON_OPTIONS))
+        return self._before  # type: ignore[return-value]
+
+    @before.setter
+    def before(self, document: Document | bytes | None) -> None:
+        object.__setattr__(self, "_before", document)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AfterImage):
+            return NotImplemented
+        return _image_fields(self) == _image_fields(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _image_fields(image: AfterImage) -> tuple[Any, ...]:
+    return tuple(getattr(image, name) for name in AfterImage.__dataclass_fields__)
+
+
+def encode_image(image: AfterImage) -> bytes:
+    """O(size of the documents); a RawBSONDocument is copied, not walked. Raises EventLayerError if it is not BSON."""
+    fields: dict[str, Any] = {
+        "v": FORMAT, "t": "i", "k": image.kind.value, "ns": image.namespace, "ver": image.version, "w": image.wall_ms,
+        "key": image.key, "f": image.after_exact * _AFTER_EXACT | image.before_known * _BEFORE_KNOWN,
+    }  # fmt: skip
+    try:
+        if image.after is not None:
+            fields["a"] = _document_bytes(image.after)
+        if image.before is not None:
+            fields["b"] = _document_bytes(image.before)
+        return bson.encode(fields, codec_options=BSON_OPTIONS)
+    except (BSONError, TypeError, ValueError, OverflowError) as error:
+        raise EventLayerError(f"an image of {image.namespace} is not BSON: {error}", retryable=False) from error
+
+
+def _document_bytes(document: Document) -> bytes:
+    if isinstance(document, RawBSONDocument):
+        return bytes(document.raw)
+    return bson.encode(document, codec_options=BSON_OPTIONS)
+
+
+def decode_image(payload: bytes) -> AfterImage:
+    """Cost independent of the documents' size: they are decoded on first access. Raises EventLayerError."""
+    fields = _decode(payload, "i")
+    flags = fields["f"]
+    return LazyImage(
+        namespace=fields["ns"],
+        kind=_KINDS[fields["k"]],
+        version=int(fields["ver"]),
+        key=fields["key"],
+        after=fields.get("a"),
+        after_exact=bool(flags & _AFTER_EXACT),
+        before=fields.get("b"),
+        before_known=bool(flags & _BEFORE_KNOWN),
+        wall_ms=int(fields["w"]),
+    )
+
+
+def encode_query_event(message: Registration | Cancellation) -> bytes:
+    """For a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
+    if isinstance(message, Cancellation):
+        fields: dict[str, Any] = {
+            "v": FORMAT, "t": "c", "tenant": message.tenant, "qid": message.query_id,
+            "ids": list(message.registration_ids),
+        }  # fmt: skip
+    else:
+        fields = {
+            "v": FORMAT, "t": "r", "id": message.id, "tenant": message.tenant, "qid": message.query_id,
+            "since": message.since, "at": message.read_at, "exp": message.expires_at_ms,
+            "query": _query_fields(message.query),
+        }  # fmt: skip
+        if message.members is not None:
+            fields["members"] = list(message.members)
+        if message.last is not None:
+            fields["last"] = message.last
+    try:
+        return bson.encode(fields, codec_options=BSON_OPTIONS)
+    except (BSONError, TypeError, ValueError, OverflowError) as error:
+        raise UnsupportedQueryError(f"a value in it has no unambiguous BSON form: {error}") from error
+
+
+def _query_fields(query: Query) -> dict[str, Any]:
+    fields = {
+        "ns": query.namespace, "op": query.operation.value, "filter": query.filter, "sort": [*map(list, query.sort)],
+        "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
+        "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
+    }  # fmt: skip
+    return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
+
+
+def decode_query_event(payload: bytes) -> Registration | Cancellation:
+    """Raises EventLayerError if it is neither."""
+    fields = _decode(payload, "rc")
+    if fields["t"] == "c":
+        return Cancellation(tenant=fields["tenant"], query_id=fields["qid"], registration_ids=tuple(fields["ids"]))
+    query = fields["query"]
+    members = fields.get("members")
+    return Registration(
+        id=fields["id"],
+        tenant=fields["tenant"],
+        query_id=fields["qid"],
+        query=Query(
+            namespace=query["ns"],
+            operation=Operation(query["op"]),
+            filter=query["filter"],
+            sort=tuple((path, direction) for path, direction in query.get("sort", ())),
+            skip=int(query.get("skip", 0)),
+            limit=int(query.get("limit", 0)),
+            projection=query.get("projection"),
+            pipeline=tuple(query.get("pipeline", ())),
+            distinct_key=query.get("distinct"),
+            collation=query.get("collation"),
+            let=query.get("let"),
+            widened=query.get("widened"),
+        ),
+        since=int(fields["since"]),
+        read_at=int(fields["at"]),
+        members=None if members is None else tuple(members),
+        last=fields.get("last"),
+        expires_at_ms=int(fields["exp"]),
+    )
+
+
+def encode_notification(notification: Notification) -> bytes:
+    """For the notification pipeline."""
+    cell = notification.cell
+    fields: dict[str, Any] = {"v": FORMAT, "t": "", "cell": [cell.query_partition, cell.write_partition]}
+    match notification:
+        case Activated():
+            fields |= {"t": "+", "id": notification.registration_id, "rate": notification.write_rate_hz}
+        case Refused():
+            fields |= {"t": "-", "id": notification.registration_id, "reason": notification.reason}
+        case Invalidated():
+            fields |= {
+                "t": "!", "ids": list(notification.registration_ids), "qid": notification.query_id,
+                "m": notification.match_type.value, "ver": notification.version, "key": notification.key,
+                "w": notification.written_at_ms,
+            }  # fmt: skip
+        case Heartbeat():
+            fields |= {
+                "t": "h", "shape": [notification.shape.query_partitions, notification.shape.write_partitions],
+                "now": notification.at_ms, "fresh": notification.fresh_as_of_ms, "ver": notification.watermark,
+                "regs": notification.registrations, "writes": notification.writes,
+            }  # fmt: skip
+    return bson.encode(fields, codec_options=BSON_OPTIONS)
+
+
+def decode_notification(payload: bytes) -> Notification:
+    """Raises EventLayerError if it is none."""
+    fields = _decode(payload, "+-!h")
+    query_partition, write_partition = fields["cell"]
+    cell = Cell(query_partition=query_partition, write_partition=write_partition)
+    match fields["t"]:
+        case "+":
+            return Activated(registration_id=fields["id"], cell=cell, write_rate_hz=fields["rate"])
+        case "-":
+            return Refused(registration_id=fields["id"], cell=cell, reason=fields["reason"])
+        case "!":
+            return Invalidated(
+                registration_ids=tuple(fields["ids"]),
+                query_id=fields["qid"],
+                match_type=MatchType(fields["m"]),
+                version=int(fields["ver"]),
+                key=fields["key"],
+                written_at_ms=int(fields["w"]),
+                cell=cell,
+            )
+    query_partitions, write_partitions = fields["shape"]
+    return Heartbeat(
+        cell=cell,
+        shape=GridShape(query_partitions=query_partitions, write_partitions=write_partitions),
+        at_ms=int(fields["now"]),
+        fresh_as_of_ms=int(fields["fresh"]),
+        watermark=int(fields["ver"]),
+        registrations=int(fields["regs"]),
+        writes=int(fields["writes"]),
+    )
+
+
+def _decode(payload: bytes, types: str) -> Mapping[str, Any]:
+    try:
+        fields = bson.decode(payload, BSON_OPTIONS)
+    except BSONError as error:
+        raise EventLayerError(f"a payload of {len(payload)} bytes is not BSON: {error}", retryable=False) from error
+    if fields.get("v") != FORMAT:
+        raise EventLayerError(
+            f"a payload has format {fields.get('v')!r}, this process understands {FORMAT}; "
+            "run the same release everywhere in a deployment",
+            retryable=False,
+        )
+    if fields.get("t", "none") not in types:
+        raise EventLayerError(f"a payload of type {fields.get('t')!r} where one of {types!r} belongs", retryable=False)
+    return fields

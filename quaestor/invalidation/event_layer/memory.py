@@ -1,0 +1,124 @@
+"""The event layer in this process: what embedded mode runs on."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.invalidation.event_layer import offsets
+from quaestor.ports import StreamEntry
+
+_EPOCH = "memory"
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Entries in order; `positions` and `payloads` run in parallel. `last` survives trimming."""
+
+    positions: list[tuple[int, int]] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    last: tuple[int, int] = (0, 0)
+
+
+class MemoryEventLayer:
+    """See ports.EventLayer. Nothing is lost while the object lives; nothing outlives it.
+
+    append and read cost O(entries), trim O(entries kept); a reader is woken by the append itself.
+    """
+
+    def __init__(self, *, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._streams: dict[str, _Stream] = {}
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        if not payloads:
+            return
+        with self._changed:
+            self._require_open()
+            entries = self._streams.setdefault(stream, _Stream())
+            now_ms = self._clock()
+            for payload in payloads:
+                at_ms, sequence = entries.last
+                entries.last = (now_ms, 0) if now_ms > at_ms else (at_ms, sequence + 1)
+                entries.positions.append(entries.last)
+                entries.payloads.append(payload)
+            self._changed.notify_all()
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        after = {stream: _position(offset) for stream, offset in offsets.items()}
+        found: list[StreamEntry] = []
+
+        def look() -> bool:
+            self._require_open()
+            for stream, position in after.items():
+                found.extend(self._after(stream, position, count))
+            return bool(found)
+
+        with self._changed:
+            if not look() and block_ms > 0:
+                self._changed.wait_for(look, timeout=block_ms / 1000)
+        return found
+
+    def _after(self, stream: str, position: tuple[int, int], count: int) -> list[StreamEntry]:
+        entries = self._streams.get(stream)
+        if entries is None or entries.last <= position:
+            return []
+        first = bisect_right(entries.positions, position)
+        window = slice(first, first + count)
+        return [
+            StreamEntry(stream, offsets.offset(*at, _EPOCH), payload)
+            for at, payload in zip(entries.positions[window], entries.payloads[window], strict=True)
+        ]
+
+    def offset_at(self, stream: str, at_ms: int) -> str:
+        return offsets.just_before(at_ms, _EPOCH)
+
+    def first_offset(self, stream: str) -> str | None:
+        with self._changed:
+            self._require_open()
+            entries = self._streams.get(stream)
+            if entries is None or not entries.positions:
+                return None
+            return offsets.offset(*entries.positions[0], _EPOCH)
+
+    def trim(self, stream: str, *, before_ms: int) -> None:
+        with self._changed:
+            self._require_open()
+            if (entries := self._streams.get(stream)) is not None:
+                gone = bisect_right(entries.positions, (before_ms - 1, offsets.LAST_SEQUENCE))
+                del entries.positions[:gone]
+                del entries.payloads[:gone]
+
+    def put(self, name: str, value: bytes) -> None:
+        with self._changed:
+            self._require_open()
+            self._values[name] = value
+
+    def get(self, name: str) -> bytes | None:
+        with self._changed:
+            self._require_open()
+            return self._values.get(name)
+
+    def close(self) -> None:
+        """Wakes blocked readers; every later call raises EventLayerError."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EventLayerError("the in-memory event layer was closed; make a new one", retryable=False)
+
+
+def _position(offset: str) -> tuple[int, int]:
+    epoch = offsets.epoch_of(offset)
+    if epoch not in (None, _EPOCH):
+        raise EventLayerResetError(f"offset {offset} belongs to another event layer; start over")
+    return offsets.position(offset)

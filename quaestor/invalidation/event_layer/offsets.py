@@ -1,0 +1,38 @@
+"""Offsets: `<milliseconds>-<sequence>@<epoch>`, zero-padded, so that comparing strings compares positions.
+
+The milliseconds are when the entry was appended, by the event layer's clock. The epoch names one life of the layer's
+data: an offset from another life cannot be read from, however it was kept. "0" is before everything, in every life.
+"""
+
+from __future__ import annotations
+
+START = "0"
+LAST_SEQUENCE = 2**64 - 1
+"""No entry has it: an offset with it is a moment, not an entry."""
+
+
+def offset(at_ms: int, sequence: int, epoch: str) -> str:
+    return f"{at_ms:015d}-{sequence:020d}@{epoch}"
+
+
+def just_before(at_ms: int, epoch: str) -> str:
+    """After it comes exactly what was appended at at_ms or later."""
+    return offset(max(at_ms - 1, 0), LAST_SEQUENCE, epoch)
+
+
+def position(text: str) -> tuple[int, int]:
+    """(milliseconds, sequence). Raises ValueError if it is not an offset."""
+    if text == START:
+        return 0, 0
+    at_ms, _, rest = text.partition("-")
+    return int(at_ms), int(rest.partition("@")[0])
+
+
+def appended_at_ms(text: str) -> int:
+    """When the entry at this offset was appended."""
+    return position(text)[0]
+
+
+def epoch_of(text: str) -> str | None:
+    """The life it belongs to; None for START, which belongs to all."""
+    return text.partition("@")[2] or None
