@@ -134,6 +134,6 @@ def _refusals(query: Query, now_ms: int | None, clock_window_ms: int) -> dict[Re
     reasons = dict.fromkeys(findings.reasons)
     if query.operation is Operation.AGGREGATE:
         reasons |= dict.fromkeys(pipelines.refusals(query.pipeline))
-    if now_ms is not None and any(abs(instant - now_ms) <= clock_window_ms for instant in findings.instants):
+    if now_ms is not None and any(abs(instant - now_ms) <= clock_window_ms for instant in findings.instants()):
         reasons[Reason(Uncacheable.CLOCK, "it names a time close to now, so it goes stale without any write")] = None
     return reasons

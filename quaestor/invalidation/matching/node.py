@@ -142,7 +142,12 @@ class MatchingNode:
         self._retention.trim(now_ms=now_ms)
 
     def _written(self, image: AfterImage, now_ms: int) -> list[Invalidated]:
-        key = record_key(image.key)
+        try:
+            key = record_key(image.key)
+        except Exception:
+            # Not a value that BSON knows, so no member can be told from another: as if the collection had changed.
+            self.tally.failed += 1
+            return self._fire(self._on_collection(image), image)
         identity = record_hash(key, self._seed(image.namespace))
         entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
         if entry is None:
