@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from quaestor.errors import QuaestorError
@@ -48,29 +47,33 @@ def demo(
 
 @app.command()
 def explain(
-    filter_: Annotated[str, typer.Argument(metavar="FILTER", help="A find filter, (extended) JSON.")] = "{}",
+    query: Annotated[
+        str, typer.Argument(metavar="FILTER", help="A find filter, or an aggregation pipeline: (extended) JSON.")
+    ],
     collection: Annotated[str, typer.Option(help="database.collection")] = "test.collection",
-    sort: Annotated[str | None, typer.Option(help='Like \'{"at": -1, "_id": 1}\'.')] = None,
+    sort: Annotated[str | None, typer.Option(help='For example {"at": -1, "_id": 1}')] = None,
     skip: Annotated[int, typer.Option(min=0)] = 0,
     limit: Annotated[int, typer.Option(min=0, help="0: none.")] = 0,
-    projection: Annotated[str | None, typer.Option(help="Like '{\"name\": 1}'.")] = None,
+    projection: Annotated[str | None, typer.Option(help='For example {"name": 1}')] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Say how a query would be matched: exactly or widened, by which index, and why."""
+    """Say how a query is treated: cached or not, matched exactly or widened, found by which index, and why."""
     from quaestor import explain_command
 
-    print(explain_command.run(filter_, collection=collection, sort=sort, skip=skip, limit=limit, projection=projection))
+    text = explain_command.run(
+        query, collection=collection, sort=sort, skip=skip, limit=limit, projection=projection, as_json=as_json
+    )
+    print(text)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script. Exits; never shows a traceback for what was foreseen."""
     try:
-        status = app(args=arguments, standalone_mode=False, prog_name="quaestor")
-    except click.ClickException as error:
-        error.show()
-        status = 2
+        app(args=arguments, prog_name="quaestor")
     except QuaestorError as error:
         print(f"quaestor: {error}", file=sys.stderr)
-        status = 2
-    except (KeyboardInterrupt, click.Abort):
-        status = 130
-    sys.exit(status)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

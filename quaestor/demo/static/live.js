@@ -5,7 +5,8 @@ const MINUTE_MS = 60_000;
 const FEED_LINES = 60;
 const newYork = (text, options) => new Date(text).toLocaleString("en-GB", { timeZone: "America/New_York", ...options });
 const count = new Intl.NumberFormat("en").format;
-const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} % of what it was asked` : "not asked yet");
+const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} % of its requests` : "not asked yet");
+const withoutHost = (key) => key.replace(/^https?:\/\/[^/]+/, "");
 const ms = (value) => (value === undefined || value === null ? "–" : `${value} ms`);
 
 const history = [];
@@ -47,7 +48,7 @@ function showTotals(now) {
   if (now.clock) show("clock", newYork(now.clock, { dateStyle: "long", timeStyle: "short" }));
   const state = now.workers === 0 ? "no app worker" : now.serving ? "serving" : "bypassing";
   $("state").className = `state ${state}`;
-  show("state", now.workers ? `${state}, ${now.workers} workers, ${count(now.registrations)} registrations` : state);
+  show("state", now.workers ? `${state}, ${now.workers === 1 ? "1 worker" : `${now.workers} workers`}, ${count(now.registrations)} registrations` : state);
 }
 
 /** Per second, over the last five seconds. */
@@ -65,7 +66,7 @@ function showEvents(events) {
     if (event.kind === "evict") {
       const latency = document.createElement("b");
       latency.textContent = event.purged_ms === null ? ms(event.evicted_ms) : `${ms(event.evicted_ms)}, Varnish ${ms(event.purged_ms)}`;
-      line.append(latency, `evicted ${event.keys.join(", ")}`);
+      line.append(latency, `evicted ${event.keys.map(withoutHost).join(", ")}`);
       line.title = event.keys.join("\n");
     } else {
       line.textContent = event.text;
