@@ -192,7 +192,7 @@ class Registry:
         deployment = self._settings.deployment
         for r in registrations:
             self._outbox.put(
-                _Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_message(r), pending)
+                _Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_event(r), pending)
             )
         started_ms = self._clock()
         try:
@@ -227,7 +227,7 @@ class Registry:
         for query_id, ids in by_query.items():
             cancellation = Cancellation(tenant=deployment, query_id=query_id, registration_ids=tuple(ids))
             stream = streams.queries(deployment, query_partition(query_id, shape.query_partitions))
-            self._outbox.put(_Outgoing(stream, codec.encode_query_message(cancellation)))
+            self._outbox.put(_Outgoing(stream, codec.encode_query_event(cancellation)))
 
     def housekeep(self) -> None:
         """Once a second: cancel what no copy needs any more, forget old tombstones. Called from any one thread."""
