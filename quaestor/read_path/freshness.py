@@ -19,7 +19,7 @@ STORABLE_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
 
 MAX_FIELD_BYTES = 8192
 _MAX_DELTA_S = 2**31
-_DIRECTIVE = re.compile(r'([!#$%&\'*+\-.^_`|~0-9A-Za-z]+)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,;"]*)))?\s*(?:,|$)')
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
 def values(headers: Headers, name: bytes) -> list[bytes]:
@@ -30,7 +30,7 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
 def cache_control(headers: Headers) -> Mapping[str, str | None]:
     """The directives of every Cache-Control field (section 5.2), names in lower case.
 
-    Garbage between commas is skipped. A directive given twice keeps its first value, a lifetime the smallest (section
+    Garbage between commas is skipped; O(size). A directive given twice keeps its first value, a lifetime the smallest (section
     4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
     """
     text = b",".join(values(headers, b"cache-control"))
@@ -39,10 +39,12 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
     if len(text) > MAX_FIELD_BYTES:
         return {"no-store": None}
     found: dict[str, str | None] = {}
-    for match in _DIRECTIVE.finditer(text.decode("latin-1")):
-        name, quoted, token = match.groups()
-        name = name.lower()
-        value = quoted if quoted is not None else token
+    for piece in _pieces(text.decode("latin-1")):
+        name, assigned, argument = piece.partition("=")
+        name = name.strip().lower()
+        if _TOKEN.fullmatch(name) is None:
+            continue
+        value = argument.strip().strip('"') if assigned else None
         if name in found and name in ("max-age", "s-maxage"):
             value = str(min(delta_s(value), delta_s(found[name])))
         elif name in found:
@@ -114,6 +116,27 @@ def http_date_s(value: bytes) -> float | None:
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
+
+
+def _pieces(text: str) -> list[str]:
+    """What stands between the commas that are not inside a quoted string; an unterminated one quotes nothing."""
+    if '"' not in text:
+        return text.split(",")
+    pieces: list[str] = []
+    start = 0
+    quoted = escaped = False
+    for at, character in enumerate(text):
+        if escaped:
+            escaped = False
+        elif quoted and character == "\\":
+            escaped = True
+        elif character == '"':
+            quoted = not quoted
+        elif character == "," and not quoted:
+            pieces.append(text[start:at])
+            start = at + 1
+    rest = text[start:]
+    return pieces + (rest.split(",") if quoted else [rest])
 
 
 def _expires_in_s(headers: list[tuple[bytes, bytes]], *, now_s: float) -> int | None:

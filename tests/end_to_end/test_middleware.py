@@ -52,7 +52,7 @@ class Site:
         routes = [Route("/{rest:path}", page, methods=["GET", "POST"])]
         app = Starlette(routes=routes, middleware=inner or [])
         self.app = QuaestorMiddleware(app, quaestor=self.engine, cdn=cdn)
-        transport = httpx.ASGITransport(app=self.app)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app=self.app)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://shop.test")
 
     async def get(self, path: str = "/items", **headers: str) -> httpx.Response:
@@ -137,7 +137,7 @@ async def test_the_watermark_is_taken_before_the_handler_runs() -> None:
 async def test_a_registration_that_dies_while_the_answer_is_stored_takes_the_answer_with_it() -> None:
     site = Site()
 
-    class Deadly(type(site.engine.index)):  # type: ignore[misc]
+    class Deadly(type(site.engine.index)):
         async def add(self, dependent: Any) -> None:
             await super().add(dependent)
             site.engine.registry.kill(*dependent.registrations)
@@ -184,7 +184,7 @@ async def test_a_sketch_that_is_down_costs_caching_not_answers() -> None:
     answer = await site.get()
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
     assert site.engine.count("failures", part="sketch") == 1
-    assert len(site.engine.store) == 0  # type: ignore[arg-type]
+    assert len(site.engine.store) == 0
     site.engine.sketch.down = False
     await site.get()
     assert "hit" in status_of(await site.get())
@@ -759,7 +759,7 @@ async def test_a_client_that_leaves_in_mid_stream_does_not_leave_an_entry_or_a_f
     site = Site(handler)
     await _raw_get(site, disconnect=started)
     assert len(site.engine.read_path.flights) == 0
-    assert len(site.engine.store) == 0  # type: ignore[arg-type]
+    assert len(site.engine.store) == 0
 
 
 # Lifespan, WebSocket, sketch
@@ -840,7 +840,7 @@ async def test_metrics_are_not_shown_to_strangers() -> None:
     assert (await site.get("/quaestor/metrics")).headers["content-type"] == "application/json"
     shown = QuaestorMiddleware(site.app, quaestor=HandEngine(), metrics_path="/m")
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=shown),  # type: ignore[arg-type]
+        transport=httpx.ASGITransport(app=shown),
         base_url="http://x.test",
     ) as client:
         assert "quaestor_requests_total" in (await client.get("/m")).text

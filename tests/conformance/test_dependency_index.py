@@ -1,0 +1,194 @@
+"""What every dependency index promises: nothing that was handed out is forgotten before its effects are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from quaestor.demo import servers
+from quaestor.errors import StoreError
+from quaestor.model import Dependent
+from quaestor.ports import DependencyIndex
+from quaestor.store import index_memory, index_redis
+from quaestor.store.index_memory import MemoryIndex
+from quaestor.store.index_redis import RedisIndex
+
+pytestmark = pytest.mark.anyio
+
+NOW_MS = 1_700_000_000_000
+
+
+def dependent(
+    key: str = "http://a/x", *registrations: str, url: str = "http://a/x", until_ms: int = 60_000
+) -> Dependent:
+    return Dependent(
+        key=key,
+        registrations=registrations or ("o:1",),
+        resource="/x",
+        urls=(url,),
+        tags=("q1",),
+        copies_until_ms=NOW_MS + until_ms,
+    )
+
+
+@pytest.fixture
+async def client(redis_url: str, prefix: str) -> AsyncIterator[Redis]:
+    client = Redis.from_url(redis_url, protocol=2)
+    yield client
+    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
+    if names:
+        await client.delete(*names)
+    await client.aclose()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def index(request: pytest.FixtureRequest, client: Redis, prefix: str) -> DependencyIndex:
+    return MemoryIndex() if request.param == "memory" else RedisIndex(client, deployment=prefix)
+
+
+async def test_a_claim_yields_what_depends_and_a_second_one_nothing(index: DependencyIndex) -> None:
+    one, two, other = dependent("a", "o:1", "o:2"), dependent("b", "o:2"), dependent("c", "o:3")
+    for each in (one, two, other):
+        await index.add(each)
+    claimed = await index.claim(["o:2"], now_ms=NOW_MS)
+    assert sorted(claimed, key=lambda d: d.key) == [one, two]
+    assert await index.claim(["o:1", "o:2"], now_ms=NOW_MS) == []
+    assert await index.claim(["o:3"], now_ms=NOW_MS) == [other]
+
+
+async def test_unknown_registrations_and_none_at_all_are_claimed_without_effect(index: DependencyIndex) -> None:
+    assert await index.claim(["o:404"], now_ms=NOW_MS) == []
+    assert await index.claim([], now_ms=NOW_MS) == []
+    await index.settle([])
+    await index.settle([dependent()])
+    assert await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS) == []
+
+
+async def test_registrations_are_not_mixed_up_with_their_prefixes(index: DependencyIndex) -> None:
+    for registration in ("o:1", "o:10", "o:1 ", "o:", "o:1é"):
+        await index.add(dependent(f"key {registration}", registration))
+    assert [d.key for d in await index.claim(["o:1"], now_ms=NOW_MS)] == ["key o:1"]
+    assert [d.key for d in await index.claim(["o:1é"], now_ms=NOW_MS)] == ["key o:1é"]
+
+
+async def test_adding_twice_is_adding_once_and_the_latest_expiry_wins(index: DependencyIndex) -> None:
+    await index.add(dependent(until_ms=50_000))
+    await index.add(dependent(until_ms=90_000))
+    await index.add(dependent(until_ms=10_000))
+    assert await index.claim(["o:1"], now_ms=NOW_MS) == [dependent(until_ms=90_000)]
+
+
+async def test_another_url_of_the_same_entry_is_one_more_dependent(index: DependencyIndex) -> None:
+    await index.add(dependent(url="http://a/x?1"))
+    await index.add(dependent(url="http://a/x?2"))
+    claimed = await index.claim(["o:1"], now_ms=NOW_MS)
+    assert sorted(d.urls for d in claimed) == [("http://a/x?1",), ("http://a/x?2",)]
+
+
+async def test_an_unsettled_claim_is_taken_over_after_the_lease_once(index: DependencyIndex) -> None:
+    """The claimant died between claim and settle."""
+    await index.add(dependent())
+    await index.claim(["o:1"], now_ms=NOW_MS)
+    assert await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS + 5_000) == []
+    taken = await index.reclaim(claimed_before_ms=NOW_MS + 1, now_ms=NOW_MS + 10_000)
+    assert taken == [dependent()]
+    assert await index.reclaim(claimed_before_ms=NOW_MS + 10_000, now_ms=NOW_MS + 15_000) == []
+    assert await index.reclaim(claimed_before_ms=NOW_MS + 10_001, now_ms=NOW_MS + 20_000) == [dependent()]
+
+
+async def test_a_settled_claim_is_over(index: DependencyIndex) -> None:
+    await index.add(dependent("a", "o:1", "o:2"))
+    await index.settle(await index.claim(["o:1"], now_ms=NOW_MS))
+    assert await index.claim(["o:2"], now_ms=NOW_MS) == []
+    assert await index.reclaim(claimed_before_ms=NOW_MS * 2, now_ms=NOW_MS + 1) == []
+
+
+async def test_what_is_added_after_its_registration_was_claimed_is_not_lost(index: DependencyIndex) -> None:
+    """An answer that was on its way out while its result changed: the next claim or reclaim finds it."""
+    await index.claim(["o:1"], now_ms=NOW_MS)
+    await index.add(dependent("late", "o:0", "o:1"))
+    assert await index.claim(["o:1"], now_ms=NOW_MS + 1) == [dependent("late", "o:0", "o:1")]
+    await index.add(dependent("later"))
+    assert await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS + 2) == [dependent("later")]
+    assert await index.claim(["o:1"], now_ms=NOW_MS + 3) == []
+
+
+async def test_dead_registrations_are_forgotten_after_a_while(index: DependencyIndex) -> None:
+    await index.claim(["o:1"], now_ms=NOW_MS)
+    later_ms = NOW_MS + index_memory.DEAD_MS + 1
+    await index.claim(["o:2"], now_ms=later_ms)
+    await index.reclaim(claimed_before_ms=NOW_MS, now_ms=later_ms)
+    await index.add(dependent(until_ms=10**9))
+    assert await index.reclaim(claimed_before_ms=later_ms, now_ms=later_ms) == []
+    assert index_memory.DEAD_MS == index_redis.DEAD_MS
+
+
+async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_works_on_them(
+    index: DependencyIndex, client: Redis, prefix: str
+) -> None:
+    await index.add(dependent("claimed", "o:1", until_ms=1_000))
+    await index.add(dependent("dead", "o:2", until_ms=1_000))
+    await index.add(dependent("alive", "o:3", until_ms=9_000))
+    await index.claim(["o:1"], now_ms=NOW_MS)
+    assert await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS + 5_000) == []
+    assert await index.claim(["o:2"], now_ms=NOW_MS + 5_000) == []
+    assert [d.key for d in await index.claim(["o:3"], now_ms=NOW_MS + 5_000)] == ["alive"]
+    taken = await index.reclaim(claimed_before_ms=NOW_MS + 6_000, now_ms=NOW_MS + 6_000)
+    assert sorted(d.key for d in taken) == ["alive", "claimed"]
+    await index.settle(taken)
+    if isinstance(index, RedisIndex):
+        left = {name.decode().rpartition(":")[2] async for name in client.scan_iter(match=f"*{prefix}*")}
+        assert left == {"dead"}
+    else:
+        assert isinstance(index, MemoryIndex)
+        assert len(index) == 0
+        assert not index._by_registration
+
+
+async def test_concurrent_claims_share_the_dependents_without_overlap(index: DependencyIndex) -> None:
+    for n in range(200):
+        await index.add(dependent(f"k{n}", f"o:{n}", "o:all"))
+    claims = await asyncio.gather(*(index.claim([f"o:{n}" for n in range(200)], now_ms=NOW_MS) for _ in range(8)))
+    keys = [d.key for claim in claims for d in claim]
+    assert len(keys) == len(set(keys)) == 200
+
+
+async def test_every_field_survives(index: DependencyIndex) -> None:
+    odd = replace(dependent('k"\\\x7f', "o:1"), urls=("http://a/é", "http://b"), tags=(), resource="/?a=[]")
+    await index.add(odd)
+    assert await index.claim(["o:1"], now_ms=NOW_MS) == [odd]
+
+
+async def test_a_killed_client_leaves_its_claim_to_others(redis_url: str, prefix: str, client: Redis) -> None:
+    """Two processes on one Redis; the first one's connection ends between claim and settle."""
+    doomed = Redis.from_url(redis_url, protocol=2)
+    await RedisIndex(doomed, deployment=prefix).add(dependent())
+    assert await RedisIndex(doomed, deployment=prefix).claim(["o:1"], now_ms=NOW_MS) == [dependent()]
+    await doomed.aclose()
+    survivor = RedisIndex(client, deployment=prefix)
+    assert await survivor.claim(["o:1"], now_ms=NOW_MS + 1) == []
+    assert await survivor.reclaim(claimed_before_ms=NOW_MS + 1, now_ms=NOW_MS + 2) == [dependent()]
+
+
+async def test_a_restarted_server_still_knows_claims_and_scripts(tmp_path: Path, prefix: str) -> None:
+    """The server forgets its loaded scripts on a restart, but not what was appended to its log."""
+    server = servers.redis_server(tmp_path)
+    server.start()
+    client = Redis.from_url(server.url, protocol=2, socket_timeout=2)
+    try:
+        index = RedisIndex(client, deployment=prefix)
+        await index.add(dependent())
+        await index.claim(["o:1"], now_ms=NOW_MS)
+        server.stop()
+        with pytest.raises(StoreError):
+            await index.claim(["o:1"], now_ms=NOW_MS)
+        server.start()
+        assert await index.reclaim(claimed_before_ms=NOW_MS + 1, now_ms=NOW_MS + 1) == [dependent()]
+    finally:
+        await client.aclose()
+        server.stop()

@@ -1,0 +1,118 @@
+"""Who is told what: the header fields that go out, as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from middleware.headers import HeaderPolicy, Reticence, reticence, storable
+from quaestor.model import CachedResponse
+from quaestor.settings import Settings
+from quaestor.store.memory import Resident
+from tests.hand_driven import START_MS, TaggingCdn
+
+
+@pytest.mark.parametrize(
+    ("status", "reasons", "expected"),
+    [
+        (200, ["no-reads"], Reticence.UNKNOWN),
+        (200, ["no-reads", "too-large"], Reticence.FORBIDDEN),
+        (200, ["clock"], Reticence.FORBIDDEN),
+        (200, ["clock", "no-reads"], Reticence.FORBIDDEN),
+        (200, ["refused"], Reticence.FORBIDDEN),
+        (200, ["not-serving"], Reticence.FORBIDDEN),
+        (200, ["cookie"], Reticence.PERSONAL),
+        (200, ["set-cookie"], Reticence.PERSONAL),
+        (200, ["private"], Reticence.UNTOUCHED),
+        (500, ["status"], Reticence.UNTOUCHED),
+        (500, ["not-serving"], Reticence.UNTOUCHED),
+        (404, ["clock"], Reticence.FORBIDDEN),
+    ],
+)
+def test_how_much_is_said_on_answers_that_were_not_stored(status: int, reasons: list[str], expected: Reticence) -> None:
+    assert reticence(status, reasons) is expected
+
+
+def response(*headers: tuple[bytes, bytes], lifetime_ms: int = 60_000) -> Resident:
+    return Resident(
+        CachedResponse(
+            key="k",
+            status=200,
+            headers=headers,
+            body=b"x",
+            etag=b'"e"',
+            stored_at_ms=START_MS,
+            fresh_until_ms=START_MS + lifetime_ms,
+            registrations=("r",),
+            tags=("t",),
+            resource="/",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("client_ttl", "cdn", "sent", "expected"),
+    [
+        ("none", False, None, {b"cache-control": b"public, max-age=0, must-revalidate"}),
+        ("none", True, None, {b"cache-control": b"public, max-age=0, must-revalidate", b"cdn-cache-control": b"max-age=60"}),
+        ("estimated", False, None, {b"cache-control": b"public, max-age=60, must-revalidate"}),
+        ("estimated", False, b"max-age=7", {b"cache-control": b"public, max-age=7, must-revalidate"}),
+        ("estimated", False, b"s-maxage=7", {b"cache-control": b"public, max-age=60, must-revalidate"}),
+        ("none", False, b"no-transform", {b"cache-control": b"public, max-age=0, must-revalidate, no-transform"}),
+    ],
+)  # fmt: skip
+def test_lifetimes_of_stored_answers(
+    client_ttl: str, cdn: bool, sent: bytes | None, expected: dict[bytes, bytes]
+) -> None:
+    policy = HeaderPolicy(Settings(client_ttl=client_ttl), [TaggingCdn()] if cdn else [])
+    given = response(*([(b"cache-control", sent)] if sent else []))
+    headers = policy.hit(given, START_MS)
+    assert {name: value for name, value in headers if name.endswith(b"cache-control")} == expected
+    assert [name for name, _ in headers].count(b"cache-control") == 1
+
+
+def test_a_fraction_of_a_second_is_never_told_to_anyone() -> None:
+    policy = HeaderPolicy(Settings(client_ttl="estimated"), [TaggingCdn()])
+    headers = dict(policy.hit(response(lifetime_ms=1_999), START_MS))
+    assert headers[b"cdn-cache-control"] == b"max-age=1"
+    assert b"max-age=1," in headers[b"cache-control"]
+
+
+def test_the_fields_of_a_hit_are_made_once_a_second() -> None:
+    policy = HeaderPolicy(Settings(), [])
+    entry = response()
+    first = policy.hit(entry, START_MS + 100)
+    assert policy.hit(entry, START_MS + 900) is first
+    later = policy.hit(entry, START_MS + 1_000)
+    assert dict(later)[b"age"] == b"1"
+    assert dict(later)[b"cache-status"] == b"Quaestor; hit; ttl=59"
+
+
+def test_a_304_carries_what_updates_a_stored_answer_and_nothing_about_a_body() -> None:
+    policy = HeaderPolicy(Settings(), [TaggingCdn()])
+    entry = response((b"content-type", b"a/b"), (b"content-length", b"1"), (b"vary", b"accept"), (b"x-own", b"1"))
+    names = {name for name, _ in policy.not_modified(policy.hit(entry, START_MS))}
+    assert names == {b"age", b"cache-control", b"cache-status", b"cdn-cache-control", b"etag", b"vary", b"xkey"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        ([], b"abc", [(b"content-length", b"3")]),
+        ([(b"Content-Length", b"3")], b"abc", [(b"content-length", b"3")]),
+        ([(b"content-length", b"4")], b"abc", None),
+        ([(b"content-length", b"3"), (b"content-length", b"4")], b"abc", None),
+        ([(b"connection", b"X-Hop, close"), (b"x-hop", b"1"), (b"x", b"1"), (b"content-length", b"0")], b"",
+         [(b"x", b"1"), (b"content-length", b"0")]),
+        ([(b"transfer-encoding", b"chunked")], b"a", [(b"content-length", b"1")]),
+    ],
+)  # fmt: skip
+def test_what_is_stored_of_the_handler_s_fields(
+    headers: list[tuple[bytes, bytes]], body: bytes, expected: list[tuple[bytes, bytes]] | None
+) -> None:
+    assert storable(headers, body, status=200) == expected
+
+
+def test_explanations_are_one_printable_line() -> None:
+    policy = HeaderPolicy(Settings(debug_header=True), [])
+    headers = dict(policy.withheld(200, [], ("clock",), b"fwd=uri-miss", "a\r\nset-cookie: x=\u20ac"))
+    assert headers[b"x-quaestor-explain"] == b"not stored: clock (a??set-cookie: x=?)"

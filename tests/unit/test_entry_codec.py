@@ -1,0 +1,70 @@
+"""The wire format of stored responses."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaestor.model import CachedResponse
+from quaestor.store import entry_codec
+
+GOLDEN = CachedResponse(
+    key="http://a/ü",
+    status=404,
+    headers=((b"content-type", b"text/plain"), (b"link", b"<1>"), (b"link", b"")),
+    body=b"none\x00",
+    etag=b'W/"e"',
+    stored_at_ms=1_700_000_000_000,
+    fresh_until_ms=1_700_000_060_000,
+    registrations=("o:1", "o:2"),
+    tags=("q1",),
+    resource="/",
+)
+GOLDEN_BYTES = (
+    b"QE\x01\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
+    b"\x00\x00\x00\x0bhttp://a/\xc3\xbc\x00\x00\x00\x01/\x00\x00\x00\x05W/\"e\""
+    b"\x00\x02\x00\x00\x00\x03o:1\x00\x00\x00\x03o:2\x00\x01\x00\x00\x00\x02q1"
+    b"\x00\x03\x00\x00\x00\x0ccontent-type\x00\x00\x00\ntext/plain\x00\x00\x00\x04link\x00\x00\x00\x03<1>"
+    b"\x00\x00\x00\x04link\x00\x00\x00\x00none\x00"
+)  # fmt: skip
+
+
+def test_the_format_is_what_it_was() -> None:
+    assert entry_codec.encode(GOLDEN) == GOLDEN_BYTES
+    assert entry_codec.decode(GOLDEN_BYTES) == GOLDEN
+
+
+def test_another_version_or_half_an_entry_is_no_entry() -> None:
+    assert entry_codec.decode(GOLDEN_BYTES[:2] + b"\x02" + GOLDEN_BYTES[3:]) is None
+    body_at = GOLDEN_BYTES.rindex(b"none\x00")
+    for end in range(body_at):
+        assert entry_codec.decode(GOLDEN_BYTES[:end]) is None
+
+
+@given(st.binary(max_size=80))
+def test_garbage_is_no_entry(data: bytes) -> None:
+    entry_codec.decode(data)
+    found = entry_codec.decode(GOLDEN_BYTES[:20] + data)
+    assert found is None or found.status == 404
+
+
+_text = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+
+
+@given(
+    st.builds(
+        CachedResponse,
+        key=_text,
+        status=st.integers(100, 599),
+        headers=st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), max_size=4).map(tuple),
+        body=st.binary(max_size=99),
+        etag=st.binary(max_size=9),
+        stored_at_ms=st.integers(0, 2**63),
+        fresh_until_ms=st.integers(0, 2**63),
+        registrations=st.lists(_text, max_size=3).map(tuple),
+        tags=st.lists(_text, max_size=3).map(tuple),
+        resource=_text,
+    )
+)
+def test_every_response_survives_the_round_trip(response: CachedResponse) -> None:
+    assert entry_codec.decode(entry_codec.encode(response)) == response
