@@ -1,7 +1,7 @@
 """Capture: what a request read from MongoDB, learned from the driver itself."""
 
 from quaestor.capture.listener import Capture
-from quaestor.capture.recorder import Outcome, Recorder, current, recording, uncacheable
+from quaestor.capture.recorder import Outcome, Recorder, current, not_recording, recording, uncacheable
 from quaestor.capture.snapshot import Reason
 
-__all__ = ["Capture", "Outcome", "Reason", "Recorder", "current", "recording", "uncacheable"]
+__all__ = ["Capture", "Outcome", "Reason", "Recorder", "current", "not_recording", "recording", "uncacheable"]

@@ -171,7 +171,7 @@ class _Reader:
         return Understood(
             query=query,
             reasons=tuple(findings.reasons),
-            instants=tuple(findings.instants),
+            instants=findings.instants(),
             keeps_records=keeps_records,
             primary_preference=preference is None or preference.get("mode") == "primary",
             description=f"{self.kind} on {self.namespace}",
@@ -264,3 +264,5 @@ _READS: Mapping[str, Callable[[Mapping[str, Any], str, UuidRepresentation], Unde
     "distinct": _distinct,
     "aggregate": _aggregate,
 }
+READING = frozenset({*_READS, "getMore"})
+"""Commands that bring data to the application."""

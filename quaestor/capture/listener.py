@@ -28,8 +28,8 @@ from pymongo.monitoring import (
     ServerHeartbeatSucceededEvent,
 )
 
-from quaestor.capture.commands import understand
-from quaestor.capture.recorder import ReadInProgress, Recorder, current
+from quaestor.capture.commands import READING, understand
+from quaestor.capture.recorder import ReadInProgress, Recorder, current, suspects
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
 from quaestor.model import Document, Uncacheable, Version
@@ -55,7 +55,9 @@ class Capture(CommandListener, ServerHeartbeatListener):
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
         recorder = current()
-        if recorder is not None and isinstance(event, CommandStartedEvent):
+        if recorder is None:
+            _stray(event)
+        elif isinstance(event, CommandStartedEvent):
             try:
                 self._started(recorder, event)
             except Exception as error:
@@ -103,6 +105,17 @@ class Capture(CommandListener, ServerHeartbeatListener):
                 documents=[] if understood.keeps_records else None,
             ),
         )
+
+
+def _stray(event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
+    """A command outside every recorded request; or one inside, in a thread that does not know of it."""
+    for recorder in suspects():
+        if isinstance(event, CommandStartedEvent) and event.command_name in READING:
+            recorder.refuse(
+                Uncacheable.UNREADABLE,
+                f"{event.command_name} in a thread without a request's context: use asyncio.to_thread instead of "
+                "run_in_executor, or a client without capture for background work",
+            )
 
 
 def _get_more(recorder: Recorder, event: CommandStartedEvent) -> None:
@@ -160,14 +173,14 @@ def _records(batch: Sequence[Any]) -> list[Document] | None:
     """
     records: list[Document] = []
     for document in batch:
-        if isinstance(document, RawBSONDocument):
+        if type(document) is not dict and isinstance(document, RawBSONDocument):
             # Immutable. Its own codec options may turn an _id into what the default options cannot encode.
             records.append(RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS))
             continue
-        if not isinstance(document, Mapping):
+        if type(document) is not dict and not isinstance(document, Mapping):
             return None
         record = dict(document)
-        if "_id" in record and type(record["_id"]) not in _PLAIN_IDS:
+        if type(record.get("_id")) not in _PLAIN_IDS:
             findings = Findings()
             record["_id"] = snapshot(record["_id"], findings, _uuid_representation)
             if findings.opaque is not None:

@@ -6,8 +6,9 @@ context of whoever used the client first) then keeps an empty slot alive and not
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class Outcome:
     reasons: tuple[Reason, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReadInProgress:
     """One captured command, from its start to the last getMore of its cursor.
 
@@ -71,6 +72,7 @@ class Recorder:
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS
     _reads: list[ReadInProgress] = field(default_factory=list)
     _reasons: dict[Reason, None] = field(default_factory=dict)
+    _failed: dict[int | None, ReadInProgress] = field(default_factory=dict)
     _by_request: dict[Any, ReadInProgress] = field(default_factory=dict)
     _by_cursor: dict[Any, ReadInProgress] = field(default_factory=dict)
     _closed: bool = False
@@ -85,11 +87,9 @@ class Recorder:
         with self._lock:
             if self._closed:
                 return
-            if read.operation_id is not None:
-                for earlier in self._reads:
-                    if earlier.failed and earlier.operation_id == read.operation_id:
-                        self._reads.remove(earlier)
-                        break
+            failed = self._failed.pop(read.operation_id, None)
+            if failed is not None:
+                self._reads.remove(failed)
             self._reads.append(read)
             self._by_request[request] = read
 
@@ -141,6 +141,8 @@ class Recorder:
             if read is not None:
                 read.waiting -= 1
                 read.failed = True
+                if read.operation_id is not None:
+                    self._failed[read.operation_id] = read
 
     def awaits(self, request: Any) -> ReadInProgress | None:
         """The read that a reply to `request` belongs to."""
@@ -176,8 +178,10 @@ class _Slot:
     recorder: Recorder | None
 
 
-_EMPTY = _Slot(None)
-_slot: ContextVar[_Slot] = ContextVar("quaestor_recorder", default=_EMPTY)
+_NO_REQUEST = _Slot(None)
+_NOT_RECORDED = _Slot(None)
+_slot: ContextVar[_Slot] = ContextVar("quaestor_recorder", default=_NO_REQUEST)
+_recorders: dict[int, Recorder] = {}
 
 
 def current() -> Recorder | None:
@@ -185,23 +189,59 @@ def current() -> Recorder | None:
     return _slot.get().recorder
 
 
+def suspects() -> Iterable[Recorder]:
+    """The recordings that a read in the calling thread may belong to although its context leads to none.
+
+    `loop.run_in_executor` and bare threads do not hand over the context, so a read there may be of any request under way.
+    Empty for the main thread, for threads that run an event loop, for anyio's workers (they are handed a context) and
+    inside not_recording(). O(1) while nothing is recorded.
+    """
+    if not _recorders or _slot.get() is not _NO_REQUEST:
+        return ()
+    thread = threading.current_thread()
+    if thread is threading.main_thread() or thread.name.startswith("AnyIO worker") or _runs_a_loop():
+        return ()
+    return list(_recorders.values())
+
+
+def _runs_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def not_recording() -> Iterator[None]:
+    """What runs in this context belongs to no recorded request, whatever thread it runs in."""
+    token = _slot.set(_NOT_RECORDED)
+    try:
+        yield
+    finally:
+        _slot.reset(token)
+
+
 @contextmanager
 def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS) -> Iterator[Recorder]:
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
-    Threads and tasks started earlier, and `loop.run_in_executor`, which does not hand over its context, are not seen.
+    Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
+    thread that was not handed any context (`loop.run_in_executor`) makes every recording under way uncacheable.
     After the block nothing is recorded any more, not even by tasks that the block started.
     """
     outer = current()
     if outer is not None:
         # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
         outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
-    slot = _Slot(Recorder(clock_window_ms))
-    assert slot.recorder is not None
+    recorder = Recorder(clock_window_ms)
+    slot = _Slot(recorder)
     token = _slot.set(slot)
+    _recorders[id(recorder)] = recorder
     try:
-        yield slot.recorder
+        yield recorder
     finally:
+        del _recorders[id(recorder)]
         slot.recorder = None
         _slot.reset(token)
 

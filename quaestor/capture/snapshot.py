@@ -65,24 +65,25 @@ class Reason(NamedTuple):
 class Findings:
     """What copying came across.
 
-    instants: every point in time in the value, in ms since the epoch: datetimes, Timestamps, ISO 8601 strings, and numbers
-        of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges them.
+    moments: every point in time in the value: datetimes, and in ms since the epoch those of Timestamps, ISO 8601 strings
+        and numbers of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges them.
     opaque: a value was met that only the client's codec can encode: the copy is not what mongod sees; says which.
     """
 
     reasons: list[Reason] = field(default_factory=list)
-    instants: list[int] = field(default_factory=list)
+    moments: list[datetime.datetime | int] = field(default_factory=list)
     opaque: str | None = None
+
+    def instants(self) -> tuple[int, ...]:
+        """The moments in ms since the epoch."""
+        return tuple(moment if isinstance(moment, int) else _epoch_ms(moment) for moment in self.moments)
 
 
 def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
     """A deep copy of a BSON value, in plain dicts and lists; O(size). Never raises on odd values: it reports them."""
     kind = type(value)
     if kind is str:
-        if value[:2] == "$$":
-            _variable(value, findings)
-        elif len(value) >= 16 and value[4] == "-" and value[10] in "T ":
-            _iso_string(value, findings)
+        _string(value, findings)
         return value
     if kind is int or kind is float:
         _number(value, findings)
@@ -91,6 +92,9 @@ def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresenta
         return _mapping(value, findings, uuid_representation)
     if kind is list or kind is tuple:
         return [snapshot(item, findings, uuid_representation) for item in value]
+    if kind is datetime.datetime:
+        _datetime(value, findings)
+        return value
     if isinstance(value, _IMMUTABLE):
         return value
     return _rare(value, findings, uuid_representation)
@@ -115,10 +119,10 @@ def _rare(value: Any, findings: Findings, uuid_representation: UuidRepresentatio
         findings.reasons.append(Reason(Uncacheable.SERVER_SIDE_SCRIPT, "JavaScript in the query"))
         return value
     if isinstance(value, DatetimeMS):
-        findings.instants.append(int(value))
+        findings.moments.append(int(value))
         return value
     if isinstance(value, Timestamp):
-        findings.instants.append(value.time * 1000)
+        findings.moments.append(value.time * 1000)
         return value
     if isinstance(value, uuid.UUID):
         return _uuid(value, findings, uuid_representation)
@@ -158,15 +162,17 @@ def _uuid(value: uuid.UUID, findings: Findings, uuid_representation: UuidReprese
     return Binary.from_uuid(value, representation)
 
 
-def _variable(value: str, findings: Findings) -> None:
-    reason = VARIABLES.get(value.partition(".")[0])
-    if reason is not None:
-        findings.reasons.append(Reason(*reason))
+def _string(value: str, findings: Findings) -> None:
+    if value.startswith("$$"):
+        reason = VARIABLES.get(value.partition(".")[0])
+        if reason is not None:
+            findings.reasons.append(Reason(*reason))
+    elif len(value) >= 16 and value[4] == "-" and value[10] in "T ":
+        _iso_string(value, findings)
 
 
 def _datetime(value: datetime.datetime, findings: Findings) -> None:
-    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
-    findings.instants.append((aware - _EPOCH) // _MILLISECOND)
+    findings.moments.append(value)
     if value.microsecond % 1000:
         # BSON keeps milliseconds, so this did not come out of the database: somebody looked at a clock and computed.
         findings.reasons.append(
@@ -178,16 +184,19 @@ def _datetime(value: datetime.datetime, findings: Findings) -> None:
 
 def _number(value: float, findings: Findings) -> None:
     if 1e9 < value < 1e10:
-        findings.instants.append(int(value * 1000))
+        findings.moments.append(int(value * 1000))
     elif 1e12 < value < 1e13:
-        findings.instants.append(int(value))
+        findings.moments.append(int(value))
 
 
 def _iso_string(value: str, findings: Findings) -> None:
     try:
-        moment = datetime.datetime.fromisoformat(value)
+        findings.moments.append(datetime.datetime.fromisoformat(value))
     except ValueError:
         return
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    findings.instants.append((moment - _EPOCH) // _MILLISECOND)
+
+
+def _epoch_ms(moment: datetime.datetime) -> int:
+    """Naive datetimes are UTC, as the driver takes them."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // _MILLISECOND

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import functools
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from pymongo import AsyncMongoClient, MongoClient
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from quaestor.capture import Capture, Outcome, Recorder, current, recording, uncacheable
+from quaestor.capture import Capture, Outcome, Recorder, current, not_recording, recording, uncacheable
 from quaestor.demo import servers
 from quaestor.model import CapturedRead, Operation, Uncacheable
 
@@ -409,11 +412,50 @@ async def test_fastapi_handlers_of_every_kind(
             assert len(only_read(outcomes[path]).documents or ()) == 25
 
 
-def test_a_bare_executor_does_not_carry_the_context(client: Client, prefix: str) -> None:
-    """Known limit: only threads that are handed the context are seen. asyncio.to_thread and anyio hand it over."""
-    with ThreadPoolExecutor(1) as pool:
-        outcome = outcome_of(lambda: pool.submit(client[prefix].c.find_one).result())
-    assert reasons(outcome) == {Uncacheable.NO_READS}
+def test_a_read_in_a_thread_that_carries_no_context_makes_the_requests_uncacheable(client: Client, prefix: str) -> None:
+    """It may be a part of any of them: `loop.run_in_executor` does not hand over the context."""
+
+    def handler(elsewhere: Callable[[], object]) -> Callable[[], object]:
+        def run() -> None:
+            client[prefix].c.find_one()
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(elsewhere).result()
+
+        return run
+
+    def in_background_work() -> None:
+        with not_recording():
+            client[prefix].c.find_one()
+
+    assert reasons(outcome_of(handler(client[prefix].c.find_one))) == {Uncacheable.UNREADABLE}
+    assert reasons(outcome_of(handler(client[prefix].c.find({}).to_list))) == {Uncacheable.UNREADABLE}
+    assert reasons(outcome_of(handler(lambda: client[prefix].c.insert_one({})))) == set()
+    assert reasons(outcome_of(handler(in_background_work))) == set()
+    assert reasons(outcome_of(handler(functools.partial(copy_context().run, client[prefix].c.find_one)))) == {
+        Uncacheable.UNREADABLE
+    }
+
+
+@pytest.mark.anyio
+async def test_threads_of_the_event_loop_are_told_apart(client: Client, prefix: str) -> None:
+    """asyncio.to_thread hands over the context, run_in_executor does not; anyio's workers for other requests do no harm."""
+    read = client[prefix].c.find_one
+    with recording() as recorder:
+        await asyncio.to_thread(read)
+        assert only_read(recorder.outcome(now_ms()))
+        elsewhere = anyio.Event()
+
+        async def other_request() -> None:
+            await elsewhere.wait()
+            await anyio.to_thread.run_sync(read)
+
+        with not_recording():
+            other = asyncio.ensure_future(other_request())
+        elsewhere.set()
+        await other
+        assert only_read(recorder.outcome(now_ms()))
+        await asyncio.get_running_loop().run_in_executor(None, read)
+        assert reasons(recorder.outcome(now_ms())) == {Uncacheable.UNREADABLE}
 
 
 def re_encoded(read: CapturedRead) -> list[bytes]:
