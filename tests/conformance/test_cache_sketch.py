@@ -10,9 +10,9 @@ import pybloom_live
 import pytest
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire
 from quaestor.cache_sketch.limits import Limits
-from quaestor.cache_sketch.sizing import BODY_BYTES
+from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
 from quaestor.ports import CacheSketch
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +58,22 @@ async def test_a_written_resource_is_in_it_until_its_last_copy_is_dead(make: Mak
     gone = await stale(sketch, NOW_MS + 5_000)
     assert "/a" not in gone
     assert not gone.bitarray.any()
+
+
+async def test_a_resource_that_leaves_takes_no_bit_of_another_with_it(make: MakeSketch) -> None:
+    """Two resources that share a position, removed one after the other, in both orders."""
+    first = "/0"
+    shared = set(wire.positions(wire.digest(first), DEFAULT))
+    second = next(n for n in map(str, range(100_000)) if shared & set(wire.positions(wire.digest(n), DEFAULT)))
+    sketch = make()
+    for at_ms, short, long in ((NOW_MS, first, second), (NOW_MS + 10_000, second, first)):
+        await sketch.report_read(short, expires_at_ms=at_ms + 1_000, now_ms=at_ms)
+        await sketch.report_read(long, expires_at_ms=at_ms + 2_000, now_ms=at_ms)
+        await sketch.report_write([short, long], now_ms=at_ms)
+        left = await stale(sketch, at_ms + 1_000)
+        assert long in left
+        assert left.bitarray.count() == 4
+        assert not (await stale(sketch, at_ms + 2_000)).bitarray.any()
 
 
 async def test_a_write_to_what_nobody_keeps_needs_no_purge(make: MakeSketch) -> None:

@@ -19,7 +19,7 @@ from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import HEADER_BYTES, Geometry
 
-CROWDED = Geometry(slices=2, bits_per_slice=12, capacity=8, error_rate=0.3)
+CROWDED = Geometry(slices=2, bits_per_slice=4, capacity=8, error_rate=0.3)
 """So small that keys share positions all the time."""
 RESOURCES = [f"/{i}" for i in range(12)]
 START_MS = 1_700_000_000_000
@@ -72,6 +72,11 @@ class SketchHistory(RuleBasedStateMachine):
     def write(self, written: list[str]) -> None:
         expected = [self.model.write(resource, self.now_ms) for resource in written]
         assert self.report_write(written) == expected
+
+    @rule(resource=resources, ttl_ms=st.integers(1, 50))
+    def read_and_write(self, resource: str, ttl_ms: int) -> None:
+        self.read(resource, ttl_ms)
+        self.write([resource])
 
     @rule(for_ms=st.integers(0, 20))
     def lose(self, for_ms: int) -> None:
