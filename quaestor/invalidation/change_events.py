@@ -1,0 +1,105 @@
+"""Change stream events as after-images. Pure: one event in, what it means for cached results out.
+
+Source: the manual pages "Change Events" and "Expanded events"; what they leave open, as mongod 6.0 does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import bson
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
+from quaestor.invalidation.query.bson_order import milliseconds
+from quaestor.model import AfterImage, Version, WriteKind
+
+RAW_OPTIONS: Final[CodecOptions[RawBSONDocument]] = BSON_OPTIONS.with_options(document_class=RawBSONDocument)
+"""How change events are decoded: lazily, so that the records in them travel on as the bytes that mongod sent."""
+
+EVERYTHING: Final = "*"
+"""The namespace of gaps and ticks."""
+
+_RECORD_KINDS: Final = {
+    "insert": WriteKind.INSERT,
+    "update": WriteKind.UPDATE,
+    "replace": WriteKind.REPLACE,
+    "delete": WriteKind.DELETE,
+}
+_INDEX_EVENTS: Final = frozenset(
+    {"createIndexes", "dropIndexes", "startIndexBuild", "commitIndexBuild", "abortIndexBuild"}
+)
+
+
+def version_of(timestamp: Timestamp) -> Version:
+    """A cluster time as a version."""
+    return timestamp.time << 32 | timestamp.inc
+
+
+def timestamp_of(version: Version) -> Timestamp:
+    """A version as the cluster time it came from."""
+    return Timestamp(version >> 32, version & 0xFFFFFFFF)
+
+
+def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
+    """What happened, in order. Empty for events that change no result (index builds).
+
+    post_images: `fullDocument` of an update is the image of that very write, not a later look-up. If it is missing, the
+    image comes back without `after`, not exact: whoever needs the record looks it up.
+    Everything that is not the write of one record is a COLLECTION image of the namespaces concerned (`db.*` for a whole
+    database), and what names no namespace is a GAP: an event of a future server changes too much rather than too little.
+    """
+    operation = event["operationType"]
+    kind = _RECORD_KINDS.get(operation)
+    if kind is not None:
+        return [_record(event, kind, post_images)]
+    if operation in _INDEX_EVENTS and not _concerns_text(event):
+        return []
+    version, wall_ms = version_of(event["clusterTime"]), _wall_ms(event)
+    namespaces = [_namespace(event[field]) for field in ("ns", "to") if event.get(field)]
+    if not namespaces:
+        return [AfterImage(namespace=EVERYTHING, kind=WriteKind.GAP, version=version, wall_ms=wall_ms)]
+    return [
+        AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=version, wall_ms=wall_ms)
+        for namespace in namespaces
+    ]
+
+
+def _record(event: Mapping[str, Any], kind: WriteKind, post_images: bool) -> AfterImage:
+    after = None if kind is WriteKind.DELETE else event.get("fullDocument")
+    before = event.get("fullDocumentBeforeChange")
+    return AfterImage(
+        namespace=_namespace(event["ns"]),
+        kind=kind,
+        version=version_of(event["clusterTime"]),
+        key=plain(event["documentKey"]["_id"]),
+        after=after,
+        after_exact=after is not None and (post_images or kind is not WriteKind.UPDATE),
+        before=before,
+        before_known=before is not None or kind is WriteKind.INSERT,
+        wall_ms=_wall_ms(event),
+    )
+
+
+def plain(value: Any) -> Any:
+    """A value out of a lazily decoded document as everybody else decodes it."""
+    return bson.decode(value.raw, BSON_OPTIONS) if isinstance(value, RawBSONDocument) else value
+
+
+def _namespace(ns: Mapping[str, Any]) -> str:
+    return f"{ns['db']}.{ns.get('coll', '*')}"
+
+
+def _wall_ms(event: Mapping[str, Any]) -> int:
+    """Servers before 6.0 tell only the second (of the cluster time)."""
+    wall = event.get("wallTime")
+    return event["clusterTime"].time * 1000 if wall is None else milliseconds(wall)
+
+
+def _concerns_text(event: Mapping[str, Any]) -> bool:
+    """The definition of a text index (fields, weights, language) decides what `$text` finds."""
+    indexes = (event.get("operationDescription") or {}).get("indexes") or ()
+    return any("_fts" in index.get("key", {}) for index in indexes)

@@ -1,0 +1,347 @@
+"""Ingest: the database's change stream, appended to the write pipelines.
+
+One cluster-wide change stream, so that writes by whoever made them are seen: other programs, shells, migrations.
+
+**Lossless.** A batch is appended to every write pipeline it concerns before the position behind it is saved; after any
+failure the stream is reopened at the saved position. Images may be appended twice, never skipped, and each pipeline has
+them in cluster-time order. If the position cannot be resumed from (oplog too short, another database) every pipeline
+gets a GAP, whose version is that of the fresh start.
+
+**Versions.** A fresh start begins at the majority commit point M that the primary reports. A majority-committed history
+has no holes, so every write up to M is visible to any later read on the primary, and every write after M will be
+delivered: M is the first watermark. From then on the watermark is the version of what was delivered.
+
+**Ticks** prove freshness: "every write that the database performed before `wall_ms` is in the pipelines". Silence alone
+does not prove that, for writes that are visible but not yet majority-committed are not delivered, however long that
+lasts. So before a getMore ingest notes its clock and then asks the primary for its newest write (A) and its majority
+commit point (M). Whatever was performed before the noted moment has a version of at most A. It has all been delivered when
+
+- a later getMore came back empty, and A <= M: that getMore read the history up to at least M; or
+- an event newer than A was delivered, because events come in order.
+
+The tick then carries the noted moment. Clocks of ingest and of the app servers are expected to agree (NTP). An
+outdated primary that is cut off from its set answers this too, for at most an election timeout (10 s by default).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any, Final, NamedTuple
+
+import bson
+import pymongo
+from pymongo.command_cursor import CommandCursor
+from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, EventLayerResetError
+from quaestor.invalidation.change_events import EVERYTHING, RAW_OPTIONS, after_images, timestamp_of, version_of
+from quaestor.invalidation.current_records import needs_record, with_current_records
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import encode_image
+from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.model import AfterImage, GridShape, Version, WriteKind
+from quaestor.ports import EventLayer
+from quaestor.telemetry import Telemetry
+
+_Stream = CommandCursor[Any]
+
+_EVENTS_AT_ONCE: Final = 1_000
+_ANSWER_TIMEOUT_S: Final = 5.0
+_WIRE_VERSION_6_0: Final = 17
+_POSITION_LOST: Final = frozenset({136, 260, 280, 286, 40647})
+"""CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, not a resume token."""
+_EVENT_TOO_LARGE: Final = 10334
+_NOT_ALLOWED: Final = frozenset({13, 18, 8000})
+"""Unauthorized, AuthenticationFailed, Atlas' own: says nothing about the position."""
+_PATIENCE: Final = 5
+"""Consecutive refusals of a position, for whatever other reason, before it is given up."""
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+class Position(NamedTuple):
+    """Where ingest has got to.
+
+    token: resume token, BSON; None: just after `version`. version: the watermark. database: identity of the replica
+    set, None if it may not be asked for.
+    """
+
+    token: bytes | None
+    version: Version
+    database: str | None
+
+
+class Probe(NamedTuple):
+    """What the primary said when asked how far it is; `at_ms` was noted before asking."""
+
+    at_ms: int
+    applied: Version
+    majority: Version
+    images: bool
+
+
+class Ingest:
+    """Reads the change stream of one deployment and feeds its pipelines. At most one should run; two do no harm."""
+
+    def __init__(
+        self,
+        client: pymongo.MongoClient[Any],
+        layer: EventLayer,
+        shape: GridShape,
+        *,
+        deployment: str,
+        heartbeat_ms: int,
+        clock: Clock = system_clock,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._client = client
+        self._layer = layer
+        self._partitions = shape.write_partitions
+        self._pipelines = [streams.writes(deployment, partition) for partition in range(self._partitions)]
+        self._position_name = streams.resume_position(deployment)
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._await_ms = max(1, heartbeat_ms // 2)
+        self._clock = clock
+        self._telemetry = telemetry or Telemetry()
+        self._position: Position | None = None
+        self._loaded = False
+        self._gap = False
+        self._refused = 0
+        self._failed = 0
+        self._slim = False
+
+    def check(self) -> None:
+        """Whether this database can be followed at all.
+
+        Raises ConfigurationError with the remedy if it cannot, DatabaseError if it does not answer.
+        """
+        try:
+            self._probe()
+        except PyMongoError as error:
+            raise DatabaseError(f"MongoDB did not answer: {error}") from error
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stop is set. Survives failures of MongoDB and of the event layer; raises only ConfigurationError."""
+        while not stop.is_set():
+            try:
+                self._follow(stop)
+                continue
+            except EventLayerResetError as error:
+                self._telemetry.failure("event-layer", "ingest.event_layer_reset", error)
+                self._gap = True
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "ingest.append_failed", error)
+            except (PyMongoError, DatabaseError) as error:
+                self._telemetry.failure("mongodb", "ingest.stream_failed", error)
+                self._consider_position(error)
+            self._failed += 1
+            stop.wait(min(0.05 * 2**self._failed, _LONGEST_PAUSE_S))
+
+    # One life of a change stream cursor
+
+    def _follow(self, stop: threading.Event) -> None:
+        if not self._loaded:
+            self._position, self._loaded = self._saved_position(), True
+        probe = self._probe()
+        position = self._start_from(probe)
+        with closing(self._open(position, probe)) as stream:
+            first = stream.try_next()  # opening succeeded: nothing after the position can be missed from here on
+            if self._gap:
+                self._append([self._mark(WriteKind.GAP, position.version)])
+                self._gap = False
+            self._save(position)
+            self._refused = self._failed = 0
+            self._pump(stream, first, probe, stop)
+
+    def _pump(self, stream: _Stream, first: Any, probe: Probe, stop: threading.Event) -> None:
+        """Alternate between probing and reading; `first` is what a read begun after `probe` has returned."""
+        probes = deque([probe])
+        next_probe_s = time.monotonic() + self._heartbeat_s
+        while not stop.is_set():
+            batch = _buffered(stream, first)
+            if batch:
+                self._deliver(batch, stream, probe.images)
+                if self._slim:
+                    self._slim = False
+                    return  # past the oversized event: go on with images
+            moment = _proven(probes, delivered=self._watermark, idle=not batch)
+            if moment is not None:
+                self._append([self._mark(WriteKind.TICK, self._watermark, moment)])
+                self._save(self._position_after(stream, None))
+            if time.monotonic() >= next_probe_s:
+                next_probe_s = time.monotonic() + self._heartbeat_s
+                probes.append(self._probe())
+            if not stream.alive:
+                raise DatabaseError("the server closed the change stream")
+            first = stream.try_next()
+
+    def _deliver(self, events: Sequence[Any], stream: _Stream, post_images: bool) -> None:
+        images = [image for event in events for image in after_images(event, post_images=post_images)]
+        if any(map(needs_record, images)):
+            images = with_current_records(self._client, images)
+        self._append(images)
+        self._save(self._position_after(stream, events[-1]))
+
+    def _append(self, images: Iterable[AfterImage]) -> None:
+        """Each image to the pipeline of its record; what has no record to all. One round trip a pipeline."""
+        batches: list[list[bytes]] = [[] for _ in self._pipelines]
+        for image in images:
+            payload = encode_image(image)
+            if image.kind in (WriteKind.COLLECTION, WriteKind.GAP, WriteKind.TICK):
+                for batch in batches:
+                    batch.append(payload)
+            else:
+                batches[write_partition(image.key, self._partitions)].append(payload)
+        for pipeline, batch in zip(self._pipelines, batches, strict=True):
+            self._layer.append(pipeline, batch)
+
+    def _mark(self, kind: WriteKind, version: Version, wall_ms: int | None = None) -> AfterImage:
+        return AfterImage(
+            namespace=EVERYTHING, kind=kind, version=version, wall_ms=self._clock() if wall_ms is None else wall_ms
+        )
+
+    # The database
+
+    def _probe(self) -> Probe:
+        at_ms = self._clock()
+        with pymongo.timeout(_ANSWER_TIMEOUT_S):
+            hello = self._client.get_database("admin", codec_options=bson.DEFAULT_CODEC_OPTIONS).command("hello")
+        if hello.get("msg") == "isdbgrid":
+            raise ConfigurationError(
+                "this is a mongos: sharded clusters are not supported yet; set MONGO_URL to a replica set"
+            )
+        if "setName" not in hello:
+            raise ConfigurationError(
+                "this mongod is standalone and has no change streams: start it with --replSet rs0, run rs.initiate() "
+                "once, and add ?replicaSet=rs0 to MONGO_URL (one member is enough)"
+            )
+        last = hello["lastWrite"]
+        probe = Probe(
+            at_ms=at_ms,
+            applied=version_of(last["opTime"]["ts"]),
+            majority=version_of(last["majorityOpTime"]["ts"]),
+            images=hello["maxWireVersion"] >= _WIRE_VERSION_6_0,
+        )
+        if self._position is not None and probe.applied < self._position.version:
+            # A member that lags behind what a majority had, or other data than we have followed so far.
+            raise DatabaseError(
+                f"the primary's newest write ({probe.applied}) is older than what was already read "
+                f"({self._position.version})"
+            )
+        return probe
+
+    def _open(self, position: Position, probe: Probe) -> _Stream:
+        stage: dict[str, Any] = {"allChangesForCluster": True}
+        if not probe.images:
+            stage["fullDocument"] = "updateLookup"
+        else:
+            stage["showExpandedEvents"] = True
+            if not self._slim:
+                stage |= {"fullDocument": "whenAvailable", "fullDocumentBeforeChange": "whenAvailable"}
+        if position.token is None:
+            stage["startAtOperationTime"] = timestamp_of(position.version + 1)
+        else:
+            stage["resumeAfter"] = bson.decode(position.token)
+        admin = self._client.get_database(
+            "admin",
+            codec_options=RAW_OPTIONS,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
+        return admin.aggregate(
+            [{"$changeStream": stage}, {"$project": {"updateDescription": 0}}],
+            maxAwaitTimeMS=self._await_ms,
+            batchSize=_EVENTS_AT_ONCE,
+        )
+
+    def _database_id(self) -> str | None:
+        try:
+            with pymongo.timeout(_ANSWER_TIMEOUT_S):
+                config = self._client.admin.command("replSetGetConfig")["config"]
+            return str(config["settings"]["replicaSetId"])
+        except (OperationFailure, KeyError):
+            return None  # not allowed to ask
+
+    # The position
+
+    @property
+    def _watermark(self) -> Version:
+        return 0 if self._position is None else self._position.version
+
+    def _start_from(self, probe: Probe) -> Position:
+        database = self._database_id()
+        known = self._position
+        if known is not None and None not in (known.database, database) and known.database != database:
+            self._telemetry.failure(
+                "mongodb", "ingest.other_database", "the data followed so far are another replica set's"
+            )
+            known = None
+        if known is None:
+            self._gap = True
+            known = Position(None, probe.majority, database)
+        self._position = known._replace(database=database)
+        return self._position
+
+    def _position_after(self, stream: _Stream, event: Any) -> Position:
+        """Behind `event`, or, if that was the last one of its batch, behind all that the server has looked through."""
+        assert self._position is not None
+        token, version = self._position.token, self._position.version
+        if event is not None:
+            token, version = event["_id"].raw, max(version, version_of(event["clusterTime"]))
+        scanned = getattr(stream, "_post_batch_resume_token", None)
+        if scanned is not None and not getattr(stream, "_data", True):
+            token = scanned.raw
+        return self._position._replace(token=token, version=version)
+
+    def _save(self, position: Position) -> None:
+        self._position = position
+        fields = {"v": 1, "token": position.token, "version": position.version, "database": position.database}
+        self._layer.put(self._position_name, bson.encode(fields))
+
+    def _saved_position(self) -> Position | None:
+        saved = self._layer.get(self._position_name)
+        if saved is None:
+            return None
+        fields = bson.decode(saved)
+        return Position(fields["token"], int(fields["version"]), fields["database"])
+
+    def _consider_position(self, error: Exception) -> None:
+        """Whether to give the position up: at once if the server says that it is lost, else if it refuses repeatedly."""
+        code = error.code if isinstance(error, OperationFailure) else None
+        if code == _EVENT_TOO_LARGE and not self._slim:
+            self._slim = True
+            return
+        if isinstance(error, DatabaseError) or (code is not None and code not in _NOT_ALLOWED):
+            self._refused += 1
+        if self._position is not None and (code in _POSITION_LOST or self._refused >= _PATIENCE):
+            self._telemetry.failure("mongodb", "ingest.position_lost", error, version=self._position.version)
+            self._position = None
+            self._refused = 0
+
+
+def _buffered(stream: _Stream, first: Any) -> list[Any]:
+    """`first` and what the driver holds already, without waiting for more.
+
+    The buffer is not part of the driver's public interface; should it be gone, events are delivered one by one.
+    """
+    if first is None:
+        return []
+    events = [first]
+    while len(events) < _EVENTS_AT_ONCE and getattr(stream, "_data", None):
+        events.append(stream.try_next())
+    return events
+
+
+def _proven(probes: deque[Probe], *, delivered: Version, idle: bool) -> int | None:
+    """The newest moment before which everything is delivered (see the module's text), if there is news; drops its probes."""
+    moment: int | None = None
+    majority = probes[-1].majority if probes else 0
+    while probes and (probes[0].applied < delivered or (idle and probes[0].applied <= majority)):
+        moment = probes.popleft().at_ms
+    return moment
