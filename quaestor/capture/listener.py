@@ -7,7 +7,6 @@ a recorded request costs one look at a context variable.
 
 from __future__ import annotations
 
-import datetime
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +34,7 @@ from quaestor.capture.topology import Topology, Watcher
 from quaestor.model import Document, Uncacheable, Version
 
 _MAX_FRAMES = 40
-_PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary, datetime.datetime})
+_PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
 """Types of `_id` that are immutable and that every codec encodes alike."""
 
 

@@ -80,6 +80,8 @@ class Recorder:
 
     def refuse(self, reason: Uncacheable, detail: str) -> None:
         """The response must not be cached. Later reads do not change that."""
+        if self._closed:
+            return
         self._reasons[Reason(reason, detail)] = None
 
     def begin(self, request: Any, read: ReadInProgress) -> None:
@@ -153,6 +155,7 @@ class Recorder:
         with self._lock:
             self._closed = True
             self._reads.clear()
+            self._failed.clear()
             self._by_request.clear()
             self._by_cursor.clear()
 

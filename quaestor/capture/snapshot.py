@@ -93,8 +93,7 @@ def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresenta
     if kind is list or kind is tuple:
         return [snapshot(item, findings, uuid_representation) for item in value]
     if kind is datetime.datetime:
-        _datetime(value, findings)
-        return value
+        return _datetime(value, findings)
     if isinstance(value, _IMMUTABLE):
         return value
     return _rare(value, findings, uuid_representation)
@@ -111,8 +110,7 @@ def _mapping(value: Mapping[str, Any], findings: Findings, uuid_representation: 
 
 def _rare(value: Any, findings: Findings, uuid_representation: UuidRepresentation) -> Any:
     if isinstance(value, datetime.datetime):
-        _datetime(value, findings)
-        return value
+        return _datetime(value, findings)
     if isinstance(value, RawBSONDocument):
         return _mapping(decode(value.raw), findings, uuid_representation)
     if isinstance(value, Code):
@@ -171,7 +169,8 @@ def _string(value: str, findings: Findings) -> None:
         _iso_string(value, findings)
 
 
-def _datetime(value: datetime.datetime, findings: Findings) -> None:
+def _datetime(value: datetime.datetime, findings: Findings) -> datetime.datetime:
+    """Naive UTC in milliseconds, as BSON stores it."""
     findings.moments.append(value)
     if value.microsecond % 1000:
         # BSON keeps milliseconds, so this did not come out of the database: somebody looked at a clock and computed.
@@ -180,6 +179,9 @@ def _datetime(value: datetime.datetime, findings: Findings) -> None:
                 Uncacheable.CLOCK, f"{value.isoformat()} is finer than the database's milliseconds: computed from now"
             )
         )
+    if value.tzinfo is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
 
 def _number(value: float, findings: Findings) -> None:

@@ -280,6 +280,7 @@ class Size(enum.IntEnum):
         (Colour.RED, "red"),
         (OldColour.RED, "red"),
         (Size.BIG, 3),
+        (NOW.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=2))), NOW.replace(hour=10)),
         (bson.DBRef("d", 1), {"$ref": "d", "$id": 1}),
         ((1, 2), [1, 2]),
         (bson.SON([("b", 1), ("a", 2)]), {"b": 1, "a": 2}),
