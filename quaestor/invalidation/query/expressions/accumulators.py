@@ -1,0 +1,104 @@
+"""`$sum`, `$avg`, `$min`, `$max`, `$stdDevPop`, `$stdDevSamp` over their operands, or over one array.
+
+A single operand that is an array stands for its elements; among several operands an array is just a value. What is not
+a number does not count, in `$min` and `$max` null and missing do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from quaestor.invalidation.query.expressions.arithmetic import total_of
+from quaestor.invalidation.query.expressions.arrays import is_array
+from quaestor.invalidation.query.expressions.forms import Function, associative, ordered, variadic
+from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, kind_of
+from quaestor.invalidation.query.expressions.nodes import Operator, Scope
+from quaestor.invalidation.query.expressions.numeric import DECIMAL, DoubleDouble, decimal128, to_double, widest
+
+
+def _operands(values: Sequence[Any]) -> Sequence[Any]:
+    return values[0] if len(values) == 1 and is_array(values[0]) else values
+
+
+def _totals(values: Sequence[Any]) -> tuple[str, int, DoubleDouble, Decimal]:
+    """(widest type, how many numbers, their non-decimal sum, their decimal sum)."""
+    kinds = []
+    total, decimals = DoubleDouble(), Decimal(0)
+    for value in _operands(values):
+        kind = kind_of(value)
+        if kind not in NUMERIC:
+            continue
+        kinds.append(kind)
+        if kind == "decimal":
+            decimals = DECIMAL.add(decimals, value.to_decimal())
+        else:
+            total.add(value)
+    return widest(kinds), len(kinds), total, decimals
+
+
+def _sum(*values: Any) -> Any:
+    kind, _, total, decimals = _totals(values)
+    return total_of(kind, total, decimals)
+
+
+def _avg(*values: Any) -> Any:
+    kind, count, total, decimals = _totals(values)
+    if not count:
+        return None
+    if kind == "decimal":
+        return decimal128(DECIMAL.divide(DECIMAL.add(decimals, total.decimal()), Decimal(count)))
+    return total.double() / count
+
+
+def _extreme(sign: int) -> Callable[[Scope], Function]:
+    """sign: 1 for `$max`, -1 for `$min`. Of equal values the first wins."""
+
+    def make(scope: Scope) -> Function:
+        key = scope.order_key
+
+        def extreme(*values: Any) -> Any:
+            best, best_key = None, None
+            for value in _operands(values):
+                if is_nullish(value):
+                    continue
+                value_key = key(value)
+                if best_key is None or (value_key > best_key if sign > 0 else value_key < best_key):
+                    best, best_key = value, value_key
+            return best
+
+        return extreme
+
+    return make
+
+
+def _standard_deviation(less: int) -> Function:
+    """less: subtracted from the count, 1 for a sample. Welford's algorithm, in doubles."""
+
+    def deviation(*values: Any) -> Any:
+        count, mean, squares = 0, 0.0, 0.0
+        for value in _operands(values):
+            if kind_of(value) not in NUMERIC:
+                continue
+            count += 1
+            number = to_double(value)
+            delta = number - mean
+            mean += delta / count
+            squares += delta * (number - mean)
+        if count <= less:
+            return None
+        return math.sqrt(squares / (count - less)) if math.isfinite(squares) else math.nan
+
+    return deviation
+
+
+OPERATORS: Final[Mapping[str, Operator]] = {
+    "$sum": associative(_sum, commutative=True),
+    "$avg": variadic(_avg),
+    "$min": ordered(_extreme(-1), lambda function: associative(function, commutative=True)),
+    "$max": ordered(_extreme(1), lambda function: associative(function, commutative=True)),
+    "$stdDevPop": variadic(_standard_deviation(0)),
+    "$stdDevSamp": variadic(_standard_deviation(1)),
+}

@@ -1,0 +1,139 @@
+"""The shapes operators take their operands in, each a function that makes an `Operator` from a plain function on values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from quaestor.errors import MalformedQueryError
+from quaestor.invalidation.query.expressions.kinds import kind_of
+from quaestor.invalidation.query.expressions.nodes import ABSENT, Compiled, Operator, Scope, call
+
+Function = Callable[..., Any]
+
+
+def arguments_of(operand: Any, scope: Scope) -> list[Compiled]:
+    """An operand list, or a single operand that was written without its brackets."""
+    members = operand if isinstance(operand, list) else [operand]
+    return [scope.compile(member) for member in members]
+
+
+def fixed(count: int, function: Function, *, named: bool = False) -> Operator:
+    """Exactly count operands. named: function takes the operator's name first, for its messages."""
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        operands = arguments_of(operand, scope)
+        if len(operands) != count:
+            raise MalformedQueryError(
+                f"Expression {name} takes exactly {count} arguments. {len(operands)} were passed in."
+            )
+        return call(partial(function, name) if named else function, operands, scope)
+
+    return build
+
+
+def ranged(least: int, most: int, function: Function, *, named: bool = False) -> Operator:
+    """Between least and most operands; those left out are not passed."""
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        operands = arguments_of(operand, scope)
+        if not least <= len(operands) <= most:
+            raise MalformedQueryError(
+                f"Expression {name} takes at least {least} arguments, and at most {most}, "
+                f"but {len(operands)} were passed in."
+            )
+        return call(partial(function, name) if named else function, operands, scope)
+
+    return build
+
+
+def variadic(function: Function) -> Operator:
+    """Any number of operands, passed as they are, all evaluated."""
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        return call(function, arguments_of(operand, scope), scope)
+
+    return build
+
+
+def associative(function: Function, *, commutative: bool) -> Operator:
+    """Any number of operands; nested uses are flattened and constants folded together in mongod's order.
+
+    That order shows in the result: `{$add: ["$a", 2147483647, 1]}` adds a long to a. Of a commutative operator the
+    constants come last, of another only neighbours are folded.
+    """
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        operands: list[Compiled] = []
+        for part in arguments_of(operand, scope):
+            operands += part.terms[1] if part.terms is not None and part.terms[0] == name else (part,)
+        if all(part.is_constant for part in operands):
+            return call(function, operands, scope)
+        if commutative:
+            operands.sort(key=lambda part: part.is_constant)
+        merged = tuple(_merged(function, operands, scope))
+        return replace(call(function, merged, scope), terms=(name, merged))
+
+    return build
+
+
+def _merged(function: Function, operands: Sequence[Compiled], scope: Scope) -> Iterator[Compiled]:
+    for is_constant, run in groupby(operands, key=lambda part: part.is_constant):
+        members = list(run)
+        if is_constant and len(members) > 1:
+            yield call(function, members, scope)
+        else:
+            yield from members
+
+
+def ordered(make: Callable[[Scope], Function], form: Callable[[Function], Operator]) -> Operator:
+    """An operator whose function depends on how values are ordered: made anew for each compilation."""
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        return form(make(scope))(name, operand, scope)
+
+    return build
+
+
+def members_of(
+    name: str,
+    operand: Any,
+    *,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    missing: str = "Missing '{field}' parameter to {name}",
+    unknown: str = "Unrecognized parameter to {name}: {field}",
+    not_object: str = "{name} only supports an object as its argument",
+) -> Mapping[str, Any]:
+    """The named arguments as written. Raises MalformedQueryError, in mongod's words where they are given."""
+    if kind_of(operand) != "object":
+        raise MalformedQueryError(not_object.format(name=name, kind=kind_of(operand)))
+    for field in operand:
+        if field not in required and field not in optional:
+            raise MalformedQueryError(unknown.format(name=name, field=field))
+    for field in required:
+        if field not in operand:
+            raise MalformedQueryError(missing.format(name=name, field=field))
+    members: Mapping[str, Any] = operand
+    return members
+
+
+def named_arguments(
+    required: Sequence[str], optional: Sequence[str], function: Function, *, foldable: bool = True
+) -> Operator:
+    """`{name: operand, ...}`; function gets required then optional, MISSING for those not written."""
+
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        members = members_of(name, operand, required=required, optional=optional)
+        operands = [compiled_member(members, field, scope) for field in (*required, *optional)]
+        return call(function, operands, scope, foldable=foldable)
+
+    return build
+
+
+def compiled_member(members: Mapping[str, Any], field: str, scope: Scope) -> Compiled:
+    """The member compiled; ABSENT if it was not written."""
+    return scope.compile(members[field]) if field in members else ABSENT
