@@ -1,5 +1,7 @@
 """The one line: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`. Pure ASGI.
 
+Or, around everything else that a framework does for a request: `app = QuaestorMiddleware(app, quaestor=quaestor, cdn=[...])`.
+
 __call__ is the hit path: from the request's bytes to an answer out of memory without an await but `send`. Whatever is not a plain
 hit goes on to _closer_look(), and from there to an Exchange or straight to the app.
 """
@@ -42,7 +44,10 @@ class QuaestorMiddleware:
         self._engine = quaestor
         self._read_path = quaestor.read_path
         self._clock = quaestor.read_path.clock
+        self._resident = quaestor.read_path.resident
         self._policy = HeaderPolicy(quaestor.settings, cdn)
+        self._purges = self._policy.purges
+        self._leaves_copies = self._policy.leaves_copies
         self._lifespan = Lifespan(quaestor)
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
@@ -61,20 +66,23 @@ class QuaestorMiddleware:
         if scope["method"] == "GET":
             host = None
             for name, value in scope["headers"]:
-                if name == b"host" and host is None:
-                    host = value
-                elif name in NOTABLE or name == b"host":
+                if name in NOTABLE:
                     break
+                if name == b"host":
+                    if host is not None:
+                        break
+                    host = value
             else:
-                wanted = target(scope["scheme"], host or b"", scope.get("raw_path") or b"", scope["query_string"])
-                if wanted is not None and scope.get("raw_path"):
+                path = scope.get("raw_path")
+                wanted = target(scope["scheme"], host or b"", path, scope["query_string"]) if path else None
+                if wanted is not None:
                     now_ms = self._clock()
-                    resident = self._read_path.resident(wanted.key, now_ms)
-                    if resident is not None and (not self._policy.purges or wanted.url in resident.urls):
+                    resident = self._resident(wanted.key, now_ms)
+                    if resident is not None and (not self._purges or wanted.url in resident.urls):
                         self._hits.inc()
                         headers = self._policy.hit(resident, now_ms)
                         response = resident.response
-                        if self._policy.leaves_copies:
+                        if self._leaves_copies:
                             return await send_tracked(
                                 self._read_path, send, response.key, response.status, headers, response.body
                             )

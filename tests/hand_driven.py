@@ -131,12 +131,17 @@ class HandEngine:
     """What QuaestorMiddleware needs of a Quaestor, made of the parts above."""
 
     def __init__(
-        self, *, store: LocalStore | None = None, index: DependencyIndex | None = None, **settings: Any
+        self,
+        *,
+        store: LocalStore | None = None,
+        index: DependencyIndex | None = None,
+        registry: HandRegistry | None = None,
+        **settings: Any,
     ) -> None:
         self.settings = Settings(**settings)
         self.telemetry = Telemetry()
         self.clock = HandClock()
-        self.registry = HandRegistry()
+        self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()
         self.sketch = HandSketch()
         self.store = store or MemoryStore(budget_bytes=self.settings.memory_bytes)

@@ -50,7 +50,7 @@ def target(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None
 
     path and query: raw, percent-encoded, as on the wire. Short targets are remembered (bounded); others cost O(size).
     """
-    if len(path) + len(query) <= _REMEMBERED_BYTES and len(host) <= _REMEMBERED_BYTES:
+    if len(path) + len(query) + len(host) <= _REMEMBERED_BYTES:
         return _remembered(scheme, host, path, query)
     if len(path) + len(query) > MAX_TARGET_BYTES:
         return None

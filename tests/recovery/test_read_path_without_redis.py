@@ -1,0 +1,142 @@
+"""The shared store and the dependency index on a real Valkey that is killed and comes back, between two app processes' worth of
+middleware: the origin answers, nothing stale is served, caching resumes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from middleware import QuaestorMiddleware
+from quaestor.demo import servers
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.two_level import TwoLevelStore
+from tests.hand_driven import HandEngine, HandRegistry, TaggingCdn, reads
+
+pytestmark = pytest.mark.anyio
+
+
+class Process:
+    """One app process: its own memory and connections, the shared registry and Redis."""
+
+    def __init__(self, client: Redis, registry: HandRegistry, deployment: str) -> None:
+        store = TwoLevelStore(MemoryStore(budget_bytes=10**6), RedisStore(client, deployment=deployment))
+        self.engine = HandEngine(store=store, index=RedisIndex(client, deployment=deployment), registry=registry)
+        self.runs = 0
+
+        async def page(request: Request) -> Response:
+            self.runs += 1
+            reads()
+            return PlainTextResponse("x")
+
+        app = Starlette(routes=[Route("/{rest:path}", page)])
+        middleware = QuaestorMiddleware(app, quaestor=self.engine, cdn=[TaggingCdn()])
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app=middleware), base_url="http://shop.test")
+
+    async def get(self, path: str = "/a") -> tuple[str, str]:
+        """What the client may do with the answer, and how the cache came by it."""
+        answer = await self.client.get(path)
+        assert (answer.status_code, answer.text) == (200, "x")
+        return answer.headers["cache-control"], answer.headers["cache-status"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[servers.Server]:
+    server = servers.redis_server(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def two(server: servers.Server) -> AsyncIterator[tuple[Process, Process]]:
+    options: dict[str, Any] = {"protocol": 2, "socket_timeout": 2, "retry": Retry(NoBackoff(), 0)}
+    clients = [Redis.from_url(server.url, **options) for _ in range(2)]
+    registry = HandRegistry()
+    yield Process(clients[0], registry, "d"), Process(clients[1], registry, "d")
+    for client in clients:
+        await client.aclose()
+
+
+async def test_what_one_process_stored_is_a_hit_in_the_other(two: tuple[Process, Process]) -> None:
+    one, other = two
+    await one.get()
+    assert "hit" in (await other.get())[1]
+    assert other.runs == 0
+
+
+async def test_an_entry_whose_registration_died_is_not_served_by_any_process(two: tuple[Process, Process]) -> None:
+    one, other = two
+    await one.get()
+    await other.get("/b")
+    one.engine.registry.kill()
+    for process in (other, one):
+        await process.get()
+        assert process.runs >= 1
+    assert "hit" in (await one.get())[1]
+
+
+async def test_an_entry_that_was_evicted_is_gone_in_the_other_process_too(two: tuple[Process, Process]) -> None:
+    """The claimant's eviction empties the shared store; a dead entry in another process's memory is never served."""
+    one, other = two
+    await one.get()
+    await other.get()
+    one.engine.registry.kill()
+    dependents = await one.engine.index.claim(list(one.engine.registry.dead), now_ms=one.engine.clock())
+    await one.engine.store.evict([dependent.key for dependent in dependents])
+    assert await other.engine.store.get("http://shop.test/a") is not None  # in memory, dead
+    assert "stored" in (await other.get())[1]
+
+
+async def test_every_process_indexes_the_urls_that_it_hands_out(two: tuple[Process, Process]) -> None:
+    one, other = two
+    await one.get("/a?x=1&y=2")
+    await other.get("/a?y=2&x=1")
+    dependents = await one.engine.index.claim(["test:1"], now_ms=one.engine.clock())
+    assert sorted(url for dependent in dependents for url in dependent.urls) == [
+        "http://shop.test/a?x=1&y=2",
+        "http://shop.test/a?y=2&x=1",
+    ]
+
+
+async def test_while_redis_is_gone_the_origin_answers_and_nobody_may_keep_it(
+    two: tuple[Process, Process], server: servers.Server
+) -> None:
+    one, other = two
+    await one.get()
+    server.kill()
+    assert "hit" in (await one.get())[1], "memory still holds it, and its registration lives"
+    for _ in range(2):
+        assert (await one.get("/b"))[0] == "no-store"
+        assert (await other.get("/a"))[0] == "no-store"
+    assert (one.runs, other.runs) == (3, 2)
+    assert one.engine.count("failures", part="store") >= 2
+    assert one.engine.count("uncacheable", reason="failed") == 2
+    server.start()
+    for process in two:
+        process.engine.clock.now_ms += 1
+        await process.get("/b")
+        assert "hit" in (await process.get("/b"))[1]
+
+
+async def test_a_new_spelling_while_redis_is_gone_goes_out_without_leave_to_keep(
+    two: tuple[Process, Process], server: servers.Server
+) -> None:
+    one, _ = two
+    await one.get("/a?x=1&y=2")
+    server.kill()
+    may, how = await one.get("/a?y=2&x=1")
+    assert (may, one.runs) == ("no-store", 1)
+    assert "hit" in how
