@@ -51,6 +51,16 @@ class EventLayer(Protocol):
     def close(self) -> None: ...
 
 
+class Guarded(Protocol):
+    """What stands for one entry, and not for the next one under the same key: a CachedResponse or a Dependent."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def registrations(self) -> tuple[str, ...]: ...
+
+
 class ResponseStore(Protocol):
     """Keeps responses by key. Losing an entry is always allowed; returning another one never is. Raises StoreError."""
 
@@ -58,7 +68,8 @@ class ResponseStore(Protocol):
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None: ...
 
-    async def evict(self, keys: Sequence[str]) -> None: ...
+    async def evict(self, dead: Sequence[Guarded]) -> None:
+        """Remove these entries, unless others with other registrations have taken their place."""
 
     async def clear(self) -> None: ...
 

@@ -159,7 +159,7 @@ class Effects:
         lifetimes_ms = await self._until_done(
             "sketch", lambda: self._sketch.report_write([d.resource for d in dependents], now_ms=self._clock())
         )
-        await self._until_done("store", lambda: self._store.evict([d.key for d in dependents]))
+        await self._until_done("store", lambda: self._store.evict(dependents))
         evicted_at_ms = self._clock()
         outside = [d for d, left_ms in zip(dependents, lifetimes_ms, strict=True) if left_ms > 0]
         purged_at_ms = await self._purge_everywhere(outside)

@@ -20,7 +20,7 @@ from quaestor.errors import (
     SketchError,
     StoreError,
 )
-from quaestor.model import CachedResponse, Dependent, Version
+from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered, ResponseStore
 from quaestor.read_path import freshness, validation, vary
 from quaestor.read_path.decision import Event
@@ -200,7 +200,9 @@ class ReadPath:
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         self._registry.lease(registered.ids, until_ms=response.fresh_until_ms + 2 * COPY_SLACK_MS)
         verdict = await self._keep(response, target.url, leave=leave)
-        if verdict.event is Event.KEPT:
+        if verdict.resident is not None:
+            if self.settings.debug_header:
+                verdict.resident.explain = _explain(outcome.reads, registered, response)
             self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms)
         return verdict
 
@@ -264,14 +266,23 @@ class ReadPath:
             )
 
     async def _undo(self, response: CachedResponse) -> None:
-        self._store.drop(response.key)
         try:
-            await self._store.evict([response.key])
+            await self._store.evict([response])
         except StoreError as error:
             # Perhaps it lies in the shared store; as long as it does, its registrations have to guard it: keep the lease.
             self.telemetry.failure("store", "read_path.evict_failed", error)
         else:
             self._registry.lease(response.registrations, until_ms=0)
+
+
+def _explain(reads: Sequence[CapturedRead], registered: Registered, response: CachedResponse) -> str:
+    """Which queries, by their shape: values are left out, they may be personal."""
+    shapes = dict.fromkeys(
+        f"{read.query.operation.value} on {read.query.namespace} by ({', '.join(read.query.filter)})" for read in reads
+    )
+    widened = f"; widened: {', '.join(registered.widened)}" if registered.widened else ""
+    lifetime_ms = response.fresh_until_ms - response.stored_at_ms
+    return f"depends on {', '.join(shapes)}{widened}; lives {lifetime_ms} ms; {', '.join(registered.ids)}"
 
 
 def _dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:

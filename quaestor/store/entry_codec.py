@@ -1,7 +1,8 @@
 """Wire format of a stored response, version 1. Big-endian; nothing in it is code, so nobody who can write to the server
 can make us run anything.
 
-    "QE" | version: u8 | status: u16 | stored_at_ms: u64 | fresh_until_ms: u64
+    "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
+    status: u16 | stored_at_ms: u64 | fresh_until_ms: u64
     key, resource, etag: each a u32 length and the bytes (text is UTF-8)
     registrations, tags: each a u16 count, then that many of (u32 length, bytes)
     headers: a u16 count, then that many of (u32 length, name, u32 length, value)
@@ -13,9 +14,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+import xxhash
+
 from quaestor.model import CachedResponse
 
-_START = struct.Struct(">2sBHQQ")
+_START = struct.Struct(">2sB8sHQQ")
+GUARD_RANGE = (3, 10)
+"""First and last byte of the guard."""
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
@@ -24,7 +29,16 @@ _VERSION = 1
 
 def encode(response: CachedResponse) -> bytes:
     """One response as bytes. O(size)."""
-    parts = [_START.pack(_MAGIC, _VERSION, response.status, response.stored_at_ms, response.fresh_until_ms)]
+    parts = [
+        _START.pack(
+            _MAGIC,
+            _VERSION,
+            guard(response.registrations),
+            response.status,
+            response.stored_at_ms,
+            response.fresh_until_ms,
+        )
+    ]
     for value in (response.key.encode(), response.resource.encode(), response.etag):
         parts += (_LENGTH.pack(len(value)), value)
     for texts in (response.registrations, response.tags):
@@ -32,6 +46,11 @@ def encode(response: CachedResponse) -> bytes:
     _append_all(parts, len(response.headers), (part for pair in response.headers for part in pair))
     parts.append(response.body)
     return b"".join(parts)
+
+
+def guard(registrations: Iterable[str]) -> bytes:
+    """Stands for the registrations of one entry."""
+    return xxhash.xxh3_64_digest("\n".join(registrations).encode())
 
 
 def decode(data: bytes) -> CachedResponse | None:
@@ -49,7 +68,7 @@ def _append_all(parts: list[bytes], count: int, values: Iterable[bytes]) -> None
 
 
 def _decode(data: bytes) -> CachedResponse:
-    magic, version, status, stored_at_ms, fresh_until_ms = _START.unpack_from(data)
+    magic, version, _, status, stored_at_ms, fresh_until_ms = _START.unpack_from(data)
     if (magic, version) != (_MAGIC, _VERSION):
         raise ValueError("not a version-1 entry")
     cursor = _Cursor(data, _START.size)

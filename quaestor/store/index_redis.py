@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 from redis.asyncio import Redis
@@ -27,6 +26,7 @@ from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
+from quaestor.store.scripts import script
 
 DEAD_MS = 600_000
 """How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
@@ -40,10 +40,10 @@ class RedisIndex:
     def __init__(self, client: Redis, *, deployment: str) -> None:
         prefix = f"quaestor:{{{deployment}:index}}:"
         self._keys = [prefix + name for name in ("dependents", "until", "edges", "claims", "dead")]
-        self._add = _script(client, "index_add")
-        self._claim = _script(client, "index_claim")
-        self._settle = _script(client, "index_settle")
-        self._reclaim = _script(client, "index_reclaim")
+        self._add = script(client, "index_add")
+        self._claim = script(client, "index_claim")
+        self._settle = script(client, "index_settle")
+        self._reclaim = script(client, "index_reclaim")
 
     async def add(self, dependent: Dependent) -> None:
         arguments = [_identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations]
@@ -66,10 +66,6 @@ class RedisIndex:
             return await script(keys=self._keys, args=arguments)
         except (RedisError, OSError) as error:
             raise StoreError(f"the dependency index in Redis did not answer: {error}") from error
-
-
-def _script(client: Redis, name: str) -> AsyncScript:
-    return client.register_script(resources.files(__package__).joinpath("lua", f"{name}.lua").read_text())
 
 
 def _identity(dependent: Dependent) -> str:

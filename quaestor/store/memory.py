@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quaestor.model import CachedResponse
+from quaestor.ports import Guarded
 
 _ENTRY_OVERHEAD_BYTES = 1500
 """Objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
@@ -16,15 +17,17 @@ class Resident:
     """One response in memory, with what was worked out for it and goes when it goes.
 
     rendered: belongs to whoever sends the response; nothing here looks at it.
+    explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
     """
 
-    __slots__ = ("rendered", "response", "size_bytes", "urls")
+    __slots__ = ("explain", "rendered", "response", "size_bytes", "urls")
 
     def __init__(self, response: CachedResponse) -> None:
         self.response = response
         self.size_bytes = size_bytes(response)
         self.rendered: Any = None
+        self.explain = ""
         self.urls: set[str] = set()
 
 
@@ -82,9 +85,11 @@ class MemoryStore:
         """ttl_ms is not used: an expired entry is refused when it is looked up, and leaves as the least recently used."""
         self.keep(response)
 
-    async def evict(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            self.drop(key)
+    async def evict(self, dead: Sequence[Guarded]) -> None:
+        for one in dead:
+            entry = self._entries.get(one.key)
+            if entry is not None and entry.response.registrations == one.registrations:
+                self.drop(one.key)
 
     async def clear(self) -> None:
         self.drop_all()

@@ -14,7 +14,9 @@ from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
+from quaestor.ports import Guarded
 from quaestor.store import entry_codec
+from quaestor.store.scripts import script
 
 _BATCH = 500
 
@@ -25,6 +27,7 @@ class RedisStore:
     def __init__(self, client: Redis, *, deployment: str) -> None:
         self._client = client
         self._prefix = f"quaestor:{deployment}:entry:"
+        self._evict = script(client, "store_evict")
 
     def _name(self, key: str) -> str:
         return self._prefix + hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
@@ -45,11 +48,12 @@ class RedisStore:
         except (RedisError, OSError) as error:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
 
-    async def evict(self, keys: Sequence[str]) -> None:
-        names = [self._name(key) for key in keys]
+    async def evict(self, dead: Sequence[Guarded]) -> None:
         try:
-            for start in range(0, len(names), _BATCH):
-                await self._client.unlink(*names[start : start + _BATCH])
+            for start in range(0, len(dead), _BATCH):
+                batch = dead[start : start + _BATCH]
+                guards = [entry_codec.guard(one.registrations) for one in batch]
+                await self._evict(keys=[self._name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
         except (RedisError, OSError) as error:
             raise StoreError(f"evicting responses from Redis failed: {error}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaestor.model import CachedResponse
-from quaestor.ports import ResponseStore
+from quaestor.ports import Guarded, ResponseStore
 from quaestor.store.memory import MemoryStore, Resident
 
 
@@ -45,10 +45,10 @@ class TwoLevelStore:
             raise
         self._memory.keep(response)
 
-    async def evict(self, keys: Sequence[str]) -> None:
+    async def evict(self, dead: Sequence[Guarded]) -> None:
         """Memory first: it empties even if the shared store fails."""
-        await self._memory.evict(keys)
-        await self._shared.evict(keys)
+        await self._memory.evict(dead)
+        await self._shared.evict(dead)
 
     async def clear(self) -> None:
         await self._memory.clear()

@@ -68,10 +68,18 @@ async def test_evicted_entries_are_gone_and_others_stay(store: ResponseStore) ->
     other = replace(ENTRY, key="http://a/other")
     await store.put(ENTRY, ttl_ms=60_000)
     await store.put(other, ttl_ms=60_000)
-    await store.evict([ENTRY.key, "http://a/never-stored"])
+    await store.evict([ENTRY, replace(ENTRY, key="http://a/never-stored")])
     await store.evict([])
     assert await store.get(ENTRY.key) is None
     assert await store.get(other.key) == other
+
+
+async def test_evicting_an_entry_spares_its_successor(store: ResponseStore) -> None:
+    """An eviction that comes late must not cost the entry that has taken the dead one's place."""
+    successor = replace(ENTRY, body=b"later", registrations=("o:2",))
+    await store.put(successor, ttl_ms=60_000)
+    await store.evict([ENTRY])
+    assert await store.get(ENTRY.key) == successor
 
 
 async def test_clear_removes_everything_of_this_deployment(store: ResponseStore, client: Redis, prefix: str) -> None:
@@ -136,7 +144,7 @@ async def test_a_server_that_is_gone_is_a_store_error_and_leaves_nothing_in_memo
             await store.put(replace(ENTRY, key="k2"), ttl_ms=60_000)
         assert store.resident("k2") is None
         with pytest.raises(StoreError):
-            await store.evict([ENTRY.key])
+            await store.evict([ENTRY])
         assert store.resident(ENTRY.key) is None
         with pytest.raises(StoreError):
             await store.clear()

@@ -95,7 +95,7 @@ async def test_an_entry_that_was_evicted_is_gone_in_the_other_process_too(two: t
     await other.get()
     one.engine.registry.kill()
     dependents = await one.engine.index.claim(list(one.engine.registry.dead), now_ms=one.engine.clock())
-    await one.engine.store.evict([dependent.key for dependent in dependents])
+    await one.engine.store.evict(dependents)
     assert await other.engine.store.get("http://shop.test/a") is not None  # in memory, dead
     assert "stored" in (await other.get())[1]
 
