@@ -108,7 +108,7 @@ def random_write(rng: random.Random, c: pymongo.collection.Collection[Record], s
 
 def application(mongo_url: str, database: str) -> tuple[FastAPI, Quaestor]:
     app = FastAPI()
-    quaestor = Quaestor(heartbeat_ms=20)
+    quaestor = Quaestor(heartbeat_ms=20, ttl_min_ms=600_000)  # nothing may expire by itself
     client: AsyncMongoClient[Record] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     items = client[database].items
@@ -165,16 +165,17 @@ async def check(
     items: pymongo.collection.Collection[Record],
     cases: list[Case],
 ) -> None:
-    async def get(case: Case) -> tuple[Any, bool]:
+    async def get(case: Case) -> tuple[Any, bool, str]:
         response = await http.get(case.path)
         assert response.status_code == 200, response.text
-        return response.json(), "; hit" in response.headers.get("cache-status", "")
+        how = response.headers.get("cache-status", "")
+        return response.json(), "; hit" in how, how
 
     async def warm(case: Case) -> Any:
         truth = case.truth(items)
 
         async def hit() -> bool:
-            served, is_hit = await get(case)
+            served, is_hit, how = await get(case)
             assert served == truth, case.path
             return is_hit
 
@@ -186,17 +187,19 @@ async def check(
     for _ in range(WRITES_PER_SEED):
         with other.start_session() as session:
             what = random_write(rng, items, session)
-            other[items.database.name].markers.insert_one({}, session=session)  # a write that changes nothing has no event
+            other[items.database.name].markers.insert_one(
+                {}, session=session
+            )  # a write that changes nothing has no event
             time = session.operation_time
         assert time is not None
         version = time.time << 32 | time.inc
         await eventually(lambda version=version: quaestor.registry.watermark() >= version)  # type: ignore[misc]
         for i, case in enumerate(cases):
             truth = case.truth(items)
-            served, is_hit = await get(case)
+            served, is_hit, how = await get(case)
             assert served == truth, f"stale after {what}: {case.path}"
             if case.exact and truth == known[i]:
-                assert is_hit, f"evicted in vain by {what}: {case.path}"
+                assert is_hit, f"evicted in vain by {what}: {case.path}: {how}"
             kept += is_hit
             evicted += not is_hit
             known[i] = truth if is_hit else await warm(case)
