@@ -19,7 +19,9 @@ commit point (M). Whatever was performed before the noted moment has a version o
 - a later getMore came back empty, and A <= M: that getMore read the history up to at least M; or
 - an event newer than A was delivered, because events come in order.
 
-The tick then carries the noted moment. Clocks of ingest and of the app servers are expected to agree (NTP). An
+The tick then carries the noted moment. After an empty getMore it also carries the watermark, and says that every write
+up to it is in the pipelines; while events keep coming that is not known, for the writes of a transaction share their
+version and may be spread over several reads. Clocks of ingest and of the app servers are expected to agree (NTP). An
 outdated primary that is cut off from its set answers this too, for at most an election timeout (10 s by default).
 """
 
@@ -63,6 +65,7 @@ _NOT_ALLOWED: Final = frozenset({13, 18, 8000})
 _PATIENCE: Final = 5
 """Consecutive refusals of a position, for whatever other reason, before it is given up."""
 _LONGEST_PAUSE_S: Final = 2.0
+_UNKNOWN: Final = 0
 
 
 class Position(NamedTuple):
@@ -172,7 +175,8 @@ class Ingest:
                     return  # past the oversized event: go on with images
             moment = _proven(probes, delivered=self._watermark, idle=not batch)
             if moment is not None:
-                self._append([self._mark(WriteKind.TICK, self._watermark, moment)])
+                version = _UNKNOWN if batch else self._watermark
+                self._append([self._mark(WriteKind.TICK, version, moment)])
                 self._save(self._position_after(stream, None))
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s

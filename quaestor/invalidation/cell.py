@@ -1,0 +1,373 @@
+"""The loop around a matching node: query and write pipeline in, notification pipeline out.
+
+**Nothing is lost.** Offsets advance when entries have been matched, notifications are kept until they are appended, the
+checkpoint is saved after that. A restarted cell rebuilds itself: retained writes up to the checkpoint for replay, then
+the registrations that the cell before it had, then everything behind the checkpoint as usual. Matching twice is
+harmless: notifications are delivered at least once anyway.
+
+**What a checkpoint says.** At this offset of the write pipeline every write up to this version had been matched. Such
+points lie in front of each entry with a new version, and at ticks that name a version; not in the middle of a
+transaction, whose writes share one. A registration taken over from the cell before holds as of that version.
+
+**When entries were missed** (trimmed before they were read, the event layer lost its data, a payload that nobody
+understands), every registration is invalidated and the cell starts over from what there is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import bson
+
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.invalidation.event_layer import offsets, streams
+from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event, encode_notification
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import (
+    Activated,
+    AfterImage,
+    Cancellation,
+    Cell,
+    GridShape,
+    Heartbeat,
+    Invalidated,
+    MatchType,
+    Notification,
+    Refused,
+    Registration,
+    Version,
+    WriteKind,
+)
+from quaestor.ports import EventLayer, StreamEntry
+from quaestor.telemetry import Telemetry
+
+NOTIFICATION_RETENTION_MS: Final = 180_000
+"""Longer than a starting app process looks back."""
+
+_ENTRIES_AT_ONCE: Final = 500
+_TRIM_EVERY_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 1.0
+_NO_VERSION: Final = 0
+
+
+class Checkpoint(NamedTuple):
+    """Where a cell has got to: see the module's text. `version` belongs to `writes`."""
+
+    queries: str
+    writes: str
+    version: Version
+
+
+class CellLoop:
+    """Runs one matching node on an event layer. One thread; the node is its own."""
+
+    def __init__(
+        self,
+        node: MatchingNode,
+        layer: EventLayer,
+        cell: Cell,
+        shape: GridShape,
+        *,
+        deployment: str,
+        heartbeat_ms: int,
+        retention_ms: int,
+        clock: Clock = system_clock,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._node = node
+        self._layer = layer
+        self._cell = cell
+        self._shape = shape
+        self._queries = streams.queries(deployment, cell.query_partition)
+        self._writes = streams.writes(deployment, cell.write_partition)
+        self._notifications = streams.notifications(deployment)
+        self._checkpoint_name = streams.checkpoint(deployment, cell)
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._retention_ms = retention_ms
+        self._clock = clock
+        self._telemetry = telemetry or Telemetry()
+        self._started = False
+        self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
+        self._complete: tuple[str, Version] | None = None
+        self._pending: list[bytes] = []
+        self._leases = LongestLeases()
+        self._matched = 0
+        self._heartbeat_due_s = 0.0
+        self._trim_due_s = 0.0
+        self._failed = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stop is set. Survives failures of the event layer; an error of any other kind ends it."""
+        while not stop.is_set():
+            try:
+                if not self._started:
+                    self._start()
+                while not stop.is_set():
+                    self._step()
+                    self._failed = 0
+            except EventLayerResetError as error:
+                self._telemetry.failure("event-layer", "cell.event_layer_reset", error, cell=str(self._cell))
+                self._start_over()
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "cell.event_layer_failed", error, cell=str(self._cell))
+            else:
+                continue
+            self._failed += 1
+            stop.wait(min(0.02 * 2**self._failed, _LONGEST_PAUSE_S))
+
+    # Starting
+
+    def _start(self) -> None:
+        """Take over from the cell that saved the checkpoint, if there is one and nothing was lost since."""
+        since = self._layer.offset_at(self._writes, self._clock() - self._retention_ms)
+        saved = self._saved_checkpoint()
+        if saved is None:
+            self._position = Checkpoint(offsets.START, self._rebuild_retention(since, None), _NO_VERSION)
+        elif streams.missed(saved.writes, self._layer.first_offset(self._writes)):
+            self._telemetry.failure("event-layer", "cell.writes_missed", saved.writes, cell=str(self._cell))
+            self._pending += map(encode_notification, self._all_invalidated(saved))
+            self._position = Checkpoint(saved.queries, offsets.START, _NO_VERSION)
+        else:
+            self._rebuild_retention(min(since, saved.writes), saved.writes)
+            self._node.process(_mark(WriteKind.TICK, saved.version), now_ms=self._clock())
+            self._take_over(saved)
+            self._position = saved
+            self._complete = saved.writes, saved.version
+        self._started = True
+
+    def _saved_checkpoint(self) -> Checkpoint | None:
+        saved = self._layer.get(self._checkpoint_name)
+        if saved is None:
+            return None
+        fields = bson.decode(saved)
+        shape = [self._shape.query_partitions, self._shape.write_partitions]
+        if fields["shape"] != shape:
+            return None  # another grid's: its registrations lie in other partitions
+        return Checkpoint(fields["queries"], fields["writes"], int(fields["version"]))
+
+    def _rebuild_retention(self, after: str, up_to: str | None) -> str:
+        """Feed the node retained writes for replay, without registrations that could fire. Returns the offset reached."""
+        while entries := self._layer.read({self._writes: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
+            for entry in entries:
+                if up_to is not None and entry.offset > up_to:
+                    return after
+                self._node.process(decode_image(entry.payload), now_ms=offsets.appended_at_ms(entry.offset))
+                after = entry.offset
+        return after
+
+    def _retained_registrations(self, up_to: str) -> list[tuple[StreamEntry, Registration]]:
+        """What the query pipeline holds up to an offset, without what was cancelled or is over."""
+        found: dict[str, tuple[StreamEntry, Registration]] = {}
+        after, now_ms = offsets.START, self._clock()
+        while entries := self._layer.read({self._queries: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
+            for entry in entries:
+                if entry.offset > up_to:
+                    return list(found.values())
+                after = entry.offset
+                event = self._understood(entry)
+                if isinstance(event, Cancellation):
+                    for registration_id in event.registration_ids:
+                        found.pop(registration_id, None)
+                elif event is not None and event.expires_at_ms > now_ms:
+                    found[event.id] = entry, event
+        return list(found.values())
+
+    def _take_over(self, saved: Checkpoint) -> None:
+        """Registrations that were active at the checkpoint hold as of its version. They need no second activation."""
+        for entry, registration in self._retained_registrations(saved.queries):
+            as_of = replace(registration, since=max(registration.since, saved.version))
+            for outcome in self._registered(entry, as_of):
+                if isinstance(outcome, Refused):
+                    self._pending.append(encode_notification(self._invalidated(registration)))
+                elif isinstance(outcome, Invalidated):
+                    self._pending.append(encode_notification(outcome))
+
+    def _all_invalidated(self, saved: Checkpoint) -> list[Invalidated]:
+        return [self._invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
+
+    def _invalidated(self, registration: Registration) -> Invalidated:
+        return Invalidated(
+            registration_ids=(registration.id,),
+            query_id=registration.query_id,
+            match_type=MatchType.MATCH,
+            version=_NO_VERSION,
+            key=None,
+            written_at_ms=self._clock(),
+            cell=self._cell,
+        )
+
+    def _start_over(self) -> None:
+        """The event layer lost its data: so did whoever relied on us."""
+        self._interrupt()
+        self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
+        self._complete = None
+        self._started = True  # there is nothing to take over
+
+    def _interrupt(self) -> None:
+        """Invalidate everything; what comes next is a new beginning."""
+        gap = _mark(WriteKind.GAP, _NO_VERSION)
+        for notification in self._node.process(gap, now_ms=self._clock()):
+            self._pending.append(encode_notification(replace(notification, written_at_ms=self._clock())))
+
+    # Running
+
+    def _step(self) -> None:
+        """One read, everything that follows from it, one append."""
+        if self._pending:
+            self._send()
+        wait_ms = max(1, int((self._heartbeat_due_s - time.monotonic()) * 1000))
+        position = self._position
+        entries = self._layer.read(
+            {self._queries: position.queries, self._writes: position.writes}, count=_ENTRIES_AT_ONCE, block_ms=wait_ms
+        )
+        queries = [entry for entry in entries if entry.stream == self._queries]
+        writes = [entry for entry in entries if entry.stream == self._writes]
+        self._require_unbroken(position.writes, writes)
+        for entry in queries:
+            self._on_query_event(entry)
+        ticked = False
+        for entry in writes:
+            ticked |= self._on_write(entry)
+        now_s = time.monotonic()
+        due = ticked or now_s >= self._heartbeat_due_s
+        if due:
+            self._pending.append(encode_notification(self._heartbeat()))
+            self._heartbeat_due_s = now_s + self._heartbeat_s
+        if self._pending:
+            self._send()
+        if due:
+            self._save_checkpoint()
+        if now_s >= self._trim_due_s:
+            self._trim_due_s = now_s + _TRIM_EVERY_S
+            self._trim()
+
+    def _on_query_event(self, entry: StreamEntry) -> None:
+        event = self._understood(entry)
+        if isinstance(event, Cancellation):
+            self._node.cancel(event)
+        elif event is not None:
+            self._pending += map(encode_notification, self._registered(entry, event))
+        self._position = self._position._replace(queries=entry.offset)
+
+    def _understood(self, entry: StreamEntry) -> Registration | Cancellation | None:
+        """None, with a log line, if it is not: its sender waits in vain for an activation and does not cache."""
+        try:
+            return decode_query_event(entry.payload)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
+            return None
+
+    def _registered(
+        self, entry: StreamEntry, registration: Registration
+    ) -> Sequence[Activated | Refused | Invalidated]:
+        self._leases.add(offsets.appended_at_ms(entry.offset), registration.expires_at_ms)
+        try:
+            return self._node.register(registration, now_ms=self._clock())
+        except Exception as error:  # one bad query must not stop the node
+            self._telemetry.failure("matching", "cell.registration_failed", error, cell=str(self._cell))
+            self._node.cancel(
+                Cancellation(
+                    tenant=registration.tenant, query_id=registration.query_id, registration_ids=(registration.id,)
+                )
+            )
+            return [Refused(registration_id=registration.id, cell=self._cell, reason=f"matching failed: {error!r}")]
+
+    def _on_write(self, entry: StreamEntry) -> bool:
+        """Whether it was a tick."""
+        known = self._node.watermark
+        try:
+            image = decode_image(entry.payload)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "cell.image_unreadable", error, cell=str(self._cell))
+            self._interrupt()
+            self._position = self._position._replace(writes=entry.offset)
+            return False
+        if image.kind is WriteKind.TICK:
+            if image.version:
+                self._complete = entry.offset, image.version
+        else:
+            self._matched += 1
+            if image.version > known != _NO_VERSION:
+                self._complete = self._position.writes, known
+        self._pending += map(encode_notification, self._processed(image))
+        self._position = self._position._replace(writes=entry.offset)
+        return image.kind is WriteKind.TICK
+
+    def _processed(self, image: AfterImage) -> list[Invalidated]:
+        try:
+            return self._node.process(image, now_ms=self._clock())
+        except Exception as error:  # one bad record must not stop the node
+            self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._cell))
+            return self._node.process(replace(image, kind=WriteKind.COLLECTION, key=None), now_ms=self._clock())
+
+    def _require_unbroken(self, after: str, entries: Sequence[StreamEntry]) -> None:
+        """Entries are trimmed when they are older than the retention, whether this cell has read them or not."""
+        if not entries or after >= self._layer.offset_at(self._writes, self._clock() - self._retention_ms // 2):
+            return
+        if streams.missed(after, self._layer.first_offset(self._writes)):
+            self._telemetry.failure("event-layer", "cell.writes_missed", after, cell=str(self._cell))
+            self._interrupt()
+
+    def _heartbeat(self) -> Notification:
+        return Heartbeat(
+            cell=self._cell,
+            shape=self._shape,
+            at_ms=self._clock(),
+            fresh_as_of_ms=self._node.fresh_as_of_ms,
+            watermark=self._node.watermark,
+            registrations=self._node.registrations,
+            writes=self._matched,
+        )
+
+    def _send(self) -> None:
+        self._layer.append(self._notifications, self._pending)
+        self._pending.clear()
+
+    def _save_checkpoint(self) -> None:
+        if self._complete is None:
+            return
+        writes, version = self._complete
+        fields = {
+            "v": 1, "shape": [self._shape.query_partitions, self._shape.write_partitions],
+            "queries": self._position.queries, "writes": writes, "version": version,
+        }  # fmt: skip
+        self._layer.put(self._checkpoint_name, bson.encode(fields))
+
+    def _trim(self) -> None:
+        """Forget what no restarted cell needs: at most what this one has read, and never the entry it read last."""
+        now_ms = self._clock()
+        self._node.expire(now_ms)
+        writes_ms, queries_ms = map(offsets.appended_at_ms, (self._position.writes, self._position.queries))
+        self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
+        self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
+        self._layer.trim(self._notifications, before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms))
+
+
+class LongestLeases:
+    """Since when registrations have to be kept in the query pipeline, without remembering each of them.
+
+    Kept are only those whose lease outlasts every earlier one's: the first of these that is not over is the oldest that
+    anybody still needs. Registrations that died early are counted as alive.
+    """
+
+    def __init__(self) -> None:
+        self._leases: deque[tuple[int, int]] = deque()
+
+    def add(self, appended_at_ms: int, expires_at_ms: int) -> None:
+        if not self._leases or expires_at_ms > self._leases[-1][1]:
+            self._leases.append((appended_at_ms, expires_at_ms))
+
+    def needed_since_ms(self, now_ms: int) -> int:
+        while self._leases and self._leases[0][1] <= now_ms:
+            self._leases.popleft()
+        return self._leases[0][0] if self._leases else now_ms
+
+
+def _mark(kind: WriteKind, version: Version) -> AfterImage:
+    return AfterImage(namespace="*", kind=kind, version=version)
