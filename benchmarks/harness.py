@@ -91,9 +91,11 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 
 
 @contextmanager
-def uvicorn(app: str, *, environment: dict[str, str], workers: int = 1, path: str = "/") -> Iterator[Server]:
+def uvicorn(
+    app: str, *, environment: dict[str, str], workers: int = 1, path: str = "/", port: int = 0
+) -> Iterator[Server]:
     """A uvicorn process serving the app that `module:factory` makes, ready when path answers at all."""
-    port = free_port()
+    port = port or free_port()
     url = f"http://{HOST}:{port}"
     with tempfile.TemporaryDirectory(prefix="quaestor-bench-") as folder:
         server = Server(

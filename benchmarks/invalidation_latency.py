@@ -1,0 +1,200 @@
+"""Write acknowledged -> entry evicted, and -> Varnish purged, at 10, 100 and 1,000 writes/s, beside the bare change stream.
+
+The whole pipeline on real parts: mongod, Valkey, a 2 x 2 grid on Spark, one uvicorn worker, Varnish. Every write changes one
+cached response of its own, so nothing is re-cached while it is measured. Writers and the bare change stream that they are
+compared with are processes of their own with plain pymongo; all clocks are this machine's.
+Aim: p99 within 3x of the bare change stream's. Run: python -m benchmarks.invalidation_latency
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pymongo
+from fastapi import FastAPI, Response
+from pymongo import AsyncMongoClient
+
+from benchmarks import harness
+from cdn_adapters import VarnishAdapter
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.demo import children, reaper, servers
+from quaestor.invalidation.effects import Observed
+
+DATABASE = "invalidation_latency"
+LOADS = ((10, 200), (100, 1_000), (1_000, 5_000))
+"""(writes per second, writes)"""
+WRITERS = 8
+"""Connections that write side by side: one waits for the journal most of the time."""
+
+
+def app() -> FastAPI:
+    """One response per item; what was invalidated, and when, at /observed."""
+    application = FastAPI()
+    quaestor = Quaestor.from_env(ttl_min_ms=3_600_000)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        os.environ["MONGO_URL"], event_listeners=[quaestor.capture]
+    )
+    observed: list[Observed] = []
+    quaestor.on_invalidated(observed.append)
+    application.add_middleware(
+        QuaestorMiddleware, quaestor=quaestor, cdn=[VarnishAdapter(os.environ["BENCHMARK_VARNISH"])]
+    )
+
+    @application.get("/items/{key}")
+    async def item(key: int) -> dict[str, Any] | None:
+        return await client[DATABASE].items.find_one({"_id": key})
+
+    @application.get("/observed")
+    async def everything(response: Response) -> list[tuple[int, int, int | None]]:
+        response.headers["cache-control"] = "no-store"
+        return [
+            (int(key.rsplit("/", 1)[1].split("?")[0]), one.evicted_at_ms, one.purged_at_ms)
+            for one in observed
+            for key in one.keys
+        ]
+
+    return application
+
+
+def write(url: str, first: int, count: int, rate_hz: float, results: Queue[dict[int, float]]) -> None:
+    """Paced writes, one per item; reports when each was acknowledged (ms since the epoch)."""
+    acknowledged: dict[int, float] = {}
+    with pymongo.MongoClient[dict[str, Any]](url) as client, ThreadPoolExecutor(WRITERS) as pool:
+        items = client[DATABASE].items
+        began = time.perf_counter()
+
+        def one(n: int) -> None:
+            delay = began + n / rate_hz - time.perf_counter()
+            if delay > 0:
+                time.sleep(delay)
+            items.update_one({"_id": first + n}, {"$inc": {"n": 1}})
+            acknowledged[first + n] = time.time_ns() / 1e6
+
+        list(pool.map(one, range(count)))
+        acknowledged[-1] = count / (time.perf_counter() - began)
+    results.put(acknowledged)
+
+
+def listen(url: str, count: int, ready: Any, results: Queue[dict[int, float]]) -> None:
+    """The bare change stream: when each item's event arrived (ms since the epoch)."""
+    seen: dict[int, float] = {}
+    with pymongo.MongoClient[dict[str, Any]](url) as client, client[DATABASE].items.watch() as stream:
+        ready.set()
+        for event in stream:
+            seen[event["documentKey"]["_id"]] = time.time_ns() / 1e6
+            if len(seen) == count:
+                break
+    results.put(seen)
+
+
+def warm(front: str, first: int, count: int) -> None:
+    """Every item in the app's cache and in Varnish."""
+    with httpx.Client(base_url=front, limits=httpx.Limits(max_connections=8)) as client, ThreadPoolExecutor(8) as pool:
+
+        def one(key: int) -> None:
+            def cached() -> bool:
+                return client.get(f"/items/{key}").headers.get("x-varnish-cache") == "hit"
+
+            harness.until(cached, timeout_s=60)
+
+        list(pool.map(one, range(first, first + count)))
+
+
+def measure(stack: dict[str, str], first: int, rate_hz: int, count: int) -> dict[str, Any]:
+    warm(stack["varnish"], first, count)
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Event()
+    acknowledged_q: Queue[dict[int, float]] = spawn.Queue()
+    seen_q: Queue[dict[int, float]] = spawn.Queue()
+    listener = spawn.Process(target=listen, args=(stack["mongo"], count, ready, seen_q))
+    writer = spawn.Process(target=write, args=(stack["mongo"], first, count, rate_hz, acknowledged_q))
+    listener.start()
+    ready.wait(30)
+    writer.start()
+    acknowledged, seen = acknowledged_q.get(timeout=300), seen_q.get(timeout=60)
+    writer.join()
+    listener.join()
+    achieved_hz = acknowledged.pop(-1)
+    mine = range(first, first + count)
+
+    def observed() -> dict[int, tuple[int, int | None]]:
+        rows = httpx.get(f"{stack['app']}/observed", timeout=30).json()
+        return {key: (evicted, purged) for key, evicted, purged in rows if key in mine}
+
+    harness.until(lambda: len(observed()) == count, timeout_s=60, every_s=0.5)
+    found = observed()
+
+    def latencies(at: dict[int, float]) -> dict[str, float]:
+        return harness.summary([at[key] - acknowledged[key] for key in mine])
+
+    bare = latencies(seen)
+    evicted = latencies({key: found[key][0] + 0.5 for key in mine})
+    purged = latencies({key: (found[key][1] or 0) + 0.5 for key in mine})
+    return {
+        "writes_per_s_asked": rate_hz,
+        "writes_per_s_achieved": round(achieved_hz, 1),
+        "bare_change_stream": bare,
+        "evicted": evicted,
+        "varnish_purged": purged,
+        "evicted_p99_over_bare": round(evicted["p99_ms"] / bare["p99_ms"], 2),
+        "purged_p99_over_bare": round(purged["p99_ms"] / bare["p99_ms"], 2),
+    }
+
+
+def main() -> None:
+    with ExitStack() as stack:
+        mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
+        redis = stack.enter_context(servers.running(servers.redis_server, "valkey"))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
+        with pymongo.MongoClient[dict[str, Any]](mongo.url) as client:
+            client[DATABASE].items.insert_many([{"_id": n, "n": 0} for n in range(sum(n for _, n in LOADS))])
+        parts = [folder / name for name in ("grid", "app", "varnish")]
+        for part in parts:
+            part.mkdir()
+        grid = children.grid_server(parts[0], deployment=DATABASE, redis_url=redis.url, mongo_url=mongo.url)
+        stack.callback(reaper.stop_tree, grid)
+        grid.launch()
+        grid.wait_ready(timeout_s=120)
+        app_port, varnish_port = servers.free_port(), servers.free_port()
+        varnish_url = f"http://{servers.HOST}:{varnish_port}"
+        environment = {
+            "MONGO_URL": mongo.url, "REDIS_URL": redis.url, "QUAESTOR_DEPLOYMENT": DATABASE, "BENCHMARK_VARNISH": varnish_url,
+        }  # fmt: skip
+        stack.enter_context(
+            harness.uvicorn(
+                "benchmarks.invalidation_latency:app", environment=environment, path="/observed", port=app_port
+            )
+        )
+        varnish = children.varnish_server(parts[2], app_port=app_port, port=varnish_port)
+        varnish.start()
+        stack.callback(varnish.stop)
+        urls = {"mongo": mongo.url, "app": f"http://{servers.HOST}:{app_port}", "varnish": varnish_url}
+        loads = []
+        first = 0
+        for rate_hz, count in LOADS:
+            loads.append(measure(urls, first, rate_hz, count))
+            print(loads[-1], flush=True)
+            first += count
+    harness.save(
+        "invalidation_latency",
+        {
+            "what": "ms from acknowledged write; 2 x 2 grid on Spark, Valkey, one app worker, Varnish, all on one machine",
+            "resolution": "evictions and purges are stamped to 1 ms (0.5 ms is added); the change stream to 1 us",
+            "loads": loads,
+            "aim": "p99 within 3x of the bare change stream's",
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
