@@ -132,7 +132,7 @@ class Registered:
     """Activated registrations of one response.
 
     ids: one per distinct query. query_ids: the queries behind them, same order.
-    tags: surrogate keys; the first is this response's own and is enough to purge it.
+    tags: surrogate keys; the first is this response's own and is enough to purge it, the last is every response's.
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.
     """

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
+from quaestor.invalidation.registry import everything_tag
 from quaestor.model import Dependent, Invalidated
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, LifetimeEstimator, ResponseStore
 from quaestor.settings import Settings
@@ -202,12 +203,15 @@ class Effects:
             observer(observed)
 
     async def _start_over(self, why: str) -> None:
-        """After a reset: nothing stored survives, every client revalidates, the CDN's copies run into their TTL."""
+        """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
         await self._until_done("store", self._store.clear)
         until_ms = self._clock() + self._settings.ttl_max_ms
         await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
+        async with asyncio.TaskGroup() as purges:
+            for adapter in self.cdn:
+                purges.create_task(self._purge(adapter, (everything_tag(self._settings.deployment),), (), until_ms))
 
     async def _until_done(
         self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None

@@ -163,7 +163,7 @@ class Registry:
         return Registered(
             ids=tuple(r.id for r in registrations),
             query_ids=query_ids,
-            tags=(tag(registrations[0].id),),
+            tags=(tag(registrations[0].id), everything_tag(self._settings.deployment)),
             write_rate_hz=rate_hz,
             widened=widened,
         )
@@ -367,3 +367,8 @@ def tag(registration_id: str) -> str:
     already replaced it, so a purge may be repeated freely.
     """
     return f"q{xxhash.xxh3_64_hexdigest(registration_id.encode())}"
+
+
+def everything_tag(deployment: str) -> str:
+    """The surrogate key of every response of a deployment: purges all of it when nothing is known any more."""
+    return f"quaestor-{deployment}"
