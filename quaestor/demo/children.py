@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cdn_adapters import varnish_vcl
 from quaestor.demo import replay, servers
 from quaestor.demo.servers import HOST, Server
 from quaestor.errors import ConfigurationError
@@ -50,6 +51,11 @@ def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Serv
         path="/totals",
         environment=environment,
     )
+
+
+def varnish_server(folder: Path, *, port: int, app_port: int) -> Server:
+    """Varnish in front of the app, configured as VarnishAdapter expects."""
+    return servers.varnish_server(folder, varnish_vcl(HOST, app_port), port=port)
 
 
 def _uvicorn(factory: str, port: int, *, workers: int) -> list[str]:

@@ -105,7 +105,7 @@ def _announce(stack: Stack, options: DemoOptions) -> None:
     curl -i '{front}/counts/LGA?day={options.day}'
     curl -i '{stack.app_url}/quaestor/sketch' -o sketch
 
-  Ask twice: the second answer is a hit (X-Varnish names two transactions, Cache-Status says hit), until a write changes it.
+  Ask twice: the second answer is a hit, until a write changes it. Cache-Status says who answered.
   Ctrl-C stops everything.
 """,
         flush=True,

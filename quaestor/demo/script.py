@@ -303,7 +303,7 @@ class Script:
 
 def _told(answer: Answer) -> dict[str, Any]:
     told: dict[str, Any] = {"from": answer.served_from.value, "worker": answer.worker}
-    for name in ("cache-status", "age", "x-varnish"):
+    for name in ("cache-status", "age"):
         if name in answer.headers:
             told[name] = answer.headers[name]
     return told if answer.status == 200 else told | {"status": answer.status}

@@ -16,14 +16,15 @@ class ServedFrom(StrEnum):
 
 
 def served_from(headers: Mapping[str, str]) -> ServedFrom:
-    """Varnish names two transactions in X-Varnish on a hit; the app says `hit` in Cache-Status (RFC 9211).
+    """Each cache on the way has its say in Cache-Status (RFC 9211), the one nearest to the user last.
 
-    headers: case-insensitive, as httpx gives them.
+    headers: case-insensitive, as httpx gives them, or with lower-case names.
     """
-    if len(headers.get("x-varnish", "").split()) == 2:
-        return ServedFrom.VARNISH
+    hits = set()
     for member in headers.get("cache-status", "").split(","):
-        cache, *parameters = (part.strip() for part in member.split(";"))
-        if cache.lower() == "quaestor" and "hit" in parameters:
-            return ServedFrom.APP
-    return ServedFrom.HANDLER
+        cache, *parameters = (part.strip().lower() for part in member.split(";"))
+        if "hit" in parameters:
+            hits.add(cache)
+    if "varnish" in hits:
+        return ServedFrom.VARNISH
+    return ServedFrom.APP if "quaestor" in hits else ServedFrom.HANDLER

@@ -85,8 +85,9 @@ def test_percentiles_are_values_that_occurred() -> None:
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        ({"x-varnish": "5 3", "cache-status": "Quaestor; hit; ttl=3"}, ServedFrom.VARNISH),
-        ({"x-varnish": "5", "cache-status": "Quaestor; hit; ttl=3"}, ServedFrom.APP),
+        ({"cache-status": "Quaestor; hit; ttl=3, Varnish; hit; ttl=2"}, ServedFrom.VARNISH),
+        ({"cache-status": "Quaestor; fwd=miss; stored, Varnish; hit; ttl=2"}, ServedFrom.VARNISH),
+        ({"cache-status": "Quaestor; hit; ttl=3, Varnish; fwd=miss; stored"}, ServedFrom.APP),
         ({"cache-status": "Quaestor; hit"}, ServedFrom.APP),
         ({"cache-status": "Other; hit, Quaestor; fwd=miss; stored"}, ServedFrom.HANDLER),
         ({"cache-status": "Quaestor; fwd=bypass; detail=hit"}, ServedFrom.HANDLER),

@@ -1,0 +1,130 @@
+"""The demo as a user runs it: every promise holds, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from quaestor.demo import servers
+
+MARK = "DEMO_TEST_RUN"
+VARNISH = servers.varnish_binary() is not None
+
+
+def marked(run: str) -> list[psutil.Process]:
+    """Every living process that inherited this run's mark, whoever its parent is now."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == run and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+@contextmanager
+def demo(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    run = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quaestor.cli", "demo", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {MARK: run, "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    try:
+        yield process, run
+    finally:
+        with process:
+            process.kill()
+        for left in marked(run):
+            left.kill()
+
+
+def eventually(look: Callable[[], dict[str, Any] | None], *, within_s: float) -> dict[str, Any] | None:
+    """The first thing seen; None if the time is over."""
+    deadline_s = time.monotonic() + within_s
+    while (seen := look()) is None and time.monotonic() < deadline_s:
+        pass
+    return seen
+
+
+STEPS = [
+    "the first GET runs the handler",
+    "the second GET is a hit with the same bytes",
+    "the second GET through Varnish is a hit in Varnish",
+    "a write to another airport's flight leaves the hit",
+    *(
+        f"{kind} evicts, and the next GET shows the new data"
+        for kind in ("insert", "update", "replace", "findAndModify", "update_many", "bulk_write", "delete")
+    ),
+    "the sketch contains the key while an old copy may be alive",
+    "and no longer after",
+    "SIGKILL of a matching node, then a write: still invalidated",
+]
+
+
+@pytest.mark.parametrize("mode", ["spark", "embedded"])
+def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, tmp_path: Path) -> None:
+    arguments = ["--once"] if mode == "spark" else ["--once", "--without-spark"]
+    with demo(tmp_path, *arguments) as (process, run):
+        out, err = process.communicate(timeout=280)
+        steps = {line["step"]: line for line in map(json.loads, out.splitlines())}
+        assert process.returncode == 0, f"{out}\n{err}"
+        assert all(line.keys() == {"step", "ok", "observed", "latency_ms"} for line in steps.values())
+        assert set(STEPS) <= steps.keys()
+        skipped = {name for name, line in steps.items() if line["ok"] is None}
+        for name in skipped:
+            assert mode == "embedded" if "SIGKILL" in name else not VARNISH
+        assert all(line["ok"] for name, line in steps.items() if name not in skipped)
+        assert [name for name in steps if name.startswith("200 writes")]
+        assert marked(run) == []
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, tmp_path: Path) -> None:
+    with demo(tmp_path, "--without-spark", "--speed", "1200") as (process, run):
+        assert process.stdout is not None
+        printed = ""
+        while "stops everything" not in printed:
+            line = process.stdout.readline()
+            assert line, process.stderr.read() if process.stderr else ""
+            printed += line
+        live, front = (re.search(rf"{name} +(http://\S+)", printed) for name in ("live page", "application"))
+        assert live is not None
+        assert front is not None
+        with httpx.Client(timeout=10) as client:
+            assert "Quaestor" in client.get(live[1]).text
+
+            def all_moving() -> dict[str, Any] | None:
+                now: dict[str, Any] = client.get(f"{live[1]}/totals").json()
+                moving = [now["writes"], now["invalidations"]["exact"], now["app"]["hits"], now["evicted_ms"]]
+                if VARNISH:
+                    moving += [now["varnish"] and now["varnish"]["hits"], now["purged_ms"]]
+                return now if all(moving) else None
+
+            assert eventually(all_moving, within_s=60), client.get(f"{live[1]}/totals").text
+            board = client.get(f"{live[1]}/board/JFK").json()
+            assert board["flights"]
+            with client.stream("GET", f"{live[1]}/events") as stream:
+                first = next(line for line in stream.iter_lines() if line)
+            assert json.loads(first.removeprefix("data: "))["events"]
+        process.send_signal(how)
+        assert process.wait(timeout=60) == 130
+        assert marked(run) == []
+        assert list(tmp_path.iterdir()) == []
