@@ -261,7 +261,7 @@ def test_a_transaction_cut_in_two_by_a_crash_is_matched_whole(harness: Harness) 
                 after_exact=True,
                 before_known=True,
                 wall_ms=harness.moment(),
-            )  # fmt: skip
+            )
         )
 
     with harness.cell():
