@@ -32,11 +32,13 @@ class WriteKind(StrEnum):
     REPLACE = "replace"
     DELETE = "delete"
     COLLECTION = "collection"
-    """Drop, rename, dropDatabase, collMod, re-sharding: everything that depends on `namespace` changes."""
+    """Drop, rename, dropDatabase, collMod, re-sharding: everything that depends on `namespace` changes. A namespace
+    `database.*` is the whole database. Sent to every write partition, like GAP and TICK."""
     GAP = "gap"
     """Ingest cannot say what happened in between (resume token lost): everything, in every namespace, may have changed."""
     TICK = "tick"
-    """No write: the change stream was read up to here at `wall_ms`. Proves that ingest, pipeline and node are alive."""
+    """No write: every write performed before `wall_ms` has been appended. Proves that ingest, pipeline and node are alive.
+    A version other than 0 says that every write up to it has been appended."""
 
 
 class MatchType(StrEnum):
