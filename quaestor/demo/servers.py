@@ -239,6 +239,7 @@ def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server
     port = port or free_port()
     vcl_path = folder / "quaestor.vcl"
     vcl_path.write_text(vcl)
+    folder.chmod(0o755)  # started by root, varnishd goes on as a user of its own, who has to read it
     arguments = [
         binary, "-F", "-n", str(folder / "work"), "-a", f"{HOST}:{port}", "-f", str(vcl_path),
         "-s", "malloc,64m", "-T", "none",

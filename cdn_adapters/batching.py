@@ -1,0 +1,258 @@
+"""Purges on their way to one place: gathered into batches, sent one batch at a time, and kept until they were acknowledged.
+
+A place is one Varnish, or one CDN's API. While a batch is under way, what comes in waits and goes with the next, each target
+once; so a quiet system purges without delay and a busy one in full batches. A target that comes in while it is under way is
+sent again: the purge under way may have happened before the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from quaestor.errors import CdnError
+
+
+class Target(NamedTuple):
+    """What to remove: the objects with a tag, or those under a URL."""
+
+    by: str
+    value: str
+
+
+TAG, URL = "tag", "url"
+EVERYTHING = Target("everything", "")
+
+
+class Outcome(StrEnum):
+    PURGED = "purged"
+    FAILED = "failed"
+    """Not acknowledged; the targets are kept and tried again."""
+    ABANDONED = "abandoned"
+    """Kept so long that every copy is dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeEvent:
+    """For metrics and logs. place: whom it was sent to. error: of FAILED."""
+
+    place: str
+    outcome: Outcome
+    targets: int
+    error: CdnError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """linger_ms: how long the first target of an idle place waits for company; 0 still gathers what comes in the same moment.
+    max_targets, max_bytes: of one batch. max_pending: targets kept for a place; more are refused.
+    first_retry_ms, last_retry_ms: pause after the first failure, doubled after each further one up to the last.
+    copies_live_ms: after this a target is dropped, because whatever it would have removed has expired.
+    """
+
+    linger_ms: int = 0
+    max_targets: int = 100
+    max_bytes: int = 4_000
+    max_pending: int = 100_000
+    first_retry_ms: int = 50
+    last_retry_ms: int = 2_000
+    copies_live_ms: int = 3_610_000
+
+
+Send = Callable[[Sequence[Target]], Awaitable[None]]
+"""Purges a batch; returns when it is effective, raises CdnError otherwise."""
+Connect = Callable[[], AbstractAsyncContextManager[Send]]
+"""Opened once per event loop, and closed when the batches end."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One caller that waits for `left` more targets."""
+
+    left: int
+    done: asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Pending:
+    since_ms: float
+    calls: list[_Call] = field(default_factory=list)
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1_000
+
+
+class PurgeBatches:
+    """One place's queue, and the task that empties it. Use it from one event loop at a time.
+
+    place: its name in errors and events. observe: called after every attempt; must not raise.
+    sleep, clock: replaced in tests.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        place: str,
+        limits: BatchLimits | None = None,
+        observe: Callable[[PurgeEvent], None] = lambda event: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = _monotonic_ms,
+    ) -> None:
+        self.place = place
+        self._connect = connect
+        self._limits = limits or BatchLimits()
+        self._observe = observe
+        self._sleep = sleep
+        self._clock = clock
+        self._waiting: OrderedDict[Target, _Pending] = OrderedDict()
+        self._under_way: dict[Target, _Pending] = {}
+        self._arrived = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._batch_size = self._limits.max_targets
+
+    @property
+    def pending(self) -> int:
+        """Targets that were not acknowledged yet."""
+        return len(self._waiting) + len(self._under_way)
+
+    async def purge(self, targets: Iterable[Target]) -> None:
+        """Returns when all were acknowledged after this call began.
+
+        Raises CdnError when an attempt failed meanwhile, or when too many are pending. In the first case the targets are kept
+        and tried again by themselves; asking again is harmless and waits for the next attempt. So is cancelling: what was
+        accepted is purged.
+        """
+        wanted = tuple(dict.fromkeys(targets))
+        if not wanted:
+            return
+        new = sum(target not in self._waiting for target in wanted)
+        if self.pending + new > self._limits.max_pending:
+            raise CdnError(
+                f"{self.pending} purges are waiting for {self.place}: no room for {new} more",
+                retry_after_s=self._limits.last_retry_ms / 1_000,
+            )
+        self._start()
+        call = _Call(left=len(wanted), done=asyncio.get_running_loop().create_future())
+        for target in wanted:
+            pending = self._waiting.get(target)
+            if pending is None:
+                pending = self._waiting[target] = _Pending(since_ms=self._clock())
+            pending.since_ms = self._clock()
+            pending.calls.append(call)
+        self._arrived.set()
+        await call.done
+
+    async def aclose(self) -> None:
+        """Stop. Callers that still wait get a CdnError; targets that are still pending are given up."""
+        worker, self._worker = self._worker, None
+        if worker is not None and not worker.done() and worker.get_loop() is asyncio.get_running_loop():
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+        self._put_back()
+        if self._waiting:
+            left = len(self._waiting)
+            self._fail_callers(CdnError(f"closed with {left} purges waiting for {self.place}"))
+            self._waiting.clear()
+            self._observe(PurgeEvent(place=self.place, outcome=Outcome.ABANDONED, targets=left))
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._worker is None or self._worker.done() or self._worker.get_loop() is not loop:
+            self._put_back()  # of a loop that has ended
+            self._arrived = asyncio.Event()
+            self._worker = loop.create_task(self._work(), name=f"quaestor-purges-{self.place}")
+
+    async def _work(self) -> None:
+        try:
+            await self._send_batches()
+        except Exception as error:  # connecting failed: the next purge tries again
+            self._failed(CdnError(f"{self.place}: {error!r}"))
+
+    async def _send_batches(self) -> None:
+        async with self._connect() as send:
+            retry_ms = self._limits.first_retry_ms
+            idle = True
+            while True:
+                if not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    idle = True
+                if idle:
+                    await self._sleep(self._limits.linger_ms / 1_000)
+                    idle = False
+                batch = self._take()
+                try:
+                    await send(batch)
+                except Exception as error:
+                    failure = error if isinstance(error, CdnError) else CdnError(f"{self.place}: {error!r}")
+                    failure.retry_after_s = failure.retry_after_s or retry_ms / 1_000
+                    self._failed(failure)
+                    await self._sleep(failure.retry_after_s)
+                    retry_ms = min(2 * retry_ms, self._limits.last_retry_ms)
+                else:
+                    self._acknowledged(len(batch))
+                    retry_ms = self._limits.first_retry_ms
+
+    def _take(self) -> tuple[Target, ...]:
+        size = 0
+        while self._waiting and len(self._under_way) < self._batch_size:
+            target = next(iter(self._waiting))
+            size += len(target.value) + 1
+            if self._under_way and size > self._limits.max_bytes:
+                break
+            self._under_way[target] = self._waiting.pop(target)
+        return tuple(self._under_way)
+
+    def _acknowledged(self, targets: int) -> None:
+        for pending in self._under_way.values():
+            for call in pending.calls:
+                call.left -= 1
+                if not call.left and not call.done.done():
+                    call.done.set_result(None)
+        self._under_way.clear()
+        self._batch_size = min(2 * self._batch_size, self._limits.max_targets)
+        self._observe(PurgeEvent(place=self.place, outcome=Outcome.PURGED, targets=targets))
+
+    def _failed(self, error: CdnError) -> None:
+        """Keep what is not too old. The next batch is half as large, so one target that is always refused ends up alone."""
+        self._put_back()
+        self._batch_size = max(1, self._batch_size // 2)
+        self._fail_callers(error)
+        oldest_ms = self._clock() - self._limits.copies_live_ms
+        dead = [target for target, pending in self._waiting.items() if pending.since_ms <= oldest_ms]
+        for target in dead:
+            del self._waiting[target]
+        self._observe(PurgeEvent(place=self.place, outcome=Outcome.FAILED, targets=len(self._waiting), error=error))
+        if dead:
+            self._observe(PurgeEvent(place=self.place, outcome=Outcome.ABANDONED, targets=len(dead)))
+
+    def _put_back(self) -> None:
+        for target, pending in self._under_way.items():
+            newer = self._waiting.get(target)
+            if newer is None:
+                self._waiting[target] = pending
+            else:
+                newer.calls += pending.calls
+        self._under_way.clear()
+
+    def _fail_callers(self, error: CdnError) -> None:
+        for pending in self._waiting.values():
+            for call in pending.calls:
+                if not call.done.done() and not call.done.get_loop().is_closed():
+                    call.done.set_exception(_again(error))
+            pending.calls.clear()
+
+
+def _again(error: CdnError) -> CdnError:
+    """The same error for one more caller: raising one object in several tasks would mix their tracebacks."""
+    copy = CdnError(str(error), retryable=error.retryable, retry_after_s=error.retry_after_s)
+    copy.__cause__ = error.__cause__
+    return copy
