@@ -204,9 +204,10 @@ def _disjunction(members: Iterable[Node], place: _Place) -> list[Access]:
             return []
         best = min(alternatives, key=lambda access: access.cost)
         parts.extend(best.members if isinstance(best, AnyOf) else (best,))
-    if len(parts) == 1:
-        return [parts[0]]
-    return [AnyOf(tuple(parts))] if len(parts) <= MOST_ENTRIES else []
+    distinct = tuple(dict.fromkeys(parts))
+    if len(distinct) == 1:
+        return list(distinct)
+    return [AnyOf(distinct)] if len(distinct) <= MOST_ENTRIES else []
 
 
 def _predicate(predicate: Predicate, path: str) -> list[Access]:

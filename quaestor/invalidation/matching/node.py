@@ -178,7 +178,7 @@ class MatchingNode:
         plan = plan_query(registration.query) if query is None else query.plan
         members = self._members(registration)
         boundary = None
-        if plan.window in (Window.BOUNDARY, Window.OFFSET) and registration.last is not None and plan.query.sort:
+        if plan.predicate is not None and plan.query.sort and registration.last is not None:
             boundary = sort_key(registration.last, plan.query.sort)
         if query is None:
             query = self._opened(registration.query_id, plan)

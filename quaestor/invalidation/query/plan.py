@@ -16,7 +16,7 @@ import bson
 from xxhash import xxh128_hexdigest
 
 from quaestor.capture import pipelines
-from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
 from quaestor.invalidation.matching.access import Access, access_paths
 from quaestor.invalidation.matching.fields import ALL, Fields, fields_that_matter
 from quaestor.invalidation.matching.partitioning import OPTIONS
@@ -198,19 +198,26 @@ def _fields(query: Query, predicate: CompiledQuery | None) -> Fields:
     return ALL if shown is None else fields_that_matter(shown, predicate.root)
 
 
+def _plain_sort(query: Query) -> list[list[Any]]:
+    try:
+        return [[path, direction] for path, direction in parse_sort(query.sort)]
+    except QueryError:
+        return [[path, direction] for path, direction in query.sort]
+
+
 def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
     pipeline = list(query.pipeline)
     essence = {
         "namespace": query.namespace,
         "operation": query.operation.value,
         "filter": query.filter if predicate is None or pipeline else predicate.identity,
-        "sort": [[path, direction] for path, direction in query.sort],
+        "sort": _plain_sort(query),
         "skip": query.skip,
         "limit": query.limit,
-        "projection": query.projection,
+        "projection": query.projection or None,
         "pipeline": pipeline,
         "distinct_key": query.distinct_key,
-        "collation": query.collation,
+        "collation": query.collation if _collated(query) else None,
         "let": query.let,
         "widened": query.widened,
     }

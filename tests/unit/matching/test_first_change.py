@@ -227,6 +227,15 @@ def test_the_write_before_serves_as_the_image_before() -> None:
     assert types(scene.update({"_id": 1, "status": "open", "x": 2})) == ["match"]
 
 
+def test_a_looked_up_image_does_not_tell_what_the_next_write_replaces() -> None:
+    """Both updates look up the latest state, which equals the first; the read saw the one in between."""
+    scene = Scene()
+    scene.insert({"_id": 1, "status": "open"})
+    scene.register(count({"status": "paid"}), None, read_at=scene.version + 1)
+    assert scene.update({"_id": 1, "status": "open"}) == []
+    assert types(scene.update({"_id": 1, "status": "open", "x": 1})) == ["match"]
+
+
 def test_distinct_changes_only_when_the_record_contributes_other_values() -> None:
     scene = Scene()
     scene.register(distinct("tags", {"status": "paid"}), None)

@@ -1,0 +1,160 @@
+"""What a plan promises: exact or widened, found how, equal for equal queries."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from quaestor.errors import MalformedQueryError
+from quaestor.invalidation.query.plan import TO_COLLECTION, TO_ITSELF, TO_LEADING_MATCH, Result, Window, plan_query
+from quaestor.model import Document
+from tests.unit.matching.scene import aggregate, count, distinct, find
+
+MATCH = {"$match": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("condition", "index"),
+    [
+        ({"_id": 7, "a": 1}, "hash on _id"),
+        ({"a": 1, "b": {"$gt": 5}}, "hash on a"),
+        ({"a": {"$in": [1, 2]}}, "hash on a"),
+        ({"b": {"$gt": 5, "$lt": 9}}, "interval on b"),
+        ({"b": {"$gt": 5}, "c": {"$gt": 1, "$lt": 2}}, "interval on c"),
+        ({"tail": {"$regex": "^N5"}, "b": {"$gt": 5}}, "prefix on tail"),
+        ({"tail": re.compile("^N5")}, "prefix on tail"),
+        ({"flag": True, "b": {"$gt": 5}}, "interval on b"),
+        ({"flag": True}, "hash on flag"),
+        ({"a": {"$exists": True}}, "existence of a"),
+        ({"$or": [{"a": 1}, {"b": {"$lt": 3}}]}, "hash on a or interval on b"),
+        ({"$or": [{"a": 1}, {"b": {"$ne": 3}}]}, "always try"),
+        ({"a": {"$ne": 1}}, "always try"),
+        ({"items": {"$elemMatch": {"sku": "x", "n": {"$gt": 1}}}}, "hash on items.sku"),
+        ({"items": {"$elemMatch": {"$gte": 1, "$lt": 3}}}, "interval on items"),
+        ({}, "always try"),
+        ({"a": {"$in": []}}, "never matches"),
+    ],
+)
+def test_the_most_selective_predicate_is_indexed(condition: Document, index: str) -> None:
+    assert plan_query(find(condition)).index == index
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (find({"a": 1, "b": 2}), find({"b": 2, "a": 1})),
+        (find({"a": {"$in": [1]}}), find({"a": 1})),
+        (find({"$and": [{"a": 1}, {"$and": [{"b": 2}]}]}), find({"a": 1, "b": 2})),
+        (find({"a": 1}), find({"a": 1.0})),
+        (find({"a": 1}, sort=(("b", 1),)), find({"a": 1}, sort=(("b", 1.0),))),
+        (find({"a": 1}, collation={"locale": "simple"}), find({"a": 1})),
+        (find({"a": 1}, projection={}), find({"a": 1})),
+    ],
+)
+def test_equal_queries_have_equal_ids(a: Any, b: Any) -> None:
+    assert plan_query(a).query_id == plan_query(b).query_id
+
+
+def test_different_queries_have_different_ids() -> None:
+    queries = [
+        find({"a": 1}),
+        find({"a": 2}),
+        find({"a": {"b": 1, "c": 2}}),
+        find({"a": {"c": 2, "b": 1}}),
+        find({"a": 1}, limit=1),
+        find({"a": 1}, skip=1),
+        find({"a": 1}, sort=(("a", 1),)),
+        find({"a": 1}, sort=(("a", -1),)),
+        find({"a": 1}, sort=(("a", 1), ("b", 1))),
+        find({"a": 1}, sort=(("b", 1), ("a", 1))),
+        find({"a": 1}, projection={"b": 1}),
+        find({"a": 1}, collation={"locale": "de"}),
+        find({"a": 1}, namespace="shop.other"),
+        find({"a": 1}, widened="hint"),
+        count({"a": 1}),
+        distinct("b", {"a": 1}),
+        distinct("c", {"a": 1}),
+        aggregate(MATCH),
+    ]
+    assert len({plan_query(query).query_id for query in queries}) == len(queries)
+
+
+def test_ids_are_the_same_in_every_process() -> None:
+    assert (
+        plan_query(find({"a": 1, "b": {"$gt": "x"}}, sort=(("c", -1),), limit=3)).query_id
+        == "d743e058946368958a1e0962a6827d7b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "match", "reason"),
+    [
+        (find({"a": 1}), "exact", None),
+        (count({"a": 1}), "exact", None),
+        (distinct("b", {"a": 1}), "exact", None),
+        (find({"a": 1}, collation={"locale": "simple"}), "exact", None),
+        (aggregate(), "exact", None),
+        (aggregate(MATCH), "exact", None),
+        (aggregate(MATCH, {"$sort": {"b": 1}}, {"$project": {"b": 1}}), "exact", None),
+        (aggregate(MATCH, {"$count": "n"}), "exact", None),
+        (aggregate(MATCH, MATCH, {"$limit": 3}), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$group": {"_id": "$b"}}), "widened", TO_LEADING_MATCH),
+        (aggregate({"$group": {"_id": "$b"}}), "widened", TO_COLLECTION),
+        (aggregate(MATCH, {"$unionWith": "items"}), "widened", TO_ITSELF),
+        (find({"a": 1}, widened="hint"), "widened", "hint"),
+    ],
+)
+def test_exact_or_widened(query: Any, match: str, reason: str | None) -> None:
+    plan = plan_query(query)
+    assert (plan.match, plan.reason) == (match, reason)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        find({"a": 1}, collation={"locale": "de"}),
+        find({"$where": "true"}),
+        find({"$text": {"$search": "x"}}),
+        find({"a": 1}, sort=(("score", {"$meta": "textScore"}),)),
+        find({"a": 1}, sort=(("$natural", 1),)),
+        find({"$expr": {"$eq": ["$a", "$$x"]}}, let={"x": 1}),
+    ],
+)
+def test_what_is_not_supported_is_widened_to_the_collection_with_a_reason(query: Any) -> None:
+    plan = plan_query(query)
+    assert (plan.match, plan.predicate, plan.index) == ("widened", None, "every write")
+    assert plan.reason
+
+
+@pytest.mark.parametrize(
+    "query", [find({"a": {"$gt": 1, "$nonsense": 1}}), find({"$and": []}), find({}, sort=(("a", 7),))]
+)
+def test_what_mongod_refuses_is_malformed(query: Any) -> None:
+    with pytest.raises(MalformedQueryError):
+        plan_query(query)
+
+
+def test_windows() -> None:
+    assert plan_query(find({})).window is Window.NONE
+    assert plan_query(find({}, limit=1)).window is Window.UNORDERED
+    assert plan_query(find({}, limit=1, sort=(("a", 1),))).window is Window.BOUNDARY
+    assert plan_query(find({}, limit=1, skip=1, sort=(("a", 1),))).window is Window.OFFSET
+
+
+def test_results() -> None:
+    assert plan_query(aggregate(MATCH, {"$count": "n"})).result is Result.COUNT
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": 1}}, {"$count": "n"})).result is Result.OPAQUE
+
+
+def test_every_collection_a_pipeline_reads_is_a_dependency() -> None:
+    pipeline = (
+        MATCH,
+        {"$lookup": {"from": "makers", "pipeline": [{"$unionWith": {"coll": "old"}}], "as": "m"}},
+        {"$facet": {"x": [{"$graphLookup": {"from": "tree", "as": "t"}}]}},
+        {"$unionWith": "archive"},
+    )
+    plan = plan_query(aggregate(*pipeline))
+    assert plan.foreign_namespaces == ("shop.archive", "shop.makers", "shop.old", "shop.tree")
+    assert plan.namespaces[0] == "shop.items"
