@@ -16,7 +16,7 @@ from quaestor.invalidation.query.bson_order import REGEX, type_bracket
 from quaestor.invalidation.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
 from quaestor.invalidation.query.operators.contract import Level
 from quaestor.invalidation.query.regex import Pattern
-from quaestor.invalidation.query.shape import is_expression
+from quaestor.invalidation.query.shape import as_filter, is_expression
 
 DEEPEST: Final = 100
 """mongod's limit on how deep filters may be nested."""
@@ -42,11 +42,12 @@ class _Parser:
         self._depth = 0
 
     def document(self, source: Any, level: Level) -> Node:
-        if not isinstance(source, Mapping):
+        filter_ = as_filter(source)
+        if filter_ is None:
             raise MalformedQueryError(f"a filter must be a document, not {source!r}")
         self._enter()
         members = []
-        for key, value in source.items():
+        for key, value in filter_.items():
             if not isinstance(key, str):
                 raise MalformedQueryError(f"field names must be strings, not {key!r}")
             member = self._member(key, value, level)

@@ -101,10 +101,17 @@ def _engine(translation: Translation) -> Callable[[str], bool]:
     except re2.error:
         # A repetition or a program beyond RE2's limits.
         return _bounded(translation.full)
-    if not translation.newline_sensitive:
+    if not translation.newline_sensitive and not translation.ascii_only:
         return lambda value: search(value.encode()) is not None
     bounded = _bounded(translation.full)
-    return lambda value: bounded(value) if value[-1:] == "\n" else search(value.encode()) is not None
+    newline, ascii_only = translation.newline_sensitive, translation.ascii_only
+
+    def found(value: str) -> bool:
+        if (newline and value[-1:] == "\n") or (ascii_only and not value.isascii()):
+            return bounded(value)
+        return search(value.encode()) is not None
+
+    return found
 
 
 def _bounded(text: str) -> Callable[[str], bool]:

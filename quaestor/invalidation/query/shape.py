@@ -9,6 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bson import DBRef
+
+
+def as_filter(value: Any) -> Mapping[str, Any] | None:
+    """The value as a document that can be read as a filter; None if it is not a document. DBRefs are documents."""
+    if isinstance(value, DBRef):
+        return value.as_doc()
+    return value if isinstance(value, Mapping) else None
+
 
 def is_expression(value: Any, *, incomplete_dbref: bool = False) -> bool:
     """Whether `value` is a document of operators.

@@ -15,7 +15,7 @@ from quaestor.invalidation.query.operators.contract import Compiler, FieldOperat
 from quaestor.invalidation.query.operators.integers import integer
 from quaestor.invalidation.query.paths import Test, as_document, is_array, is_document
 from quaestor.invalidation.query.regex import Pattern
-from quaestor.invalidation.query.shape import is_expression
+from quaestor.invalidation.query.shape import as_filter, is_expression
 
 _DOCUMENT_LEVEL: Final = frozenset(
     {"$and", "$or", "$nor", "$expr", "$jsonSchema", "$text", "$where", "$comment", "$alwaysTrue", "$alwaysFalse"}
@@ -36,7 +36,7 @@ def _size(compiler: Compiler, predicate: Predicate) -> Test:
 
 
 def _parse_element(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any], level: Level) -> Node:
-    if not isinstance(operand, Mapping):
+    if as_filter(operand) is None:
         raise MalformedQueryError(f"$elemMatch of {path!r} needs a document, not {operand!r}")
     if is_expression(operand, incomplete_dbref=True) and next(iter(operand)) not in _DOCUMENT_LEVEL:
         return Predicate(path, "$elemMatch", parser.field("", operand, Level.ELEMENT), elements="values")

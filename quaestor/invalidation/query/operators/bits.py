@@ -1,7 +1,7 @@
 """`$bitsAllSet`, `$bitsAnySet`, `$bitsAllClear`, `$bitsAnyClear`. Manual: Bitwise Query Operators.
 
 A stored number is 64 bits in two's complement, sign-extended for positions beyond 63; stored binary data is extended
-with zeros. Numbers with a fraction, or outside 64 bits, match none of the four.
+with zeros. Doubles with a fraction, or outside 64 bits, match none of the four.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final
 
 from bson import Decimal128
@@ -21,6 +22,7 @@ from quaestor.invalidation.query.operators.integers import integer, is_number, t
 from quaestor.invalidation.query.paths import Test
 
 _ALL_ONES: Final = (1 << 64) - 1
+_SIGN_BIT: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +83,20 @@ def _positions(mask: int) -> tuple[int, ...]:
 
 
 def _whole(value: Any) -> int | None:
-    """The stored number as 64 unsigned bits; None if it is not a whole one."""
+    """The stored number as 64 unsigned bits; None if the operators do not hold for it."""
+    if value.__class__ is Decimal128:
+        return _whole_decimal(value.to_decimal())
     whole = truncated(value)
-    if whole is None:
-        return None
-    if value.__class__ is float and value != whole:
-        return None
-    if isinstance(value, Decimal128) and value.to_decimal() != whole:
+    if whole is None or value != whole:
         return None
     return whole & _ALL_ONES
+
+
+def _whole_decimal(value: Decimal) -> int:
+    """mongod rounds a Decimal128 to the nearest integer, and takes the least one for what does not fit."""
+    if value.is_finite() and -_SIGN_BIT <= (rounded := value.to_integral_value(ROUND_HALF_EVEN)) < _SIGN_BIT:
+        return int(rounded) & _ALL_ONES
+    return _SIGN_BIT
 
 
 def _test(compiler: Compiler, predicate: Predicate) -> Test:

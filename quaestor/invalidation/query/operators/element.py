@@ -15,7 +15,7 @@ from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, Min
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.ast import Negation, Node, Predicate
-from quaestor.invalidation.query.bson_order import MISSING, is_list
+from quaestor.invalidation.query.bson_order import MISSING, STRING, is_list, type_bracket
 from quaestor.invalidation.query.operators.contract import Compiler, FieldOperator, Level, Parser
 from quaestor.invalidation.query.operators.integers import integer, is_number
 from quaestor.invalidation.query.paths import Test, is_array, is_document
@@ -95,7 +95,7 @@ def type_codes(operand: Any, what: str) -> tuple[int, ...]:
         raise MalformedQueryError(f"{what} must name at least one type")
     codes: set[int] = set()
     for member in members:
-        if isinstance(member, str):
+        if type_bracket(member) == STRING:
             if member == "number":
                 codes.update(NUMBERS)
                 continue

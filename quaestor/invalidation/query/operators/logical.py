@@ -10,14 +10,12 @@ from quaestor.invalidation.query.ast import Conjunction, Disjunction, Negation, 
 from quaestor.invalidation.query.bson_order import REGEX, is_list, type_bracket
 from quaestor.invalidation.query.operators.contract import DocumentOperator, FieldOperator, Level, Parser
 from quaestor.invalidation.query.regex import Pattern
+from quaestor.invalidation.query.shape import as_filter
 
 
 def _members(parser: Parser, name: str, operand: Any, level: Level) -> tuple[Node, ...]:
     if not is_list(operand) or not operand:
         raise MalformedQueryError(f"{name} needs a non-empty array of filters, not {operand!r}")
-    for member in operand:
-        if not isinstance(member, Mapping):
-            raise MalformedQueryError(f"{name} needs filters, not {member!r}")
     return tuple(parser.document(member, level) for member in operand)
 
 
@@ -36,11 +34,12 @@ def _parse_nor(parser: Parser, operand: Any, level: Level) -> Node:
 def _parse_not(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any], level: Level) -> Node:
     if type_bracket(operand) == REGEX:
         return Negation(Predicate(path, "$regex", Pattern.of_value(operand)))
-    if not isinstance(operand, Mapping):
+    operators = as_filter(operand)
+    if operators is None:
         raise MalformedQueryError(f"$not of {path!r} needs operators or a regular expression, not {operand!r}")
-    if not operand:
+    if not operators:
         raise MalformedQueryError(f"$not of {path!r} cannot be empty")
-    return Negation(parser.field(path, operand, level))
+    return Negation(parser.field(path, operators, level))
 
 
 DOCUMENT_OPERATORS: Final = {

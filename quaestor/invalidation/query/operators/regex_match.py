@@ -15,13 +15,17 @@ from quaestor.invalidation.query.regex import Pattern
 
 def _parse_regex(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any], level: Level) -> Node:
     options = siblings.get("$options")
-    if "$options" in siblings and not isinstance(options, str):
+    if "$options" in siblings and type_bracket(options) != STRING:
         raise MalformedQueryError(f"$options of {path!r} has to be a string, not {options!r}")
     if type_bracket(operand) == REGEX:
         own = Pattern.of_value(operand)
-        if own.options and options is not None:
+        if options is None:
+            return Predicate(path, "$regex", own)
+        if not own.options:
+            return Predicate(path, "$regex", Pattern.of_value(operand, options))
+        if options or list(siblings).index("$options") > list(siblings).index("$regex"):
             raise MalformedQueryError(f"options of {path!r} are set in both $regex and $options")
-        return Predicate(path, "$regex", own if options is None else Pattern.of_value(operand, options))
+        return Predicate(path, "$regex", own)
     if type_bracket(operand) != STRING:
         raise MalformedQueryError(f"$regex of {path!r} has to be a string or a regular expression, not {operand!r}")
     return Predicate(path, "$regex", Pattern.of_value(operand, options))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.pcre.characters import (
@@ -18,6 +20,8 @@ from quaestor.invalidation.query.pcre.characters import (
 )
 from quaestor.invalidation.query.pcre.pieces import Options
 from quaestor.invalidation.query.pcre.reader import Reader
+
+_POSIX_OUTSIDE: Final = re.compile(r":\^?[a-z]+:\]|\.[^]\\]*\.\]|=[^]\\]*=\]")
 
 
 @dataclass(slots=True)
@@ -45,19 +49,26 @@ class Bracket:
         self.properties.extend(properties)
 
     def text(self, *, ignore_case: bool) -> str:
-        """The bracket expression for both engines."""
+        """The bracket expression for RE2."""
         written, sets = union(self.ranges), union(self.sets)
-        if not ignore_case:
+        if not ignore_case or not written:
             return bracketed(union(written + sets), self.properties, negated=self.negated)
         if not sets and not self.properties:
             return f"(?i:{bracketed(written, negated=self.negated)})"
-        if not written or self.negated:
-            return bracketed(union(folded(written) + sets), self.properties, negated=self.negated)
+        if self.negated:
+            return self.folded_text(ignore_case=True)
         return f"(?:(?i:{bracketed(written)})|{bracketed(sets, self.properties)})"
+
+    def folded_text(self, *, ignore_case: bool) -> str:
+        """The bracket expression for `regex`, whose scoped options change what stands beside them: cases written out."""
+        written = folded(union(self.ranges)) if ignore_case else tuple(self.ranges)
+        return bracketed(union((*written, *self.sets)), self.properties, negated=self.negated)
 
 
 def read_bracket(reader: Reader, options: Options) -> Bracket:
     """Read on from after the opening bracket to after the closing one. Raises MalformedQueryError as PCRE does."""
+    if _POSIX_OUTSIDE.match(reader.source, reader.at):
+        raise reader.malformed("POSIX named classes are supported only within a class")
     bracket = Bracket(negated=reader.take("^"))
     first = True
     quoting = False
@@ -82,10 +93,11 @@ def read_bracket(reader: Reader, options: Options) -> Bracket:
             if low is not None:
                 bracket.ranges.append((low, low))
             continue
-        if low is None:
-            # A set before a hyphen: [\d-z] is an error in PCRE unless the hyphen is last; after a POSIX name too.
-            raise reader.malformed("invalid range in character class")
         reader.next()
+        if low is None:
+            # After a set a hyphen is just a hyphen.
+            bracket.ranges.append((ord("-"), ord("-")))
+            continue
         quoted_end = reader.take("\\Q")
         high = _member(reader, Bracket(), quoted_end, options)
         quoting = quoted_end
@@ -98,6 +110,8 @@ def read_bracket(reader: Reader, options: Options) -> Bracket:
 
 def _member(reader: Reader, bracket: Bracket, quoting: bool, options: Options) -> int | None:
     """One character, returned, or one set, added to the bracket."""
+    if reader.source.startswith(("[[:<:]]", "[[:>:]]"), reader.at - 1):
+        raise UnsupportedQueryError("a regular expression with [[:<:]] or [[:>:]]")
     if not quoting and reader.peek() == "[" and reader.peek(2) in ("[:", "[.", "[="):
         name = _posix_name(reader)
         if name is not None:
@@ -119,8 +133,6 @@ def _member(reader: Reader, bracket: Bracket, quoting: bool, options: Options) -
         return 0x08
     if letter in CONTROL:
         return CONTROL[letter]
-    if letter in "BRX":
-        raise reader.malformed(f"\\{letter} is not allowed in a character class")
     if letter in "NLlUu":
         raise reader.malformed(f"\\{letter} is not supported")
     if letter in "1234567":

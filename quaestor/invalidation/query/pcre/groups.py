@@ -33,7 +33,7 @@ class Grammar(Protocol):
 def read_group(grammar: Grammar, depth: int) -> list[Piece]:
     """Read on from after the opening parenthesis to after the closing one. [] for inline options: they yield nothing."""
     reader = grammar.reader
-    if reader.peek() == "*" and re.compile(r"\*[A-Z]*[:)]").match(reader.source, reader.at):
+    if reader.peek() == "*" and re.compile(r"\*(?:[A-Z]+[:)]|:)").match(reader.source, reader.at):
         if not _VERB.match(reader.source, reader.at):
             raise reader.malformed("(*VERB) not recognized or malformed")
         raise UnsupportedQueryError("a regular expression with (*VERB)")

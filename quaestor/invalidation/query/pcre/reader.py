@@ -60,20 +60,13 @@ class Reader:
     def code_point(self, letter: str) -> int | None:
         """What follows `\\x`, `\\o`, `\\c` or `\\0`; None if the letter is none of these."""
         if letter == "x":
-            if self.peek() != "{" or "}" not in self.source[self.at :]:
-                return int(self.digits(_HEX, 2) or "0", 16)
-            inside = self.source[self.at + 1 : self.source.index("}", self.at)]
-            if not inside or not set(inside) <= _HEX:
-                return int(self.digits(_HEX, 2) or "0", 16)
-            self.at += len(inside) + 2
-            return self._valid(int(inside, 16))
+            if self.take("{"):
+                return self._braced("x", _HEX, 16)
+            return int(self.digits(_HEX, 2) or "0", 16)
         if letter == "o":
             if not self.take("{"):
                 raise self.malformed("missing opening brace after \\o")
-            inside = self.until("}", "\\o")
-            if not inside or not set(inside) <= _OCTAL:
-                raise self.malformed("not an octal number in \\o{}")
-            return self._valid(int(inside, 8))
+            return self._braced("o", _OCTAL, 8)
         if letter == "c":
             character = self.next()
             if not character:
@@ -84,6 +77,14 @@ class Reader:
         if letter == "0":
             return int("0" + self.digits(_OCTAL, 2), 8)
         return None
+
+    def _braced(self, letter: str, allowed: frozenset[str], base: int) -> int:
+        digits = self.digits(allowed, len(self.source))
+        if not self.take("}"):
+            raise self.malformed(f"unexpected character in \\{letter}{{}} (closing brace missing?)")
+        if not digits:
+            raise self.malformed(f"digits missing in \\{letter}{{}}")
+        return self._valid(int(digits, base))
 
     def octal(self, first: str) -> int:
         """A character by up to three octal digits, of which the first has been read."""

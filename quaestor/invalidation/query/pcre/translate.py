@@ -15,7 +15,7 @@ from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.pcre.brackets import Bracket, property_escape, read_bracket
-from quaestor.invalidation.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, escaped, other_cases
+from quaestor.invalidation.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped, other_cases
 from quaestor.invalidation.query.pcre.groups import read_group
 from quaestor.invalidation.query.pcre.pieces import DEEPEST, LARGEST_SIZE, NAME, Options, Piece, Shape
 from quaestor.invalidation.query.pcre.reader import Reader
@@ -34,6 +34,7 @@ class Translation:
     """linear: for RE2, or None if it cannot express the pattern. full: for `regex`.
 
     newline_sensitive: on a text that ends with a newline, `linear` may differ from PCRE (`$` before it): use `full`.
+    ascii_only: on other texts `linear` may differ (RE2 finds `\\B` inside a character of several bytes): use `full`.
     starts: anchored to the start of the text. prefix: every match starts with this text (and at the start if `starts`).
     only_prefix: the pattern is nothing but `prefix`. ends: `$` follows it directly.
     """
@@ -41,6 +42,7 @@ class Translation:
     linear: str | None
     full: str
     newline_sensitive: bool
+    ascii_only: bool
     starts: bool
     prefix: str
     only_prefix: bool
@@ -54,6 +56,7 @@ def translate(source: str, options: Options) -> Translation:
 
 class Translator:
     __slots__ = (
+        "ascii_only",
         "groups",
         "linear",
         "names",
@@ -72,6 +75,7 @@ class Translator:
         self.references: list[int | str] = []
         self.linear = True
         self.newline_sensitive = False
+        self.ascii_only = False
         self.shape = Shape()
 
     def run(self) -> Translation:
@@ -93,6 +97,7 @@ class Translator:
             linear=piece.linear if self.linear else None,
             full=piece.full,
             newline_sensitive=self.newline_sensitive,
+            ascii_only=self.ascii_only,
             starts=self.shape.starts,
             prefix="".join(self.shape.text),
             only_prefix=self.shape.simple,
@@ -159,13 +164,12 @@ class Translator:
         while True:
             if reader.take("(?#"):
                 reader.until(")", "comment")
-            elif reader.take("\\E"):
+            elif reader.take("\\Q\\E") or reader.take("\\E"):
                 pass
             elif self.options.extended and reader.peek() and reader.peek() in " \t\n\v\f\r":
                 reader.next()
             elif self.options.extended and reader.peek() == "#":
-                end = reader.source.find("\n", reader.at)
-                reader.at = len(reader.source) if end < 0 else end + 1
+                reader.until("\n", "comment")
             else:
                 return
 
@@ -179,6 +183,8 @@ class Translator:
         self.reader.at = found.end()
         lowest, highest = self._bounds(found)
         greedy = not self.options.ungreedy
+        if self.options.extended:
+            self._skip()
         lazy = self.reader.take("?")
         possessive = not lazy and self.reader.take("+")
         if possessive or max(lowest, highest or 0) > _LARGEST_RE2_REPEAT:
@@ -219,8 +225,8 @@ class Translator:
             return read_group(self, depth + 1)
         if character == "[":
             bracket = read_bracket(reader, self.options)
-            text = bracket.text(ignore_case=self.options.ignore_case)
-            return [Piece(text, text, size=33)]
+            linear = bracket.text(ignore_case=self.options.ignore_case)
+            return [Piece(linear, bracket.folded_text(ignore_case=self.options.ignore_case), size=33)]
         if character == ".":
             text = "(?s:.)" if self.options.dot_all else "[^\\n]"
             return [Piece(text, text)]
@@ -245,8 +251,9 @@ class Translator:
         character = chr(code)
         text = escaped(code)
         size = 1 + len(character.encode())
-        if self.options.ignore_case and other_cases(character):
-            return Piece(f"(?i:{text})", f"(?i:{text})", size=size)
+        if self.options.ignore_case and (others := other_cases(character)):
+            cases = tuple((ord(case), ord(case)) for case in (character, *others))
+            return Piece(f"(?i:{text})", bracketed(cases), size=size)
         return Piece(text, text, literal=character, size=size)
 
     def _escape(self) -> list[Piece]:
@@ -268,6 +275,7 @@ class Translator:
             return [Piece(text, text)]
         if letter in _ASSERTIONS:
             linear, full = _ASSERTIONS[letter]
+            self.ascii_only = self.ascii_only or letter == "B"
             if letter in "bB" and self.options.unicode:
                 self.linear = False
                 full = full.replace(_WORD, UNICODE_WORD)
