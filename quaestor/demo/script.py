@@ -8,6 +8,7 @@ answer that no longer was the old one, so they include that answer's own way.
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import time
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 
 import pybloom_live
 import pymongo
-from fastapi.encoders import jsonable_encoder
+from pydantic import TypeAdapter
 
 from quaestor.demo.flights_app import NOT_YET_DEPARTED
 from quaestor.demo.other_process import OtherProcess
@@ -32,20 +33,24 @@ ORIGIN, OTHER_ORIGIN = "JFK", "EWR"
 PATH = f"/departures/{ORIGIN}?limit=10"
 OTHER_PATH = f"/departures/{OTHER_ORIGIN}?limit=10"
 SKETCH_PATH = "/quaestor/sketch"
+_AS_THE_APP_DOES = TypeAdapter(list[dict[str, Any]])
 WRITES = 200
 PATIENCE_S = 10.0
 
 SETTINGS = {"QUAESTOR_CLIENT_TTL": "estimated", "QUAESTOR_TTL_MIN_MS": "4000", "QUAESTOR_TTL_MAX_MS": "6000"}
 """Short enough to see copies die, long enough that nothing expires between two requests of one step."""
+LONGEST_COPY_S = 8.0
+"""The longest lifetime, and the slack that is given to copies on their way."""
+SKETCH_REFRESH_S = 1.0
+"""The sketch that is handed out may be this old."""
 
 
 class Script:
     """One run on a stack that serves no other traffic."""
 
-    def __init__(self, stack: Stack, steps: Steps, *, workers: int) -> None:
+    def __init__(self, stack: Stack, steps: Steps) -> None:
         self._stack = stack
         self._steps = steps
-        self._workers = workers
         self._exit = ExitStack()
 
     def run(self) -> bool:
@@ -64,10 +69,12 @@ class Script:
     def _open(self) -> None:
         stack = self._stack
         host = urlsplit(stack.front_url).netloc
-        self._apps = one_probe_a_worker(stack.app_url, self._workers, host=host)
+        self._apps = one_probe_a_worker(stack.app_url, stack.workers, host=host)
         self._varnish = Probe(stack.varnish_url, host=host) if stack.varnish_url else None
         for probe in self._probes():
             self._exit.callback(probe.close)
+        for probe in self._apps:  # a worker caches from the moment it has heard of every cell
+            until(probe, "/airlines", lambda answer: answer.served_from is ServedFrom.APP, timeout_s=30, every_s=0.05)
         self._writer = self._exit.enter_context(OtherProcess(stack.mongo_url, stack.database))
         client: pymongo.MongoClient[dict[str, Any]] = self._exit.enter_context(
             pymongo.MongoClient(stack.mongo_url, tz_aware=True)
@@ -81,7 +88,8 @@ class Script:
 
     def _board(self) -> Any:
         query = {"origin": ORIGIN, "status": {"$in": NOT_YET_DEPARTED}}
-        return jsonable_encoder(list(self._flights.find(query).sort([("scheduled", 1), ("_id", 1)]).limit(10)))
+        flights = list(self._flights.find(query).sort([("scheduled", 1), ("_id", 1)]).limit(10))
+        return json.loads(_AS_THE_APP_DOES.dump_json(flights))
 
     # Steps
 
@@ -168,43 +176,34 @@ class Script:
     def _write_changes_result(self, name: str, operation: str, arguments: Sequence[Any]) -> None:
         before = self._cached_everywhere()
         acknowledged_ns, seen = self._write_and_watch(before, operation, arguments)
-        now = self._board()
-        where = [f"worker {number}" for number in range(1, len(self._apps) + 1)] + ["Varnish"] * (
-            self._varnish is not None
-        )
-        right = [answer is not None and answer.json() == now for answer in seen]
-        after = [probe.get(PATH).json() == now for probe in self._probes()]
+        answers = self._until_right(seen)
         self._steps.record(
             f"{name} evicts, and the next GET shows the new data",
-            all(right) and all(after) and before.json() != now,
-            dict(zip(where, (_told(answer) if answer else "still the old data" for answer in seen), strict=True)),
-            max((_latency_ms(acknowledged_ns, answer) for answer in seen if answer), default=None),
+            all(answers) and before.json() != self._board(),
+            self._by_probe(answers),
+            _slowest_ms(acknowledged_ns, answers),
         )
 
     def _sketch(self) -> None:
         """The key is in the sketch from the write on, until the last copy handed out before it is dead; then it is gone."""
-        if self._sketch_contains_key():
-            until_gone = self._sketch_gone_after_s()
-            if until_gone is None:
-                self._steps.record("the sketch is without the key at first", False, "it never left")
-                return
+        self._sketch_after_s(contains=False, within_s=LONGEST_COPY_S + SKETCH_REFRESH_S + 2)  # from the steps before
         before = self._cached_everywhere()
         fresh = self._sketch_contains_key()
         acknowledged_ns, seen = self._write_and_watch(
-            before, "update_one", [{"_id": before.json()[0]["_id"]}, {"$set": {"gate": f"D{time.time_ns() % 97}"}}]
+            before, "update_one", [{"_id": before.json()[0]["_id"]}, {"$set": {"gate": "D4"}}]
         )
-        stale = self._sketch_contains_key()
+        stale_after_s = self._sketch_after_s(contains=True, within_s=SKETCH_REFRESH_S + 2)
         self._steps.record(
             "the sketch contains the key while an old copy may be alive",
-            not fresh and stale and all(seen),
-            {"before the write": fresh, "after it": stale, "key": PATH},
-            max((_latency_ms(acknowledged_ns, answer) for answer in seen if answer), default=None),
+            not fresh and stale_after_s is not None and all(seen),
+            {"key": PATH, "before the write": fresh, "after it": stale_after_s is not None},
+            _slowest_ms(acknowledged_ns, seen),
         )
-        gone_after_s = self._sketch_gone_after_s()
+        gone_after_s = self._sketch_after_s(contains=False, within_s=LONGEST_COPY_S + SKETCH_REFRESH_S + 2)
         self._steps.record(
             "and no longer after",
             gone_after_s is not None,
-            "still there" if gone_after_s is None else f"gone {gone_after_s:.1f} s after the write",
+            "still there" if gone_after_s is None else f"gone {gone_after_s:.1f} s later",
         )
 
     def _sketch_contains_key(self) -> bool:
@@ -212,12 +211,11 @@ class Script:
         sketch = pybloom_live.BloomFilter.fromfile(io.BytesIO(answer.body))
         return PATH in sketch
 
-    def _sketch_gone_after_s(self) -> float | None:
-        """How long until the key left; None if it did not within the longest lifetime and a little more."""
-        longest_s = int(SETTINGS["QUAESTOR_TTL_MAX_MS"]) / 1000
+    def _sketch_after_s(self, *, contains: bool, within_s: float) -> float | None:
+        """How long until the sketch did, or did not, contain the key; None if that did not come about."""
         started_s = time.monotonic()
-        while (waited_s := time.monotonic() - started_s) < longest_s + 5:
-            if not self._sketch_contains_key():
+        while (waited_s := time.monotonic() - started_s) < within_s:
+            if self._sketch_contains_key() is contains:
                 return waited_s
             time.sleep(0.1)
         return None
@@ -234,13 +232,12 @@ class Script:
         acknowledged_ns, seen = self._write_and_watch(
             before, "update_one", [{"_id": before.json()[0]["_id"]}, {"$set": {"gate": "E5"}}]
         )
-        now = self._board()
+        answers = self._until_right(seen)
         self._steps.record(
             name,
-            all(answer is not None and answer.json() == now for answer in seen),
-            {"killed": f"{cell}, process {pid}"}
-            | {"answers": [_told(answer) if answer else "still the old data" for answer in seen]},
-            max((_latency_ms(acknowledged_ns, answer) for answer in seen if answer), default=None),
+            all(answers),
+            {"killed": f"{cell}, process {pid}"} | self._by_probe(answers),
+            _slowest_ms(acknowledged_ns, answers),
         )
         recovered = until(
             self._apps[0], PATH, lambda answer: answer.served_from is ServedFrom.APP, timeout_s=30, every_s=0.05
@@ -300,6 +297,25 @@ class Script:
         acknowledged_ns = self._writer.write(operation, *arguments)
         return acknowledged_ns, watch.wait()
 
+    def _until_right(self, seen: Sequence[Answer | None]) -> list[Answer | None]:
+        """What was seen, if it already shows the whole write; else the first answer that does. A write of several records
+        is several changes, and an answer between them is right for its moment."""
+        now = self._board()
+
+        def right(answer: Answer) -> bool:
+            return bool(answer.json() == now)
+
+        return [
+            answer if answer and right(answer) else until(probe, PATH, right, timeout_s=PATIENCE_S)
+            for answer, probe in zip(seen, self._probes(), strict=True)
+        ]
+
+    def _by_probe(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
+        names = [f"worker {number}" for number in range(1, len(self._apps) + 1)] + ["Varnish"] * bool(self._varnish)
+        return {
+            name: _told(answer) if answer else "still the old data" for name, answer in zip(names, answers, strict=True)
+        }
+
 
 def _told(answer: Answer) -> dict[str, Any]:
     told: dict[str, Any] = {"from": answer.served_from.value, "worker": answer.worker}
@@ -312,3 +328,7 @@ def _told(answer: Answer) -> dict[str, Any]:
 def _latency_ms(acknowledged_ns: int, answer: Answer) -> float:
     """Never below 0: an entry may be gone before the writer has its acknowledgement."""
     return round(max(0, answer.at_ns - acknowledged_ns) / 1e6, 1)
+
+
+def _slowest_ms(acknowledged_ns: int, answers: Sequence[Answer | None]) -> float | None:
+    return max((_latency_ms(acknowledged_ns, answer) for answer in answers if answer), default=None)

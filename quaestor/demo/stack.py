@@ -66,12 +66,14 @@ class Stack:
         self.database = f"quaestor_demo_{name}"
         self.mongo_url = os.environ.get("MONGO_URL", "")
         self.redis_url = os.environ.get("REDIS_URL", "")
+        self.workers = options.workers if options.spark else 1
         self.varnish = options.varnish and servers.varnish_binary() is not None
 
     def __enter__(self) -> Stack:
         try:
             self._check()
             folder = Path(tempfile.mkdtemp(prefix="quaestor-demo-"))
+            folder.chmod(0o711)  # for varnishd, which goes on as a user of its own when root starts it
             self._exit.callback(shutil.rmtree, folder, ignore_errors=True)
             self._start(folder)
         except BaseException:
@@ -108,6 +110,10 @@ class Stack:
         found = [one for one in self.servers.values() if one.died() and one.name not in self._reported]
         self._reported.update(one.name for one in found)
         return found
+
+    def matching_node_pids(self) -> dict[str, int]:
+        """The process of each cell of the grid; empty where the matching node runs inside the app."""
+        return {}
 
     # How they get there
 
@@ -159,10 +165,9 @@ class Stack:
         if options.spark:
             environment["REDIS_URL"] = self.redis_url
         environment |= options.settings
-        workers = options.workers if options.spark else 1
         self._run(
-            children.app_server(_inside(folder, "app"), port=app_port, workers=workers, environment=environment),
-            note=f"{workers} uvicorn workers" if workers > 1 else "1 uvicorn worker, the matching node inside",
+            children.app_server(_inside(folder, "app"), port=app_port, workers=self.workers, environment=environment),
+            note=f"{self.workers} uvicorn workers" if options.spark else "1 uvicorn worker, the matching node inside",
         )
         varnish_folder = None
         if varnish_port:
