@@ -1,0 +1,273 @@
+"""Two app processes' worth of Quaestor on one Redis, a 2 x 2 grid, a real mongod; and what happens when parts die.
+
+The cells run in threads here; on Spark they are tested in tests/recovery/test_spark_grid.py. Same code, same pipelines.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pybloom_live
+import pymongo
+import pytest
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+
+from cdn_adapters import VarnishAdapter
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.demo import servers
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.ingest import Ingest
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Cell, GridShape
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+SHAPE = GridShape(query_partitions=2, write_partitions=2)
+HEARTBEAT_MS = 100
+
+
+@dataclass
+class Grid:
+    """Ingest and four cells, each a thread that can be stopped like a process that died."""
+
+    mongo_url: str
+    redis_url: str
+    deployment: str
+    stops: dict[str, threading.Event] = field(default_factory=dict)
+    threads: dict[str, threading.Thread] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        stop = threading.Event()
+        run = self._ingest if name == "ingest" else self._cell
+        thread = threading.Thread(target=run, args=(name, stop), name=name, daemon=True)
+        self.stops[name], self.threads[name] = stop, thread
+        thread.start()
+
+    def stop(self, name: str) -> None:
+        self.stops[name].set()
+        self.threads[name].join(15)
+
+    def _ingest(self, name: str, stop: threading.Event) -> None:
+        layer = RedisEventLayer(self.redis_url, self.deployment)
+        with pymongo.MongoClient[Any](self.mongo_url, serverSelectionTimeoutMS=2000) as client:
+            Ingest(client, layer, SHAPE, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS).run(stop)
+        layer.close()
+
+    def _cell(self, name: str, stop: threading.Event) -> None:
+        row, column = map(int, name.split("x"))
+        cell = Cell(query_partition=row, write_partition=column)
+        layer = RedisEventLayer(self.redis_url, self.deployment)
+        CellLoop(
+            MatchingNode(cell, SHAPE, retention_ms=60_000), layer, cell, SHAPE,
+            deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=60_000,
+        ).run(stop)  # fmt: skip
+        layer.close()
+
+
+PARTS = ("ingest", "0x0", "0x1", "1x0", "1x1")
+
+
+@contextmanager
+def grid(mongo_url: str, redis_url: str, deployment: str) -> Iterator[Grid]:
+    made = Grid(mongo_url, redis_url, deployment)
+    for name in PARTS:
+        made.start(name)
+    try:
+        yield made
+    finally:
+        for stop in made.stops.values():
+            stop.set()
+        for thread in made.threads.values():
+            thread.join(15)
+
+
+class Worker:
+    """One app process: an app with ten pages, its Quaestor, a client."""
+
+    def __init__(self, mongo_url: str, redis_url: str, deployment: str, cdn: list[VarnishAdapter]) -> None:
+        self.quaestor = Quaestor(
+            redis_url=redis_url, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, staleness_bound_ms=1_000,
+            client_ttl="estimated", ttl_min_ms=600_000,
+        )  # fmt: skip
+        self.app = FastAPI()
+        self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+            mongo_url, event_listeners=[self.quaestor.capture], serverSelectionTimeoutMS=1500
+        )
+        self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor, cdn=cdn)
+        self.runs = 0
+
+        @self.app.get("/pages/{key}")
+        async def page(key: int) -> dict[str, Any] | None:
+            self.runs += 1
+            return await self.client[deployment].pages.find_one({"_id": key})
+
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://site")
+
+    async def get(self, key: int) -> tuple[Any, str]:
+        response = await self.http.get(f"/pages/{key}")
+        assert response.status_code == 200, response.text
+        status = response.headers.get("cache-status", "")
+        return response.json(), "hit" if "; hit" in status else "stored" if "stored" in status else status
+
+    async def is_hit(self, key: int) -> bool:
+        return (await self.get(key))[1] == "hit"
+
+    async def shows(self, key: int, n: int) -> bool:
+        return bool((await self.get(key))[0]["n"] == n)
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        await self.quaestor.stop()
+        await self.client.close()
+
+
+@asynccontextmanager
+async def workers(mongo_url: str, redis_url: str, deployment: str, count: int = 2) -> AsyncIterator[list[Worker]]:
+    made = [Worker(mongo_url, redis_url, deployment, []) for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for worker in made:
+            await worker.close()
+
+
+@contextmanager
+def pages(mongo_url: str, database: str) -> Iterator[pymongo.collection.Collection[dict[str, Any]]]:
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as other:
+        other[database].pages.insert_many([{"_id": key, "n": 0} for key in range(10)])
+        yield other[database].pages
+
+
+def touch(collection: pymongo.collection.Collection[dict[str, Any]], key: int, n: int) -> None:
+    collection.update_one({"_id": key}, {"$set": {"n": n}})
+
+
+async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str, redis_url: str, prefix: str) -> None:
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix):
+        async with workers(mongo_url, redis_url, prefix) as (one, two):
+            for key in range(10):
+                await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
+                await eventually(lambda key=key: two.is_hit(key))  # type: ignore[misc]
+            assert two.runs < 10, "the second process answers from what the first has stored"
+            touch(collection, 3, 1)
+            await eventually(lambda: one.shows(3, 1))
+            await eventually(lambda: two.shows(3, 1))
+            for key in set(range(10)) - {3}:
+                assert await one.is_hit(key)
+                assert await two.is_hit(key)
+
+
+async def test_the_sketch_holds_a_changed_resource_while_copies_may_live(
+    mongo_url: str, redis_url: str, prefix: str
+) -> None:
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix):
+        async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+            await eventually(lambda: one.is_hit(4))
+            await eventually(lambda: one.is_hit(5))
+
+            async def contains(resource: str) -> bool:
+                body = await one.quaestor.sketch.snapshot(now_ms=one.quaestor.read_path.clock())
+                return resource in pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
+
+            assert not await contains("/pages/4")
+            touch(collection, 4, 1)
+            await eventually(lambda: contains("/pages/4"))
+            assert not await contains("/pages/5")
+
+
+@pytest.mark.parametrize("part", ["0x0", "0x1", "1x0", "1x1", "ingest"])
+async def test_a_dead_part_closes_the_cache_and_its_successor_misses_nothing(
+    mongo_url: str, redis_url: str, prefix: str, part: str
+) -> None:
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix) as running:
+        async with workers(mongo_url, redis_url, prefix) as (one, two):
+            for key in range(10):
+                await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
+                await eventually(lambda key=key: two.is_hit(key))  # type: ignore[misc]
+            running.stop(part)
+            for key in range(10):
+                touch(collection, key, 1)
+            # Within the staleness bound nothing old is served any more, although nobody matches.
+            for key in range(10):
+                await eventually(lambda key=key: one.shows(key, 1))  # type: ignore[misc]
+                await eventually(lambda key=key: two.shows(key, 1))  # type: ignore[misc]
+            for key in range(10):
+                touch(collection, key, 2)
+            running.start(part)
+            for key in range(10):
+                await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
+                assert await one.shows(key, 2)
+                assert await two.shows(key, 2)
+
+
+@pytest.mark.parametrize("persistent", [True, False], ids=["with its data", "without its data"])
+async def test_redis_dies_and_comes_back(mongo_url: str, tmp_path: Path, prefix: str, persistent: bool) -> None:
+    redis = servers.redis_server(tmp_path, persistent=persistent)
+    redis.start()
+    try:
+        with pages(mongo_url, prefix) as collection, grid(mongo_url, redis.url, prefix):
+            async with workers(mongo_url, redis.url, prefix) as (one, two):
+                for key in range(3):
+                    await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
+                    await eventually(lambda key=key: two.is_hit(key))  # type: ignore[misc]
+                redis.kill()
+                touch(collection, 0, 1)
+                await eventually(lambda: one.shows(0, 1))
+                await eventually(lambda: not one.quaestor.registry.serving(now_ms=one.quaestor.read_path.clock()))
+                served, how = await one.get(1)
+                assert (served["n"], how != "hit") == (0, True), "answered by the handler"
+                redis.start()
+                for key in range(3):
+                    await eventually(lambda key=key: one.is_hit(key), within_s=40)  # type: ignore[misc]
+                    await eventually(lambda key=key: two.is_hit(key), within_s=40)  # type: ignore[misc]
+                assert await one.shows(0, 1)
+                assert await two.shows(0, 1)
+                touch(collection, 2, 5)
+                await eventually(lambda: one.shows(2, 5))
+                await eventually(lambda: two.shows(2, 5))
+    finally:
+        redis.stop()
+
+
+async def test_mongod_restarts(redis_url: str, tmp_path: Path, prefix: str) -> None:
+    mongod = servers.mongod_server(tmp_path)
+    mongod.start()
+    try:
+        with pages(mongod.url, prefix) as collection, grid(mongod.url, redis_url, prefix):
+            async with workers(mongod.url, redis_url, prefix, 1) as (one,):
+                await eventually(lambda: one.is_hit(0))
+                mongod.kill()
+                mongod.start()
+                touch(collection, 0, 1)
+                await eventually(lambda: one.shows(0, 1), within_s=40)
+                await eventually(lambda: one.is_hit(0), within_s=40)
+                touch(collection, 0, 2)
+                await eventually(lambda: one.shows(0, 2))
+    finally:
+        mongod.stop()
+
+
+async def test_without_a_grid_everything_is_answered_and_nothing_cached(
+    mongo_url: str, redis_url: str, prefix: str
+) -> None:
+    with pages(mongo_url, prefix) as collection:
+        async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+            for n in range(3):
+                touch(collection, 0, n)
+                served, how = await one.get(0)
+                assert served["n"] == n
+                assert "not-serving" in how
+        with grid(mongo_url, redis_url, prefix):
+            async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+                await eventually(lambda: one.is_hit(0))
