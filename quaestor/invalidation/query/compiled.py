@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.ast import Node
 from quaestor.invalidation.query.compile import compile_node
+from quaestor.invalidation.query.geo.near import near_of
 from quaestor.invalidation.query.identity import identity
 from quaestor.invalidation.query.normalise import normalise
 from quaestor.invalidation.query.parse import parse
@@ -33,5 +35,9 @@ def compile_query(source: Mapping[str, Any]) -> CompiledQuery:
         MalformedQueryError: mongod would refuse it.
         UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
     """
-    root = normalise(parse(source))
-    return CompiledQuery(compile_node(root), root, identity(root))
+    try:
+        root = normalise(parse(source))
+        near_of(root)
+        return CompiledQuery(compile_node(root), root, identity(root))
+    except RecursionError as error:
+        raise UnsupportedQueryError("a filter too deeply nested for the stack that is left") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from quaestor.invalidation.query.geo import near, within
 from quaestor.invalidation.query.operators import (
     array,
     bits,
@@ -31,6 +32,8 @@ FIELD_OPERATORS: Final[dict[str, FieldOperator]] = {
     **modulo.OPERATORS,
     **bits.OPERATORS,
     **regex_match.OPERATORS,
+    **within.OPERATORS,
+    **near.OPERATORS,
 }
 """Operators on a path: `{path: {$name: operand}}`."""
 

@@ -8,7 +8,6 @@ from typing import Any, Final, NoReturn
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query.operators.contract import DocumentOperator, FieldOperator, Level, Parser
 
-_GEO: Final = ("$geoWithin", "$geoIntersects", "$near", "$nearSphere", "$geoNear", "$within")
 _INTERNAL_FIELD: Final = (
     "$_internalExprEq",
     "$_internalExprGt",
@@ -68,7 +67,7 @@ def _parse_text(parser: Parser, operand: Any, level: Level) -> NoReturn:
 
 
 OPERATORS: Final = {
-    **{name: FieldOperator(parse=_refuse_field(f"{name} is not evaluated")) for name in (*_GEO, *_INTERNAL_FIELD)},
+    **{name: FieldOperator(parse=_refuse_field(f"{name} is not evaluated")) for name in _INTERNAL_FIELD},
 }
 DOCUMENT_OPERATORS: Final = {
     "$where": DocumentOperator(parse=_parse_where),
