@@ -22,7 +22,7 @@ class Limits:
     max_reads: int = 500_000
     max_stale: int = 200_000
     sweep: int = 64
-    snapshot_sweep: int = 1_000
+    snapshot_sweep: int = 200
 
     def __post_init__(self) -> None:
         if self.max_reads < 0 or not 0 <= self.max_stale <= MAX_KEYS:

@@ -6,12 +6,13 @@ Keys, all with the hash tag `{<deployment>:sketch}` (one slot of a cluster) and 
     stale      zset    digest, scored with its removal from the filter; and ''
     counters   string  one u32 per position
     bits       string  the flat filter as it is sent: a snapshot is a sweep and a GETRANGE
-    meta       hash    epoch, untracked_until_ms, saturated_until_ms
+    meta       hash    untracked_until_ms, saturated_until_ms; caller:<id>: how many calls a process made, and when last
 
-The epoch names an unbroken life of these keys. A server that was restarted without its data, or that threw some of them
-away under memory pressure, no longer knows which copies are alive: whoever first misses the epoch it knew turns the sketch
-dark (everything is reported as stale) for as long as a copy can live. A process that is new itself cannot tell a lost sketch
-from a new one; then it is the caller's to saturate.
+A server that was restarted without its data, that went back to an older snapshot or a lagging replica, or that threw some of
+the keys away under memory pressure, no longer knows which copies are alive. Each process notices, in its next call, that
+the server counted fewer of its calls than it answered, and the same script then turns the sketch dark (everything is reported
+as stale) for as long as a copy can live. A process that is new itself cannot tell a lost sketch from a new one; then it is
+the caller's to saturate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from quaestor.errors import ConfigurationError, SketchError
 from quaestor.telemetry import Telemetry
 
 _WRITES_A_SCRIPT = 200
-"""Keeps each script below about a millisecond; a longer list of writes is several scripts."""
+"""Keeps each script to a few milliseconds; a longer list of writes is several scripts."""
 
 
 class RedisCacheSketch:
@@ -65,7 +66,7 @@ class RedisCacheSketch:
         self._latest_ms = 0
         self._now_ms = 0
         self._telemetry = telemetry
-        self._epoch = b""
+        self._caller, self._answered = _new_caller(), 0
         self._report_read = _script(client, "report_read")
         self._report_write = _script(client, "report_write")
         self._saturate = _script(client, "saturate")
@@ -83,7 +84,7 @@ class RedisCacheSketch:
         return lifetimes_ms
 
     async def saturate(self, until_ms: int) -> None:
-        await self._call(self._saturate, 0, [until_ms])
+        await self._call(self._saturate, self._now_ms, [until_ms])
 
     async def snapshot(self, *, now_ms: int) -> bytes:
         while True:
@@ -97,30 +98,43 @@ class RedisCacheSketch:
     async def _call(
         self, script: AsyncScript, now_ms: int, arguments: Sequence[str | bytes | int], *, sweep: int | None = None
     ) -> list[Any]:
+        if now_ms > max(self._now_ms + 2 * self._copies_live_ms, self._latest_ms):
+            self._caller, self._answered = _new_caller(), 0  # its copies are dead, and it may have been forgotten
         self._now_ms = max(self._now_ms, now_ms)
+        caller = self._caller
         dark_until_ms = max(self._now_ms + self._copies_live_ms, self._latest_ms)
-        known = self._epoch
         common: list[str | bytes | int] = [
             now_ms,
-            known,
-            secrets.token_hex(8),
+            caller,
+            self._answered,
             dark_until_ms,
             self.geometry.slices,
             self.geometry.bits_per_slice,
             self._limits.sweep if sweep is None else sweep,
+            now_ms - 3 * self._copies_live_ms,
         ]
         try:
             answer: list[Any] = await script(keys=self._keys, args=[*common, *arguments])
         except (RedisError, OSError) as error:
             raise SketchError(f"the Cache Sketch in Redis did not answer: {error}") from error
-        epoch, *reply = answer
-        if epoch != known == self._epoch:
-            self._epoch = epoch
-            if known and self._telemetry is not None:
-                self._telemetry.failure(
-                    "sketch", "sketch.state_lost", "Redis lost the sketch's state", dark_until_ms=dark_until_ms
-                )
+        calls, lost, *reply = answer
+        if caller == self._caller:
+            if lost:
+                self._lost(dark_until_ms)
+            else:
+                self._answered = max(self._answered, calls)
         return reply
+
+    def _lost(self, dark_until_ms: int) -> None:
+        self._caller, self._answered = _new_caller(), 0
+        if self._telemetry is not None:
+            self._telemetry.failure(
+                "sketch", "sketch.state_lost", "Redis lost the sketch's state", dark_until_ms=dark_until_ms
+            )
+
+
+def _new_caller() -> str:
+    return secrets.token_hex(8)
 
 
 def _script(client: Redis, name: str) -> AsyncScript:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -63,6 +64,42 @@ async def test_a_restart_without_data_turns_the_sketch_dark_while_a_copy_may_liv
     assert telemetry.failures.labels("sketch")._value.get() == 1
 
 
+async def test_a_server_that_goes_back_to_an_older_snapshot_turns_the_sketch_dark(
+    server: Server, client: Redis, prefix: str
+) -> None:
+    """The keys are all there, and what they say is true, but not the whole truth."""
+    old, new = make(client, prefix), make(client, prefix)
+    await old.report_read("/old", expires_at_ms=NOW_MS + 30_000, now_ms=NOW_MS)
+    await new.report_read("/new", expires_at_ms=NOW_MS + 30_000, now_ms=NOW_MS)
+    await client.save()
+    await new.report_read("/lost", expires_at_ms=NOW_MS + 30_000, now_ms=NOW_MS + 1)
+    server.kill()
+    server.start()
+    await client.connection_pool.disconnect()
+    assert not await everything(old, NOW_MS + 2), "it has lost nothing"
+    assert await new.report_write(["/lost"], now_ms=NOW_MS + 3) == [LIVE_MS]
+    assert await everything(old, NOW_MS + 4)
+    (server.folder / "dump.rdb").unlink()
+
+
+async def test_concurrent_calls_are_no_loss(client: Redis, prefix: str) -> None:
+    """Answers come in any order; only fewer calls than answers mean a loss."""
+    sketch = make(client, prefix)
+    for _ in range(5):
+        await asyncio.gather(*(sketch.report_read(f"/{i}", expires_at_ms=NOW_MS + 9, now_ms=NOW_MS) for i in range(40)))
+    assert not await everything(sketch, NOW_MS)
+
+
+async def test_processes_that_are_long_gone_are_forgotten(client: Redis, prefix: str) -> None:
+    """Each restart is a new process to the sketch; and one that was idle for long is no loss when it comes back."""
+    idle = make(client, prefix)
+    await idle.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    for restart in range(50):
+        await make(client, prefix).report_read("/a", expires_at_ms=0, now_ms=NOW_MS + restart * LIVE_MS)
+    assert await client.hlen(f"quaestor:{{{prefix}:sketch}}:meta") < 10
+    assert not await everything(idle, NOW_MS + 50 * LIVE_MS)
+
+
 async def test_a_copy_that_lives_longer_than_usual_extends_the_dark(client: Redis, prefix: str) -> None:
     sketch = make(client, prefix)
     await sketch.report_read("/a", expires_at_ms=NOW_MS + 3 * LIVE_MS, now_ms=NOW_MS)
@@ -79,7 +116,7 @@ async def test_the_loss_of_any_key_is_the_loss_of_all(client: Redis, prefix: str
 
 
 async def test_a_loss_that_a_new_process_has_papered_over_is_noticed_by_the_old(client: Redis, prefix: str) -> None:
-    """The new process could not tell a lost sketch from a new deployment; the epoch tells the one that was there before."""
+    """The new process could not tell a lost sketch from a new deployment; the one that was there before can."""
     old = make(client, prefix)
     await old.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
     await client.flushall()

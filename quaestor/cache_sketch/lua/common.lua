@@ -1,8 +1,9 @@
 -- Put in front of every script of the sketch. KEYS and fields: see quaestor/cache_sketch/redis.py.
--- ARGV 1 now_ms, 2 epoch the caller knows or '', 3 epoch to begin if needed, 4 dark_until_ms, 5 slices, 6 bits per slice,
--- 7 entries to sweep; a script's own arguments follow from 8.
+-- ARGV 1 now_ms, 2 caller, 3 calls of this caller that were answered, 4 dark_until_ms, 5 slices, 6 bits per slice,
+-- 7 entries to sweep, 8 forget callers not seen since ms; a script's own arguments follow from 9.
+-- Replies begin with this caller's number of calls, and 1 if state was lost, 0 if not.
 local reads, stale, counters, bits, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local now_ms, known_epoch, slices, bits_per_slice = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
+local now_ms, answered, slices, bits_per_slice = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local size_bits = slices * bits_per_slice
 
 local function number(field)
@@ -15,42 +16,54 @@ end
 
 -- Count the key's positions up or down by one; set or clear the bits whose counter left or reached zero.
 local function count(digest, step)
-  local commands, positions = {'BITFIELD', counters, 'OVERFLOW', 'SAT'}, {}
+  local counting, positions = {'BITFIELD', counters, 'OVERFLOW', 'SAT'}, {}
   for i = 0, slices - 1 do
     local position = i * bits_per_slice + struct.unpack('<H', digest, 2 * i + 1) % bits_per_slice
+    local n = #counting
     positions[i + 1] = position
-    local n = #commands
-    commands[n + 1], commands[n + 2], commands[n + 3], commands[n + 4] = 'INCRBY', 'u32', '#' .. position, step
+    counting[n + 1], counting[n + 2], counting[n + 3], counting[n + 4] = 'INCRBY', 'u32', '#' .. position, step
   end
-  local values = redis.call(unpack(commands))
-  for i, position in ipairs(positions) do
-    -- Redis counts bits from the most significant of a byte, the wire format from the least.
-    local low = position % 8
-    if step == 1 and values[i] == 1 then
-      redis.call('SETBIT', bits, position - low + 7 - low, 1)
-    elseif step == -1 and values[i] == 0 then
-      redis.call('SETBIT', bits, position - low + 7 - low, 0)
+  local edge, bit = 1, 1
+  if step < 0 then edge, bit = 0, 0 end
+  local setting = {'BITFIELD', bits}
+  for i, value in ipairs(redis.call(unpack(counting))) do
+    if value == edge then
+      -- Redis counts bits from the most significant of a byte, the wire format from the least.
+      local low, n = positions[i] % 8, #setting
+      setting[n + 1], setting[n + 2], setting[n + 3], setting[n + 4] = 'SET', 'u1', positions[i] - low + 7 - low, bit
     end
   end
+  if #setting > 2 then redis.call(unpack(setting)) end
 end
 
--- Begin anew if anything is missing. What a server without its data once knew may be alive until dark_until_ms; only a
--- caller that knew no epoch, on a server without any of the keys, may take it for a new deployment.
+-- Begin anew if anything is missing. Returns whether something had been there.
 local function open()
   local there = redis.call('EXISTS', reads, stale, counters, bits, meta)
-  if there == 5 and redis.call('STRLEN', bits) == size_bits / 8 then
-    local epoch = redis.call('HGET', meta, 'epoch')
-    if known_epoch ~= '' and known_epoch ~= epoch then raise('saturated_until_ms', ARGV[4]) end
-    return epoch
-  end
+  if there == 5 and redis.call('STRLEN', bits) == size_bits / 8 then return false end
   redis.call('DEL', reads, stale, counters, bits, meta)
   redis.call('ZADD', reads, 'inf', '')
   redis.call('ZADD', stale, 'inf', '')
   redis.call('SETRANGE', counters, size_bits * 4 - 1, '\0')
   redis.call('SETRANGE', bits, size_bits / 8 - 1, '\0')
-  redis.call('HSET', meta, 'epoch', ARGV[3])
-  if known_epoch ~= '' or there > 0 then raise('saturated_until_ms', ARGV[4]) end
-  return ARGV[3]
+  return there > 0
+end
+
+-- Count this call. Fewer calls than the caller has had answers to: the server has gone back to an earlier state.
+local function call()
+  local field = 'caller:' .. ARGV[2]
+  local known = redis.call('HGET', meta, field)
+  local calls, at_ms = string.match(known or '0 0', '(%d+) (%d+)')
+  if not known then
+    local fields = redis.call('HGETALL', meta)
+    for i = 1, #fields, 2 do
+      local seen_ms = string.sub(fields[i], 1, 7) == 'caller:' and string.match(fields[i + 1], ' (%d+)')
+      if seen_ms and tonumber(seen_ms) < tonumber(ARGV[8]) then redis.call('HDEL', meta, fields[i]) end
+    end
+  end
+  calls = tonumber(calls) + 1
+  if tonumber(at_ms) < now_ms then at_ms = ARGV[1] end
+  redis.call('HSET', meta, field, string.format('%d %s', calls, at_ms))
+  return calls
 end
 
 local function sweep()
@@ -61,5 +74,10 @@ local function sweep()
   if #due > 0 then redis.call('ZREM', stale, unpack(due)) end
 end
 
-local epoch = open()
+local incomplete = open()
+local calls, lost = call(), 0
+if incomplete or calls <= answered then
+  raise('saturated_until_ms', ARGV[4])
+  lost = 1
+end
 sweep()

@@ -1,8 +1,8 @@
--- ARGV 8 max_stale, 9 digest ... Returns the epoch, then the remaining lifetime in ms of each.
-local max_stale = tonumber(ARGV[8])
+-- ARGV 9 max_stale, 10 digest ... Replies further: the remaining lifetime in ms of each.
+local max_stale = tonumber(ARGV[9])
 local untracked_until_ms, saturated_until_ms = number('untracked_until_ms'), number('saturated_until_ms')
-local reply = {epoch}
-for i = 9, #ARGV do
+local reply = {calls, lost}
+for i = 10, #ARGV do
   local digest = ARGV[i]
   local alive_until_ms = math.max(tonumber(redis.call('ZSCORE', reads, digest) or '0'), untracked_until_ms)
   if alive_until_ms > now_ms then

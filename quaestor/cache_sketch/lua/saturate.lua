@@ -1,3 +1,3 @@
--- ARGV 8 until_ms. Returns the epoch.
-raise('saturated_until_ms', ARGV[8])
-return {epoch}
+-- ARGV 9 until_ms.
+raise('saturated_until_ms', ARGV[9])
+return {calls, lost}
