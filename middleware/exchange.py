@@ -27,6 +27,8 @@ HOLD_S = 1.0
 """How long an answer that arrives in pieces is held back before it is passed on as it comes, uncached."""
 _ROUNDS = 3
 """How often a request waits for others before it runs its own handler."""
+_LOOKS = 8
+"""How often an entry may die between being found and being sent before the request is answered without the cache."""
 _TRANSIENT = frozenset({"refused", "died", "failed", "lifetime"})
 """Reasons that say nothing about the next answer under the same key."""
 
@@ -59,6 +61,7 @@ class Exchange:
         self._flight: Flight | None = None
         self._found: Resident | None = None
         self._waited = 0
+        self._looks = 0
         self._reasons: tuple[str, ...] = ()
         self._detail = ""
         # The handler's answer, while it is held back.
@@ -100,6 +103,9 @@ class Exchange:
         key = read_path.variants.key(self._target.key, self._scope["headers"])
         if key is None:
             return await self._pass_by("vary")
+        self._looks += 1
+        if self._looks > _LOOKS:
+            return await self._pass_by("unsettled")
         self._key = key
         now_ms = read_path.clock()
         self._found = read_path.resident(key, now_ms)
@@ -267,7 +273,7 @@ class Exchange:
                 read_path.telemetry.requests.labels("miss").inc()
                 await send_resident(
                     read_path, self._policy, verdict.resident, self._send,
-                    target=self._target, facts=self._facts, head=False, how=b"fwd=uri-miss; stored", explain=verdict.detail,
+                    target=self._target, facts=self._facts, head=False, how=b"fwd=uri-miss; stored",
                 )  # fmt: skip
                 return None
         return await self._hand_on(more=False)

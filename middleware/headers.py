@@ -122,7 +122,7 @@ class HeaderPolicy:
         rendered.headers, rendered.second = headers, second
         return headers
 
-    def stored(self, resident: Resident, now_ms: int, how: bytes, explain: str = "") -> RawHeaders:
+    def stored(self, resident: Resident, now_ms: int, how: bytes) -> RawHeaders:
         """The fields of an answer from an entry. how: the parameters of Cache-Status."""
         response = resident.response
         rendered = resident.rendered
@@ -134,7 +134,7 @@ class HeaderPolicy:
             (b"cache-status", b"%s; %s" % (CACHE, how)),
         ]
         if self._debug:
-            text = explain or f"registrations {', '.join(response.registrations)}; tags {', '.join(response.tags)}"
+            text = resident.explain or f"stored by another process; {', '.join(response.registrations)}"
             headers.append((b"x-quaestor-explain", _explain(text)))
         return headers
 

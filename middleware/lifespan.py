@@ -54,6 +54,8 @@ class Lifespan:
     async def ensure(self) -> None:
         """Before a request, if not ready: start, or go on without. Never raises; waits for a moment at most."""
         now_ms = self._engine.read_path.clock()
+        if self._starting is not None and self._starting.get_loop() is not asyncio.get_running_loop():
+            self._starting = None  # its loop is gone, and it with it
         if self._starting is None and not self._stopped and now_ms >= self._retry_at_ms:
             self._starting = asyncio.create_task(self._start_quietly())
         if self._starting is not None:

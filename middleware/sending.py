@@ -22,7 +22,6 @@ async def send_resident(
     facts: RequestFacts,
     head: bool,
     how: bytes | None = None,
-    explain: str = "",
 ) -> bool:
     """Answer from an entry that is live at this moment. False: it died before anything was sent.
 
@@ -35,7 +34,7 @@ async def send_resident(
         if not leave and not read_path.alive(response):
             return False
     now_ms = read_path.clock()
-    headers = policy.hit(resident, now_ms) if how is None else policy.stored(resident, now_ms, how, explain)
+    headers = policy.hit(resident, now_ms) if how is None else policy.stored(resident, now_ms, how)
     if not leave:
         headers = policy.without_leave(headers)
     status, body = response.status, response.body
