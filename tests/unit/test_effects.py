@@ -1,0 +1,218 @@
+"""Effects: the sketch first, then the stores, then the CDN; nothing is lost when a part is away or a process dies."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pybloom_live
+import pytest
+
+from quaestor.cache_sketch import MemoryCacheSketch
+from quaestor.errors import CdnError, StoreError
+from quaestor.invalidation.effects import CLAIM_LEASE_MS, Effects, Observed
+from quaestor.model import CachedResponse, Cell, Dependent, Invalidated, MatchType
+from quaestor.settings import Settings
+from quaestor.store.index_memory import MemoryIndex
+from quaestor.store.memory import MemoryStore
+from quaestor.telemetry import Telemetry
+from quaestor.ttl import TtlEstimator
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+class Registrations:
+    origin = "me"
+
+    def __init__(self) -> None:
+        self.kept_dead: set[str] = set()
+        self.resumed = False
+
+    def keep_dead(self, registration_ids: Sequence[str]) -> None:
+        self.kept_dead.update(registration_ids)
+
+    def housekeep(self) -> None: ...
+
+    def resume(self) -> None:
+        self.resumed = True
+
+
+class Cdn:
+    """A CDN of one page per tag; notes what sketch and store held at the moment of each purge."""
+
+    name = "cdn"
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.refusals = 0
+        self.purged: list[tuple[str, ...]] = []
+        self.seen: list[tuple[bool, bool]] = []
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        return []
+
+    async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise CdnError("refused", retry_after_s=0.01)
+        self.purged.append(tuple(tags))
+        self.seen.append((await self.world.in_sketch("/a"), await self.world.store.get("k") is not None))
+
+    async def aclose(self) -> None: ...
+
+
+class AwayIndex(MemoryIndex):
+    """Does not answer the first claims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = 0
+
+    async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError("away")
+        return await super().claim(registration_ids, now_ms=now_ms)
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.store = MemoryStore(budget_bytes=10**6)
+        self.index = AwayIndex()
+        self.sketch = MemoryCacheSketch()
+        self.registrations = Registrations()
+        self.telemetry = Telemetry()
+        self.effects = Effects(
+            registrations=self.registrations,
+            store=self.store,
+            index=self.index,
+            sketch=self.sketch,
+            estimator=TtlEstimator(ttl_min_ms=1_000, ttl_max_ms=60_000),
+            settings=Settings(repurge_after_ms=1),
+            telemetry=self.telemetry,
+            clock=lambda: self.now_ms,
+        )
+        self.cdn = Cdn(self)
+        self.effects.cdn.append(self.cdn)
+        self.observed: list[Observed] = []
+        self.effects.observers.append(self.observed.append)
+
+    async def in_sketch(self, resource: str) -> bool:
+        body = await self.sketch.snapshot(now_ms=self.now_ms)
+        return resource in pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
+
+    async def cache(self, registration: str) -> None:
+        until_ms = self.now_ms + 60_000
+        await self.index.add(
+            Dependent(
+                key="k",
+                registrations=(registration,),
+                resource="/a",
+                urls=("http://x/a",),
+                tags=("t1", "all"),
+                copies_until_ms=until_ms,
+            )
+        )
+        await self.sketch.report_read("/a", expires_at_ms=until_ms, now_ms=self.now_ms)
+        await self.store.put(
+            CachedResponse(
+                key="k",
+                status=200,
+                headers=(),
+                body=b"",
+                etag=b'"e"',
+                stored_at_ms=self.now_ms,
+                fresh_until_ms=until_ms,
+                registrations=(registration,),
+                tags=("t1", "all"),
+                resource="/a",
+            ),
+            ttl_ms=60_000,
+        )
+
+    def invalidated(self, registration: str) -> Invalidated:
+        return Invalidated(
+            registration_ids=(registration,),
+            query_id="q",
+            match_type=MatchType.CHANGE,
+            version=1,
+            key=1,
+            written_at_ms=self.now_ms - 3,
+            cell=Cell(query_partition=0, write_partition=0),
+        )
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[World]:
+    world = World()
+    await world.effects.start()
+    try:
+        yield world
+    finally:
+        await world.effects.stop()
+
+
+async def test_sketch_then_store_then_cdn() -> None:
+    async with running() as world:
+        await world.cache("me:1")
+        world.effects.notify([world.invalidated("me:1")])
+        await eventually(lambda: len(world.observed) == 1)
+        assert world.cdn.seen[0] == (True, False), "at the purge the key was in the sketch and out of the store"
+        assert world.cdn.purged[0] == ("t1",), "only this response's own tag"
+        assert world.observed[0].keys == ("k",)
+
+
+async def test_an_answer_on_its_way_is_purged_a_second_time() -> None:
+    async with running() as world:
+        await world.cache("me:1")
+        world.effects.notify([world.invalidated("me:1")])
+        await eventually(lambda: world.cdn.purged == [("t1",), ("t1",)])
+
+
+async def test_a_refused_purge_is_repeated_and_the_claim_kept_until_then() -> None:
+    async with running() as world:
+        world.cdn.refusals = 3
+        await world.cache("me:1")
+        world.effects.notify([world.invalidated("me:1")])
+        await eventually(lambda: len(world.cdn.purged) == 2)
+        assert world.telemetry.failures.labels("cdn")._value.get() == 3
+
+
+async def test_an_index_that_is_away_loses_nothing() -> None:
+    async with running() as world:
+        world.index.refusals = 2
+        await world.cache("me:1")
+        world.effects.notify([world.invalidated("me:1")])
+        await eventually(lambda: len(world.cdn.purged) >= 1)
+        assert world.registrations.kept_dead == {"me:1"}, "nothing dead is served while the index is away"
+
+
+async def test_the_registrations_of_a_dead_process_are_worked_off_by_another() -> None:
+    async with running() as world:
+        await world.cache("somebody-else:1")
+        world.effects.notify([world.invalidated("somebody-else:1")])
+        await eventually(lambda: len(world.observed) == 1)
+        assert await world.store.get("k") is None
+
+
+async def test_a_claim_that_its_claimant_did_not_settle_is_taken_over() -> None:
+    async with running() as world:
+        await world.cache("dead:1")
+        await world.index.claim(["dead:1"], now_ms=world.now_ms)  # and dies
+        world.now_ms += CLAIM_LEASE_MS + 1
+        await eventually(lambda: len(world.cdn.purged) >= 1)
+        assert await world.in_sketch("/a")
+        assert await world.store.get("k") is None
+
+
+async def test_a_reset_forgets_everything_and_says_so_to_everyone() -> None:
+    async with running() as world:
+        await world.cache("me:1")
+        world.effects.reset("the event layer lost its data")
+        await eventually(lambda: world.cdn.purged == [("quaestor-default",)])
+        assert world.registrations.resumed
+        assert await world.store.get("k") is None
+        assert await world.in_sketch("/never-seen"), "every client revalidates everything"
