@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from cdn_adapters import varnish_vcl
 from quaestor.demo import replay, servers
 from quaestor.demo.servers import HOST, Server
-from quaestor.errors import ConfigurationError
-
-JAVA_VERSIONS = (17, 21)
 
 
-def require_java() -> str:
-    """The Java to run Spark with. Raises ConfigurationError with the remedy if there is none, or one Spark cannot use."""
-    home = os.environ.get("JAVA_HOME")
-    binary = shutil.which(f"{home}/bin/java") if home else shutil.which("java")
-    remedy = "install one (apt-get install openjdk-17-jre-headless), set JAVA_HOME, or go on with --without-spark"
-    if binary is None:
-        raise ConfigurationError(f"no Java found, and Spark needs Java 17 or 21: {remedy}")
-    told = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
-    if found is None or int(found[1]) not in JAVA_VERSIONS:
-        raise ConfigurationError(f"{binary} is Java {found[1] if found else '?'}, Spark needs 17 or 21: {remedy}")
-    return binary
+def grid_server(
+    folder: Path, *, deployment: str, redis_url: str, mongo_url: str, settings: Mapping[str, str] | None = None
+) -> Server:
+    """The matching grid on Spark, 2 x 2 cells and ingest in two executors; ready when ingest feeds every cell.
+
+    settings: QUAESTOR_... variables.
+    """
+    environment = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url} | dict(settings or {})
+    server = Server(
+        "Spark grid",
+        [sys.executable, "-m", "quaestor.invalidation.spark"],
+        folder,
+        0,
+        "",
+        ready=lambda: "cells + ingest running" in server.log_tail(),
+        environment=environment | {"QUAESTOR_DEPLOYMENT": deployment},
+    )
+    return server
 
 
 def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, str]) -> Server:

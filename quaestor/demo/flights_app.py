@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cdn_adapters import VarnishAdapter
 from middleware import QuaestorMiddleware
-from quaestor.app import Quaestor
+from quaestor import Quaestor
 from quaestor.demo.reporter import Reporter
 
 Document = dict[str, Any]

@@ -28,10 +28,15 @@ from quaestor.demo.probe import Answer, Probe, Watch, one_probe_a_worker, until
 from quaestor.demo.served import ServedFrom
 from quaestor.demo.stack import Stack
 from quaestor.demo.steps import Steps, percentiles_ms
+from quaestor.invalidation.matching.partitioning import query_partition, write_partition
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.model import Cell, Operation, Query
 
-ORIGIN, OTHER_ORIGIN = "JFK", "EWR"
-PATH = f"/departures/{ORIGIN}?limit=10"
-OTHER_PATH = f"/departures/{OTHER_ORIGIN}?limit=10"
+LIMIT = 10
+PATH, OTHER_PATH = (f"/departures/{origin}?limit={LIMIT}" for origin in ("JFK", "EWR"))
+FILTER = {"origin": "JFK", "status": {"$in": NOT_YET_DEPARTED}}
+SORT = [("scheduled", 1), ("_id", 1)]
+"""What the handler behind PATH asks."""
 SKETCH_PATH = "/quaestor/sketch"
 _AS_THE_APP_DOES = TypeAdapter(list[dict[str, Any]])
 WRITES = 200
@@ -87,8 +92,7 @@ class Script:
     # What the database says is right
 
     def _board(self) -> Any:
-        query = {"origin": ORIGIN, "status": {"$in": NOT_YET_DEPARTED}}
-        flights = list(self._flights.find(query).sort([("scheduled", 1), ("_id", 1)]).limit(10))
+        flights = list(self._flights.find(FILTER).sort(SORT).limit(LIMIT))
         return json.loads(_AS_THE_APP_DOES.dump_json(flights))
 
     # Steps
@@ -144,12 +148,7 @@ class Script:
 
     def _writes(self) -> list[tuple[str, str, list[Any]]]:
         """Each changes the board: a flight before all others comes, changes in every way, and goes."""
-        first = (
-            self._flights.find({"origin": ORIGIN, "status": {"$in": NOT_YET_DEPARTED}})
-            .sort("scheduled", 1)
-            .limit(3)
-            .to_list()
-        )
+        first = self._flights.find(FILTER).sort("scheduled", 1).limit(3).to_list()
         early: datetime = first[0]["scheduled"] - timedelta(minutes=5)
         flight = first[0] | {"_id": "2013-07-05:QX:1:JFK", "carrier": "QX", "flight": 1, "scheduled": early}
         one = {"_id": flight["_id"]}
@@ -223,20 +222,22 @@ class Script:
     def _killed_node(self) -> None:
         name = "SIGKILL of a matching node, then a write: still invalidated"
         before = self._cached_everywhere()
+        flight_id = before.json()[0]["_id"]
         pids = self._stack.matching_node_pids()
         if not pids:
             self._steps.skip(name, "the matching node runs inside the app's process")
             return
-        cell, pid = next(iter(pids.items()))
+        cell = _responsible(self._flights.full_name, flight_id, max(pids))
+        pid = pids[cell]
         os.kill(pid, signal.SIGKILL)
         acknowledged_ns, seen = self._write_and_watch(
-            before, "update_one", [{"_id": before.json()[0]["_id"]}, {"$set": {"gate": "E5"}}]
+            before, "update_one", [{"_id": flight_id}, {"$set": {"gate": "E5"}}]
         )
         answers = self._until_right(seen)
         self._steps.record(
             name,
             all(answers),
-            {"killed": f"{cell}, process {pid}"} | self._by_probe(answers),
+            {"killed": f"cell {cell.query_partition}, {cell.write_partition}: process {pid}"} | self._by_probe(answers),
             _slowest_ms(acknowledged_ns, answers),
         )
         recovered = until(
@@ -315,6 +316,15 @@ class Script:
         return {
             name: _told(answer) if answer else "still the old data" for name, answer in zip(names, answers, strict=True)
         }
+
+
+def _responsible(namespace: str, flight_id: str, last: Cell) -> Cell:
+    """The one cell that has to notice a write to this flight for the board's query. last: the grid's last cell."""
+    query = Query(namespace=namespace, operation=Operation.FIND, filter=FILTER, sort=tuple(SORT), limit=LIMIT)
+    return Cell(
+        query_partition=query_partition(plan_query(query).query_id, last.query_partition + 1),
+        write_partition=write_partition(flight_id, last.write_partition + 1),
+    )
 
 
 def _told(answer: Answer) -> dict[str, Any]:

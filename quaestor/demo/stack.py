@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +24,11 @@ from quaestor.demo.flights_app import AppSettings
 from quaestor.demo.live import LiveSettings
 from quaestor.demo.progress import Progress
 from quaestor.demo.servers import Server
-
-GRID = "Spark grid"
+from quaestor.errors import ConfigurationError
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.spark import cell_pids
+from quaestor.invalidation.spark.home import require_java
+from quaestor.model import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +114,12 @@ class Stack:
         self._reported.update(one.name for one in found)
         return found
 
-    def matching_node_pids(self) -> dict[str, int]:
+    def matching_node_pids(self) -> dict[Cell, int]:
         """The process of each cell of the grid; empty where the matching node runs inside the app."""
-        return {}
+        if not self._options.spark:
+            return {}
+        with closing(RedisEventLayer(self.redis_url, self.deployment)) as layer:
+            return cell_pids(layer, self.deployment)
 
     # How they get there
 
@@ -128,7 +134,10 @@ class Stack:
         else:
             servers.mongod_binary()
         if options.spark:
-            children.require_java()
+            try:
+                require_java()
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{error}; or go on with --without-spark") from error
             if not self.redis_url:
                 servers.redis_binary()
 
@@ -137,16 +146,18 @@ class Stack:
         if not self.mongo_url:
             self.mongo_url = self._run(servers.mongod_server(_inside(folder, "mongod"))).url
         self._exit.callback(self._drop_database)
+        self._load()
         if options.spark:
             if not self.redis_url:
                 self.redis_url = self._run(servers.redis_server(_inside(folder, "valkey"))).url
-            grid = children.grid_server(_inside(folder, "grid"), deployment=self.deployment, redis_url=self.redis_url)
-            self._launch(grid)  # Spark takes its time: the flights are loaded meanwhile
-        self._load()
-        if options.spark:
-            with self._progress.step(GRID) as step:
-                grid.wait_ready(timeout_s=120)
-                step.note("2 x 2 cells, in separate executors")
+            grid = children.grid_server(
+                _inside(folder, "grid"),
+                deployment=self.deployment,
+                redis_url=self.redis_url,
+                mongo_url=self.mongo_url,
+                settings=options.settings,
+            )
+            self._run(grid, note="2 x 2 cells and ingest, in two executors", timeout_s=120)
         self._start_front(folder)
 
     def _start_front(self, folder: Path) -> None:
@@ -196,15 +207,12 @@ class Stack:
         )
         self._run(replay, note=f"{self._options.day} at {speed:g} times its speed")
 
-    def _launch(self, server: Server) -> None:
-        self.servers[server.name] = server
-        self._exit.callback(reaper.stop_tree, server)
-        server.launch()
-
-    def _run(self, server: Server, *, note: str = "") -> Server:
+    def _run(self, server: Server, *, note: str = "", timeout_s: float = 60) -> Server:
         with self._progress.step(server.name) as step:
-            self._launch(server)
-            server.wait_ready()
+            self.servers[server.name] = server
+            self._exit.callback(reaper.stop_tree, server)
+            server.launch()
+            server.wait_ready(timeout_s)
             step.note(note or server.url)
         return server
 

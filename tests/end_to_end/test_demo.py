@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,15 +36,23 @@ def marked(run: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the demo puts its data: not below pytest's own, which varnishd may not enter when root starts it."""
+    with tempfile.TemporaryDirectory(prefix="quaestor-test-") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
 @contextmanager
-def demo(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def demo(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     run = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-m", "quaestor.cli", "demo", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {MARK: run, "TMPDIR": str(tmp_path)},
+        env=os.environ | {MARK: run, "TMPDIR": str(folder)},
         start_new_session=True,
     )
     try:
@@ -79,9 +88,9 @@ STEPS = [
 
 
 @pytest.mark.parametrize("mode", ["spark", "embedded"])
-def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, tmp_path: Path) -> None:
+def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, folder: Path) -> None:
     arguments = ["--once"] if mode == "spark" else ["--once", "--without-spark"]
-    with demo(tmp_path, *arguments) as (process, run):
+    with demo(folder, *arguments) as (process, run):
         out, err = process.communicate(timeout=280)
         steps = {line["step"]: line for line in map(json.loads, out.splitlines())}
         assert process.returncode == 0, f"{out}\n{err}"
@@ -93,12 +102,12 @@ def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, tmp_pa
         assert all(line["ok"] for name, line in steps.items() if name not in skipped)
         assert [name for name in steps if name.startswith("200 writes")]
         assert marked(run) == []
-        assert list(tmp_path.iterdir()) == []
+        assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, tmp_path: Path) -> None:
-    with demo(tmp_path, "--without-spark", "--speed", "1200") as (process, run):
+def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, folder: Path) -> None:
+    with demo(folder, "--without-spark", "--speed", "1200") as (process, run):
         assert process.stdout is not None
         printed = ""
         while "stops everything" not in printed:
@@ -127,4 +136,4 @@ def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, t
         process.send_signal(how)
         assert process.wait(timeout=60) == 130
         assert marked(run) == []
-        assert list(tmp_path.iterdir()) == []
+        assert list(folder.iterdir()) == []

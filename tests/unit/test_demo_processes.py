@@ -10,7 +10,7 @@ import psutil
 import pymongo
 import pytest
 
-from quaestor.demo import children, reaper, servers
+from quaestor.demo import reaper, servers
 from quaestor.demo.other_process import OtherProcess
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError
 
@@ -75,23 +75,6 @@ def test_a_server_that_ends_at_once_is_reported_with_the_end_of_its_log(tmp_path
     )
     with pytest.raises(DependencyError, match="no such option"):
         server.start()
-
-
-def test_a_missing_java_is_one_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"no Java found.*apt-get install openjdk-17-jre-headless"):
-        children.require_java()
-
-
-def test_a_java_that_spark_cannot_use_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="is Java 11, Spark needs 17 or 21"):
-        children.require_java()
 
 
 def test_a_standalone_mongod_is_refused_with_the_remedy() -> None:
