@@ -31,7 +31,7 @@ from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.registry import Registry
 from quaestor.model import AfterImage, WriteKind
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer
-from quaestor.read_path.service import ReadPath
+from quaestor.read_path.service import COPY_SLACK_MS, ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
@@ -41,6 +41,7 @@ from quaestor.store.two_level import TwoLevelStore
 from quaestor.telemetry import Telemetry
 from quaestor.ttl import TtlEstimator
 
+REDIS_CONNECTIONS = 64
 REDIS_TIMEOUT_S = 1.0
 """A store that does not answer within this is treated as gone: the handler's answer does not wait for it."""
 
@@ -72,7 +73,12 @@ class Quaestor:
             layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
             index = RedisIndex(self._redis, deployment=self.settings.deployment)
             store = TwoLevelStore(memory, RedisStore(self._redis, deployment=self.settings.deployment))
-            self.sketch = RedisCacheSketch(self._redis, deployment=self.settings.deployment)
+            self.sketch = RedisCacheSketch(
+                self._redis,
+                deployment=self.settings.deployment,
+                copies_live_ms=self.settings.ttl_max_ms + COPY_SLACK_MS,
+                telemetry=self.telemetry,
+            )
         self._layer = layer
         estimator = TtlEstimator(
             ttl_min_ms=self.settings.ttl_min_ms,
@@ -142,6 +148,9 @@ class Quaestor:
                 self._watched, layer=self._layer, settings=self.settings, telemetry=self.telemetry, clock=self._clock
             )
             self._grid.start()
+            if self.settings.client_ttl == "estimated" or self._effects.cdn:
+                # What an earlier process handed out is still out there, and only that process's memory knew it.
+                self._effects.reset("a new embedded process does not know what was handed out before")
         self.telemetry.event("quaestor.started", mode="embedded" if self._grid else "distributed")
 
     async def stop(self) -> None:
@@ -184,12 +193,15 @@ class Quaestor:
 def _connect(url: str) -> redis.asyncio.Redis:
     """Answers or fails within REDIS_TIMEOUT_S; no silent retries, because callers have a better fallback."""
     try:
-        return redis.asyncio.Redis.from_url(
+        pool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
+            max_connections=REDIS_CONNECTIONS,
+            timeout=REDIS_TIMEOUT_S,
             socket_timeout=REDIS_TIMEOUT_S,
             socket_connect_timeout=REDIS_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
+        return redis.asyncio.Redis.from_pool(pool)
     except ValueError as error:
         raise ConfigurationError(f"redis_url {url!r} is not a Redis URL: {error}") from error
