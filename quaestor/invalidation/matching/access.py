@@ -4,7 +4,7 @@
 members (one is chosen), a disjunction the union of the best of each member (all are needed), a negation none. What a
 record must have to satisfy an access path is necessary for the filter, never sufficient: the predicate decides.
 
-The order is equality (on `_id` first), `$in` by its length, anchored prefix, two-sided range, one-sided range, equality
+The order is equality (on `_id` first), `$in` by its length, anchored prefix, places, two-sided range, one-sided range, equality
 with a value that many records share (booleans, null), existence. The index departs from it when the entry is crowded.
 """
 
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from itertools import chain
+from math import isfinite
 from typing import Any, Final
 
 from quaestor.invalidation.query.ast import Conjunction, Disjunction, Negation, Node, Predicate
@@ -25,14 +27,19 @@ from quaestor.invalidation.query.bson_order import (
     TIMESTAMP,
     order_key,
 )
+from quaestor.invalidation.query.geo.bounds import Box
 
 RANGED: Final = frozenset({NUMBER, STRING, DATE, OBJECT_ID, TIMESTAMP, BOOLEAN, BINARY})
 """Brackets that the interval index keeps; ranges over embedded documents, arrays, null and the like are rare."""
 
 _ONE_SIDED: Final = 1_000.0
 _TWO_SIDED: Final = 100.0
+_NEARBY: Final = 50.0
+_REGION: Final = 16.0
+"""Rectangles up to this many degrees tell records apart well."""
 _SHARED: Final = 2_000.0
 _EXISTS: Final = 5_000.0
+_MOST_BOXES: Final = 64
 MOST_ENTRIES: Final = 4_096
 """An access path with more entries than this (a huge $in) costs more to keep than it saves."""
 
@@ -100,7 +107,23 @@ class Exists:
         return f"existence of {self.path}"
 
 
-Entry = Equality | Range | Prefix | Exists
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The path reaches a geometry that touches one of these rectangles (least x and y, greatest x and y)."""
+
+    path: str
+    boxes: tuple[Box, ...]
+
+    @property
+    def cost(self) -> float:
+        widest = max(max(right - left, high - low) for left, low, right, high in self.boxes)
+        return _NEARBY if widest <= _REGION else _ONE_SIDED
+
+    def describe(self) -> str:
+        return f"cell on {self.path}"
+
+
+Entry = Equality | Range | Prefix | Exists | Cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +246,8 @@ def _predicate(predicate: Predicate, path: str) -> list[Access]:
     if operator == "$regex":
         start = operand.prefix
         return [Prefix(path, start)] if start else [Exists(path)]
+    if operator in ("$geoWithin", "$geoIntersects", "$near"):
+        return _cells(operand.boxes, path)
     if operator == "$elemMatch":
         return [*_paths(operand, _Place(path, bare=predicate.elements == "values")), Exists(path)]
     return [Exists(path)] if operator in _NEED_A_VALUE else []
@@ -234,6 +259,12 @@ def _range(operator: str, operand: Any, path: str) -> list[Access]:
         return []
     low, high = (key[1], None) if operator in ("$gt", "$gte") else (None, key[1])
     return [Range(path, key[0], low, high)]
+
+
+def _cells(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
+    if boxes is None or len(boxes) > _MOST_BOXES or not all(map(isfinite, chain.from_iterable(boxes))):
+        return [Exists(path)]
+    return [Cells(path, boxes)] if boxes else [NEVER]
 
 
 _NEED_A_VALUE: Final = frozenset(

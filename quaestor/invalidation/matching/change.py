@@ -13,8 +13,9 @@ import bson
 
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.matching.registered import Live
+from quaestor.invalidation.matching.rules import Rules
 from quaestor.invalidation.matching.values import reachable
-from quaestor.invalidation.query.plan import QueryPlan, Result, Window
+from quaestor.invalidation.query.plan import Result, Window
 from quaestor.invalidation.query.sorting import sort_key
 from quaestor.model import AfterImage, MatchType, WriteKind
 
@@ -27,72 +28,72 @@ def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, befo
     """
     if image.version <= live.since:
         return None
-    plan = live.query.plan
-    if plan.predicate is None:
+    rules = live.query.rules
+    if not rules.filtered:
         return MatchType.MATCH
-    if plan.match != "exact":
+    if not rules.exact:
         return MatchType.MATCH if now or before is not False else None
     if live.members is None:
-        return _unremembered(live, plan, image, now, before)
-    if plan.window is Window.OFFSET:
-        return _behind_offset(live, plan, image, member, now, before)
+        return _unremembered(live, rules, image, now, before)
+    if rules.window is Window.OFFSET:
+        return _behind_offset(live, rules, image, member, now, before)
     if member:
-        return _member(live, plan, image, now)
-    return MatchType.ADD if now and not _beyond(live, plan, image.after) else None
+        return _member(live, rules, image, now)
+    return MatchType.ADD if now and not _beyond(live, rules, image.after) else None
 
 
-def _member(live: Live, plan: QueryPlan, image: AfterImage, now: bool) -> MatchType | None:
+def _member(live: Live, rules: Rules, image: AfterImage, now: bool) -> MatchType | None:
     if not now:
         return MatchType.REMOVE
     if image.kind is WriteKind.INSERT and image.version <= live.read_at:
         return None  # the read found it, so the read came after its insertion: this is what the result shows
-    return _still_matching(plan, image)
+    return _still_matching(rules, image)
 
 
-def _still_matching(plan: QueryPlan, image: AfterImage) -> MatchType | None:
+def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     """It matched and matches: does it look the same, and does it stand in the same place?"""
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return MatchType.CHANGE
-    if plan.fields.same(image.before, image.after):
+    if rules.fields.same(image.before, image.after):
         return None
-    sort = plan.query.sort
+    sort = rules.sort
     if sort and sort_key(image.before, sort) != sort_key(image.after, sort):
         return MatchType.CHANGE_INDEX
     return MatchType.CHANGE
 
 
-def _beyond(live: Live, plan: QueryPlan, record: Any) -> bool:
+def _beyond(live: Live, rules: Rules, record: Any) -> bool:
     """Whether the record sorts behind the last member of a full window. Among equals the database's order is its own
     business, so a tie is not beyond."""
-    return live.boundary is not None and record is not None and sort_key(record, plan.query.sort) > live.boundary
+    return live.boundary is not None and record is not None and sort_key(record, rules.sort) > live.boundary
 
 
-def _unremembered(live: Live, plan: QueryPlan, image: AfterImage, now: bool, before: bool | None) -> MatchType | None:
+def _unremembered(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool | None) -> MatchType | None:
     """The members are not known: the images before and after the write have to tell."""
     if before is None:
         return MatchType.MATCH
     if not before and not now:
         return None
-    if plan.result is Result.COUNT:
+    if rules.result is Result.COUNT:
         return None if before == now else MatchType.ADD if now else MatchType.REMOVE
-    if plan.result is Result.VALUES:
-        return _values(plan, image, now, before)
-    if plan.window is not Window.OFFSET and _beyond_both(live, plan, image, now, before):
+    if rules.result is Result.VALUES:
+        return _values(rules, image, now, before)
+    if rules.window is not Window.OFFSET and _beyond_both(live, rules, image, now, before):
         return None
     if before and now:
-        return _still_matching(plan, image)
+        return _still_matching(rules, image)
     return MatchType.ADD if now else MatchType.REMOVE
 
 
-def _beyond_both(live: Live, plan: QueryPlan, image: AfterImage, now: bool, before: bool) -> bool:
-    return (not before or _beyond(live, plan, image.before)) and (not now or _beyond(live, plan, image.after))
+def _beyond_both(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool) -> bool:
+    return (not before or _beyond(live, rules, image.before)) and (not now or _beyond(live, rules, image.after))
 
 
-def _values(plan: QueryPlan, image: AfterImage, now: bool, before: bool) -> MatchType | None:
+def _values(rules: Rules, image: AfterImage, now: bool, before: bool) -> MatchType | None:
     """distinct: nothing changes if the record contributes the same values as before. That another record may still
     contribute a value that this one lost is not known, so it counts as a change."""
     if before and now:
-        key = plan.query.distinct_key or ""
+        key = rules.distinct_key
         return None if _contributed(image.before, key) == _contributed(image.after, key) else MatchType.CHANGE
     return MatchType.ADD if now else MatchType.REMOVE
 
@@ -103,21 +104,21 @@ def _contributed(record: Any, path: str) -> bytes:
 
 
 def _behind_offset(
-    live: Live, plan: QueryPlan, image: AfterImage, member: bool, now: bool, before: bool | None
+    live: Live, rules: Rules, image: AfterImage, member: bool, now: bool, before: bool | None
 ) -> MatchType | None:
     """A window after an offset also moves when records before it come or go."""
     if member:
-        return _member(live, plan, image, now)
+        return _member(live, rules, image, now)
     if live.empty:
         # Fewer records match than are skipped: only more of them could show.
         return MatchType.ADD if now and before is not True else None
     if before is None:
         return MatchType.MATCH
-    if _beyond_both(live, plan, image, now, before):
+    if _beyond_both(live, rules, image, now, before):
         return None
     if before and now:
         if image.before is not None and image.after is not None and image.after_exact:
-            sort = plan.query.sort
+            sort = rules.sort
             if sort and sort_key(image.before, sort) == sort_key(image.after, sort):
                 return None  # it stands where it stood, outside of the window
         return MatchType.CHANGE_INDEX

@@ -1,10 +1,12 @@
 """Closed intervals, found by a point or a span that they overlap.
 
-A B+-tree ordered by (low, high) in which every node also knows, for each position, the highest upper end up to there.
-A search goes backward from the last interval that begins early enough and stops where nothing before it reaches far
-enough: for intervals that rarely nest it looks at little more than what it returns, and a few wide ones among many
-narrow ones cost one path each. Insertion, removal and search are O(log n) node visits plus the results; a node visit is
-a bisection of a list and, on change, one pass over at most `_FULL` entries in C.
+A B+-tree ordered by (low, high) in which every node also knows, for each position, how far the intervals up to there reach
+at most. A search goes backward from the last interval that begins early enough and stops where nothing before it reaches
+far enough: for intervals that rarely nest it looks at little more than what it returns, and a few wide ones among many
+narrow ones cost one path each. Insertion, removal and search visit O(log n) nodes, a search besides those that hold its
+results; a visit is a bisection, and on change a shift of at most `_FULL` references.
+
+Reaches are upper bounds: a removal leaves them as they are, a split makes them exact again.
 
 Ends of one tree must be mutually comparable (one bracket of the BSON order). Equal intervals share one entry.
 """
@@ -22,8 +24,8 @@ _FULL: Final = 128
 
 class _Node:
     """Parallel lists: for a leaf the intervals and their payloads; for an inner node its children, each with the
-    first interval (`lows`, `highs`) and the highest upper end (`tops`) in it. `reach` is the running maximum of tops;
-    in a leaf `tops` is `highs`."""
+    first interval (`lows`, `highs`) and the furthest upper end (`tops`) in it. `reach[i]` is at least the maximum of
+    `tops[: i + 1]` and never falls with i. In a leaf `tops` is `highs`."""
 
     __slots__ = ("highs", "inner", "items", "lows", "reach", "tops")
 
@@ -35,14 +37,39 @@ class _Node:
         self.items = items
         self.reach: list[Any] = list(accumulate(tops, max))
 
-    def refresh(self, position: int) -> None:
-        """Recompute `reach` from `position` on."""
+    def insert(self, position: int, low: Any, high: Any, top: Any, item: Any) -> None:
+        self.lows.insert(position, low)
+        self.highs.insert(position, high)
+        if self.inner:
+            self.tops.insert(position, top)
+        self.items.insert(position, item)
+        before = self.reach[position - 1] if position else top
+        self.reach.insert(position, before if before > top else top)
+        if position + 1 < len(self.reach):
+            self.raise_reach(position + 1, top)
+
+    def raise_reach(self, position: int, top: Any) -> None:
+        """From `position` on, intervals reach as far as `top` at least."""
         reach = self.reach
-        del reach[max(position, 0) :]
-        if reach:
-            reach.extend(list(accumulate(self.tops[len(reach) :], max, initial=reach[-1]))[1:])
-        else:
-            reach.extend(accumulate(self.tops, max))
+        if reach[position] < top:
+            end = bisect_left(reach, top, position)
+            reach[position:end] = [top] * (end - position)
+
+    def drop(self, position: int) -> None:
+        del self.lows[position], self.highs[position], self.items[position], self.reach[position]
+        if self.inner:
+            del self.tops[position]
+
+    def split(self) -> _Node:
+        """Keep the first half; return the second."""
+        half = len(self.items) // 2
+        lows, highs, items = self.lows[half:], self.highs[half:], self.items[half:]
+        right = _Node(self.inner, lows, highs, self.tops[half:] if self.inner else highs, items)
+        del self.lows[half:], self.highs[half:], self.items[half:]
+        if self.inner:
+            del self.tops[half:]
+        self.reach = list(accumulate(self.tops, max))
+        return right
 
 
 class IntervalTree(Generic[T]):
@@ -105,24 +132,18 @@ class IntervalTree(Generic[T]):
             if _holds(node, position, low, high):
                 node.items[position] = payload
                 return None
-            node.lows.insert(position, low)
-            node.highs.insert(position, high)
-            node.items.insert(position, payload)
+            node.insert(position, low, high, high, payload)
             self._size += 1
         else:
             position = _child(node, low, high)
-            child = node.items[position]
+            child: _Node = node.items[position]
             split = self._put(child, low, high, payload)
-            _note(node, position, child)
+            node.lows[position], node.highs[position] = child.lows[0], child.highs[0]
+            node.tops[position] = child.reach[-1]
+            node.raise_reach(position, child.reach[-1])
             if split is not None:
-                node.lows.insert(position + 1, split.lows[0])
-                node.highs.insert(position + 1, split.highs[0])
-                node.tops.insert(position + 1, split.reach[-1])
-                node.items.insert(position + 1, split)
-        if len(node.items) > _FULL:
-            return _split(node)
-        node.refresh(position)
-        return None
+                node.insert(position + 1, split.lows[0], split.highs[0], split.reach[-1], split)
+        return node.split() if len(node.items) > _FULL else None
 
     def _pop(self, node: _Node, low: Any, high: Any) -> Any:
         if not node.inner:
@@ -131,17 +152,16 @@ class IntervalTree(Generic[T]):
                 return None
             self._size -= 1
             payload = node.items[position]
-            _drop(node, position)
+            node.drop(position)
             return payload
         position = _child(node, low, high)
-        child = node.items[position]
+        child: _Node = node.items[position]
         payload = self._pop(child, low, high)
         if payload is not None:
             if child.items:
-                _note(node, position, child)
-                node.refresh(position)
+                node.lows[position], node.highs[position] = child.lows[0], child.highs[0]
             else:
-                _drop(node, position)
+                node.drop(position)
         return payload
 
 
@@ -165,41 +185,28 @@ def _child(node: _Node, low: Any, high: Any) -> int:
     return position if _holds(node, position, low, high) else max(position - 1, 0)
 
 
-def _note(node: _Node, position: int, child: _Node) -> None:
-    node.lows[position] = child.lows[0]
-    node.highs[position] = child.highs[0]
-    node.tops[position] = child.reach[-1]
-
-
-def _drop(node: _Node, position: int) -> None:
-    del node.lows[position], node.highs[position], node.items[position]
-    if node.tops is not node.highs:
-        del node.tops[position]
-    node.refresh(position)
-
-
-def _split(node: _Node) -> _Node:
-    half = len(node.items) // 2
-    lows, highs, items = node.lows[half:], node.highs[half:], node.items[half:]
-    right = _Node(node.inner, lows, highs, highs if not node.inner else node.tops[half:], items)
-    del node.lows[half:], node.highs[half:], node.items[half:]
-    if node.inner:
-        del node.tops[half:]
-    node.refresh(0)
-    return right
-
-
 def _search(node: _Node, low: Any, high: Any, found: list[Any]) -> None:
-    reach, tops, items = node.reach, node.tops, node.items
-    position = bisect_right(node.lows, high) - 1
-    inner = node.inner
-    while position >= 0 and reach[position] >= low:
-        if tops[position] >= low:
-            if inner:
-                _search(items[position], low, high, found)
-            else:
+    while True:
+        reach = node.reach
+        position = bisect_right(node.lows, high) - 1
+        if position < 0 or reach[position] < low:
+            return
+        tops, items = node.tops, node.items
+        if node.inner:
+            # Usually one child is left to look into; then go on there instead of calling oneself.
+            while position and reach[position - 1] >= low:
+                if tops[position] >= low:
+                    _search(items[position], low, high, found)
+                position -= 1
+            if tops[position] < low:
+                return
+            node = items[position]
+            continue
+        while position >= 0 and reach[position] >= low:
+            if tops[position] >= low:
                 found.append(items[position])
-        position -= 1
+            position -= 1
+        return
 
 
 def _collect(node: _Node, found: list[Any]) -> None:

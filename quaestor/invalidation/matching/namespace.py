@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import bson
+
 from quaestor.invalidation.matching.bucket import Bucket, added, removed, things
 from quaestor.invalidation.matching.change import first_change
 from quaestor.invalidation.matching.index import QueryIndex
+from quaestor.invalidation.matching.partitioning import OPTIONS
+from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import ActiveQuery, Filter, Live
 from quaestor.invalidation.matching.retention import Retained
 from quaestor.invalidation.matching.verdicts import Tally, Verdicts
@@ -42,22 +46,21 @@ class Namespace:
     def empty(self) -> bool:
         return not (self.filters or self.always or self.foreign)
 
-    def filter_for(self, plan: QueryPlan) -> Filter | None:
-        """The filter of this plan, shared by all queries with the same predicate; None if every write counts."""
+    def open(self, query: ActiveQuery, plan: QueryPlan) -> None:
+        """A query has come; it gets the filter that all queries with its predicate share, if it has a predicate."""
         if plan.predicate is None:
-            return None
-        known = self.filters.get(plan.predicate.identity)
-        if known is None:
-            known = self.filters[plan.predicate.identity] = Filter(plan.predicate.identity, plan.predicate.matches)
-            self.index.add(known, plan.access)
-        return known
-
-    def open(self, query: ActiveQuery) -> None:
-        """A query has come; its filter is from `filter_for`."""
-        if query.filter is None:
             self.always[query] = None
-        else:
-            query.filter.queries = added(query.filter.queries, query)
+            return
+        identity = plan.predicate.identity
+        item = self.filters.get(identity)
+        if item is None:
+            item = Filter(identity, bson.encode(plan.condition or {}, codec_options=OPTIONS))
+            self.index.add(item, plan.access)
+            if item.access is None:
+                item.matches = plan.predicate.matches
+            self.filters[identity] = item
+        item.queries = added(item.queries, query)
+        query.filter = item
 
     def close(self, query: ActiveQuery) -> None:
         """A query of this or another namespace has lost its last registration."""
@@ -88,10 +91,10 @@ class Namespace:
             else:
                 self.members[member] = slot
 
-    def changed_by(self, entry: Retained, tally: Tally) -> Changes:
+    def changed_by(self, entry: Retained, predicates: Predicates, tally: Tally) -> Changes:
         """The registrations whose results this write changes, each with how."""
         image = entry.image
-        verdicts = Verdicts(image, tally)
+        verdicts = Verdicts(image, predicates, tally)
         changes: Changes = {}
         members = dict.fromkeys(things(self.members.get(entry.identity)))
         for live in members:
@@ -127,11 +130,11 @@ class Namespace:
                     yield from _lives(item)
 
 
-def judged(live: Live, entry: Retained, tally: Tally) -> MatchType | None:
+def judged(live: Live, entry: Retained, predicates: Predicates, tally: Tally) -> MatchType | None:
     """What one retained write means for one registration: replay."""
     changes: Changes = {}
     member = live.members is not None and entry.identity in live.members
-    _judge(live, entry, member, Verdicts(entry.image, tally), changes)
+    _judge(live, entry, member, Verdicts(entry.image, predicates, tally), changes)
     return changes.get(live)
 
 

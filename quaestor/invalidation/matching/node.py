@@ -7,18 +7,17 @@ index.py), judged by change.py, and replayed from retention.py when a registrati
 
 from __future__ import annotations
 
-from typing import Final
-
 from quaestor.errors import QueryError
-from quaestor.invalidation.matching.bucket import added, removed, things
+from quaestor.invalidation.matching.active import ActiveQueries, concerns, covers
 from quaestor.invalidation.matching.leases import Leases
-from quaestor.invalidation.matching.namespace import Changes, Namespace, judged
+from quaestor.invalidation.matching.namespace import Changes, judged
 from quaestor.invalidation.matching.partitioning import record_hash, record_key
+from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.rates import RecordRates
-from quaestor.invalidation.matching.registered import ActiveQuery, Live
+from quaestor.invalidation.matching.registered import Live
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
 from quaestor.invalidation.matching.verdicts import Tally
-from quaestor.invalidation.query.plan import QueryPlan, Window, plan_query
+from quaestor.invalidation.query.plan import Window
 from quaestor.invalidation.query.sorting import sort_key
 from quaestor.model import (
     Activated,
@@ -35,8 +34,6 @@ from quaestor.model import (
 )
 
 Outcome = Activated | Refused | Invalidated
-
-_EVERYTHING: Final = "*"
 
 
 class MatchingNode:
@@ -64,10 +61,10 @@ class MatchingNode:
         self._max_registrations = max_registrations
         self._retention = Retention(retention_ms=retention_ms, max_images=max_images)
         self._rates = RecordRates()
-        self._namespaces: dict[str, Namespace] = {}
-        self._queries: dict[str, ActiveQuery] = {}
+        self._active = ActiveQueries()
         self._live: dict[str, Live] = {}
         self._leases = Leases()
+        self._predicates = Predicates()
         self._seeds: dict[str, int] = {}
 
     @property
@@ -78,7 +75,7 @@ class MatchingNode:
     @property
     def queries(self) -> int:
         """How many different queries they are."""
-        return len(self._queries)
+        return len(self._active)
 
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
@@ -128,7 +125,7 @@ class MatchingNode:
             self._retention.interrupted(image.version)
             return self._fire(dict.fromkeys(self._live.values(), MatchType.MATCH), image)
         if image.kind is WriteKind.COLLECTION:
-            self._retention.forget_records(lambda namespace: _covers(image.namespace, namespace))
+            self._retention.forget_records(lambda namespace: covers(image.namespace, namespace))
             self._retention.admit(image, None, 0, now_ms=now_ms)
             return self._fire(self._on_collection(image), image)
         return self._written(image, now_ms)
@@ -155,10 +152,10 @@ class MatchingNode:
         self.tally.writes += 1
         self.tally.tried_last = 0
         self._rates.observe(identity, now_ms=now_ms)
-        namespace = self._namespaces.get(image.namespace)
+        namespace = self._active.namespaces.get(image.namespace)
         if namespace is None:
             return []
-        changes = namespace.changed_by(entry, self.tally)
+        changes = namespace.changed_by(entry, self._predicates, self.tally)
         return self._fire(changes, entry.image) if changes else []
 
     def _refusal(self, registration: Registration, now_ms: int) -> str | None:
@@ -174,14 +171,12 @@ class MatchingNode:
         return None
 
     def _admit(self, registration: Registration) -> Live:
-        query = self._queries.get(registration.query_id)
-        plan = plan_query(registration.query) if query is None else query.plan
+        query, plan = self._active.prepare(registration.query_id, registration.query)
+        rules = query.rules
         members = self._members(registration)
         boundary = None
-        if plan.predicate is not None and plan.query.sort and registration.last is not None:
-            boundary = sort_key(registration.last, plan.query.sort)
-        if query is None:
-            query = self._opened(registration.query_id, plan)
+        if rules.sort and registration.last is not None:
+            boundary = sort_key(registration.last, rules.sort)
         live = Live(
             registration.id,
             query,
@@ -190,11 +185,10 @@ class MatchingNode:
             members=members,
             empty=registration.members == (),
             boundary=boundary,
-            needs_before=members is None or plan.window is Window.OFFSET or plan.match != "exact",
+            needs_before=members is None or rules.window is Window.OFFSET or not rules.exact,
             expires_at_ms=registration.expires_at_ms,
         )
-        query.registrations = added(query.registrations, live)
-        self._namespaces[plan.query.namespace].add(live)
+        self._active.add(live, plan)
         self._live[live.id] = live
         self._leases.add(live.id, live.expires_at_ms)
         return live
@@ -210,54 +204,25 @@ class MatchingNode:
             return tuple(record_hash(key, seed) for key in keys)
         return tuple(record_hash(key, seed) for key in keys if record_hash(key) % partitions == mine)
 
-    def _opened(self, query_id: str, plan: QueryPlan) -> ActiveQuery:
-        for name in plan.namespaces:
-            if name not in self._namespaces:
-                self._namespaces[name] = Namespace()
-        own = self._namespaces[plan.query.namespace]
-        query = self._queries[query_id] = ActiveQuery(query_id, plan, own.filter_for(plan))
-        own.open(query)
-        for name in plan.foreign_namespaces:
-            self._namespaces[name].foreign[query] = None
-        return query
-
     def _forget(self, live: Live) -> None:
-        query = live.query
         del self._live[live.id]
-        query.registrations = removed(query.registrations, live)
-        last = query.registrations is None
-        if last:
-            del self._queries[query.query_id]
-        self._namespaces[query.plan.query.namespace].remove(live)
-        if not last:
-            return
-        for name in query.plan.namespaces:
-            namespace = self._namespaces[name]
-            namespace.close(query)
-            if namespace.empty:
-                del self._namespaces[name]
+        self._active.forget(live)
 
     def _replayed(self, live: Live, entry: Retained) -> MatchType | None:
-        image = entry.image
+        image, rules = entry.image, live.query.rules
         if image.kind is WriteKind.COLLECTION:
-            return MatchType.MATCH if _concerns(live.query.plan, image.namespace) else None
-        plan = live.query.plan
-        if image.namespace != plan.query.namespace:
-            return MatchType.MATCH if image.namespace in plan.foreign_namespaces else None
-        return judged(live, entry, self.tally)
+            return MatchType.MATCH if concerns(rules, image.namespace) else None
+        if image.namespace != rules.namespace:
+            return MatchType.MATCH if image.namespace in rules.foreign else None
+        return judged(live, entry, self._predicates, self.tally)
 
     def _activated(self, live: Live, now_ms: int) -> Activated:
         rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)
         return Activated(registration_id=live.id, cell=self.cell, write_rate_hz=rate)
 
     def _on_collection(self, image: AfterImage) -> Changes:
-        return {
-            live: MatchType.MATCH
-            for query in self._queries.values()
-            if _concerns(query.plan, image.namespace)
-            for live in things(query.registrations)
-            if live.since < image.version or not image.version
-        }
+        concerned = self._active.concerned(image.namespace)
+        return {live: MatchType.MATCH for live in concerned if live.since < image.version or not image.version}
 
     def _fire(self, changes: Changes, image: AfterImage) -> list[Invalidated]:
         """Forget what changed; one notification for each query and match type."""
@@ -284,15 +249,3 @@ class MatchingNode:
         if seed is None:
             seed = self._seeds[namespace] = record_hash(namespace.encode())
         return seed
-
-
-def _covers(event: str, namespace: str) -> bool:
-    """Whether a collection event's namespace ("db.coll", "db" or "db.*" for a whole database, "*") includes this one."""
-    if event in (namespace, _EVERYTHING):
-        return True
-    database = event.removesuffix(".*")
-    return (event.endswith(".*") or "." not in event) and namespace.startswith(f"{database}.")
-
-
-def _concerns(plan: QueryPlan, event: str) -> bool:
-    return any(_covers(event, namespace) for namespace in plan.namespaces)

@@ -1,4 +1,4 @@
-"""All the ways in which one path finds filters: by value, by interval, by prefix, by being there at all."""
+"""All the ways in which one path finds filters: by value, by interval, by prefix, by place, by being there at all."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from quaestor.invalidation.matching.access import Entry, Equality, Exists, Prefix, Range, hash_key
+from quaestor.invalidation.matching.access import Cells, Entry, Equality, Exists, Prefix, Range, hash_key
 from quaestor.invalidation.matching.bucket import Bucket, added, removed, size
+from quaestor.invalidation.matching.cells import CellIndex
 from quaestor.invalidation.matching.intervals import IntervalTree
 from quaestor.invalidation.matching.prefixes import PrefixIndex
 from quaestor.invalidation.matching.registered import Filter
@@ -61,7 +62,7 @@ class Ranges:
 class PathIndex:
     """Filters by what they demand of one path. Incremental; a search costs what it finds, and a little per kind."""
 
-    __slots__ = ("equal", "exists", "filters", "parts", "path", "prefixes", "ranges")
+    __slots__ = ("cells", "equal", "exists", "filters", "parts", "path", "prefixes", "ranges")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -69,6 +70,7 @@ class PathIndex:
         self.equal: dict[Hashable, Slot] = {}
         self.ranges: dict[int, Ranges] = {}
         self.prefixes = PrefixIndex()
+        self.cells = CellIndex()
         self.exists: Slot | None = None
         self.filters = 0
 
@@ -81,6 +83,8 @@ class PathIndex:
             self.ranges.setdefault(entry.bracket, Ranges()).add(entry, item)
         elif isinstance(entry, Prefix):
             self.prefixes.add(entry.prefix, item)
+        elif isinstance(entry, Cells):
+            self.cells.add(entry.boxes, item)
         else:
             self.exists = added(self.exists, item)
 
@@ -96,6 +100,8 @@ class PathIndex:
                 del self.ranges[entry.bracket]
         elif isinstance(entry, Prefix):
             self.prefixes.remove(entry.prefix, item)
+        elif isinstance(entry, Cells):
+            self.cells.remove(entry.boxes, item)
         else:
             self.exists = removed(self.exists, item)
 
@@ -105,6 +111,8 @@ class PathIndex:
             return sum(size(self.equal.get(key)) for key in entry.keys)
         if isinstance(entry, Exists):
             return size(self.exists)
+        if isinstance(entry, Cells):
+            return self.cells.load(entry.boxes)
         found: list[Slot] = []
         if isinstance(entry, Prefix):
             self.prefixes.find(entry.prefix, found)
@@ -136,6 +144,8 @@ class PathIndex:
                 self.ranges[bracket].find(payload, payload, found)
         if self.prefixes:
             self.prefixes.find_value(value, found)
+        if self.cells:
+            self.cells.find_value(value, found)
         if self.exists is not None:
             found.append(self.exists)
 
@@ -154,6 +164,8 @@ class PathIndex:
                 found.append(slot)
             if self.prefixes:
                 self.prefixes.find_value(value, found)
+            if self.cells:
+                self.cells.find_value(value, found)
         for bracket, (low, high) in spans.items():
             self.ranges[bracket].find(low, high, found)
         if anything and self.exists is not None:
@@ -161,7 +173,7 @@ class PathIndex:
 
     def everything(self) -> list[Slot]:
         """Every filter here: for a value that cannot be looked up."""
-        found: list[Slot] = [*self.equal.values(), *self.prefixes.everything()]
+        found: list[Slot] = [*self.equal.values(), *self.prefixes.everything(), *self.cells.everything()]
         for ranges in self.ranges.values():
             found.extend([*ranges.between.payloads(), *ranges.above.values(), *ranges.below.values()])
         if self.exists is not None:

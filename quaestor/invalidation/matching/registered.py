@@ -1,7 +1,7 @@
 """What a matching node keeps of queries and registrations: three small mutable objects, one level below the other.
 
 A `Filter` is a predicate on a namespace, however many queries use it; an `ActiveQuery` is one normalised query; a `Live`
-is one registration that has not been invalidated yet. Slotted and without back references that are not needed: a node
+is one registration that has not been invalidated yet. Slotted, and without what can be shared or computed again: a node
 may hold a million of each.
 """
 
@@ -15,18 +15,23 @@ from quaestor.invalidation.matching.bucket import Bucket
 from quaestor.model import Document, Version
 
 if TYPE_CHECKING:
-    from quaestor.invalidation.query.plan import QueryPlan
+    from quaestor.invalidation.matching.rules import Rules
 
 Matches = Callable[[Document], bool]
 
 
 class Filter:
-    """One predicate, evaluated at most once per image. access: where the index keeps it; None: always tried."""
+    """One predicate, evaluated at most once per image.
 
-    __slots__ = ("access", "identity", "matches", "queries")
+    source: the filter document as BSON. matches: compiled, or None if it is not at hand (see predicates.py).
+    access: where the index keeps it; None: always tried.
+    """
 
-    def __init__(self, identity: bytes, matches: Matches) -> None:
+    __slots__ = ("access", "identity", "matches", "queries", "source")
+
+    def __init__(self, identity: bytes, source: bytes, matches: Matches | None = None) -> None:
         self.identity = identity
+        self.source = source
         self.matches = matches
         self.access: Access | None = None
         self.queries: ActiveQuery | Bucket[ActiveQuery] | None = None
@@ -35,12 +40,12 @@ class Filter:
 class ActiveQuery:
     """One normalised query and its registrations. filter: None if every write to the namespace changes it."""
 
-    __slots__ = ("filter", "plan", "query_id", "registrations")
+    __slots__ = ("filter", "query_id", "registrations", "rules")
 
-    def __init__(self, query_id: str, plan: QueryPlan, predicate: Filter | None) -> None:
+    def __init__(self, query_id: str, rules: Rules) -> None:
         self.query_id = query_id
-        self.plan = plan
-        self.filter = predicate
+        self.rules = rules
+        self.filter: Filter | None = None
         self.registrations: Live | Bucket[Live] | None = None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import Filter
 from quaestor.model import AfterImage, Document, WriteKind
 
@@ -29,13 +30,14 @@ class Tally:
 class Verdicts:
     """Lazy and memoised; lives as long as one write is looked at."""
 
-    __slots__ = ("_after", "_before", "_now", "_tally", "_then", "before_known", "failing")
+    __slots__ = ("_after", "_before", "_now", "_predicates", "_tally", "_then", "before_known", "failing")
 
-    def __init__(self, image: AfterImage, tally: Tally) -> None:
+    def __init__(self, image: AfterImage, predicates: Predicates, tally: Tally) -> None:
         self._after = None if image.kind is WriteKind.DELETE else image.after
         self._before = image.before
         self._now: dict[Filter, bool] = {}
         self._then: dict[Filter, bool] = {}
+        self._predicates = predicates
         self._tally = tally
         self.before_known = image.before_known
         self.failing: set[Filter] = set()
@@ -66,7 +68,7 @@ class Verdicts:
         self._tally.tried += 1
         self._tally.tried_last += 1
         try:
-            return item.matches(record)
+            return self._predicates.holds(item, record)
         except Exception:
             self._tally.failed += 1
             self.failing.add(item)

@@ -57,7 +57,8 @@ class QueryPlan:
     """match: "exact" or "widened"; reason: why it is widened, a sentence, else None.
 
     query_id: equal for equal queries, however written.
-    predicate: which records concern the query; None: all of the namespace.
+    condition: the filter that says which records concern the query; predicate: the same, compiled. None: all of the
+        namespace.
     index: how the node finds the query from a written record, for people.
     access: the same for the node: alternatives, best first; empty: always tried.
     fields: what of a record matters to the result.
@@ -68,6 +69,7 @@ class QueryPlan:
     query_id: str
     match: str
     reason: str | None
+    condition: Document | None
     predicate: CompiledQuery | None
     window: Window
     result: Result
@@ -92,20 +94,21 @@ def plan_query(query: Query) -> QueryPlan:
     reason = query.widened or _collated(query)
     if reason is None and query.namespace in foreign:
         reason = TO_ITSELF
+    condition: Document | None = None
     predicate: CompiledQuery | None = None
-    exact = reason is None
     if reason is None:
         try:
-            predicate, reason = _predicate(query)
-            exact = reason is None
+            condition, reason = _condition(query)
+            predicate = None if condition is None else compile_query(condition)
         except UnsupportedQueryError as unsupported:
-            reason, exact = unsupported.reason, False
+            condition, reason = None, unsupported.reason
     access = () if predicate is None else tuple(access_paths(predicate.root))
     return QueryPlan(
         query=query,
         query_id=_query_id(query, predicate),
-        match="exact" if exact else "widened",
+        match="exact" if reason is None else "widened",
         reason=reason,
+        condition=condition,
         predicate=predicate,
         window=_window(query),
         result=_result(query),
@@ -122,7 +125,7 @@ def _collated(query: Query) -> str | None:
     return f"collation {query.collation.get('locale')!r}: strings compare by rules of a language"
 
 
-def _predicate(query: Query) -> tuple[CompiledQuery | None, str | None]:
+def _condition(query: Query) -> tuple[Document | None, str | None]:
     """What decides which records concern the query, and why that is more than what changes its result."""
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
@@ -130,12 +133,11 @@ def _predicate(query: Query) -> tuple[CompiledQuery | None, str | None]:
         if any(path == "$natural" for path, _ in query.sort):
             raise UnsupportedQueryError("$natural: the order of storage")
         parse_sort(query.sort)
-        return compile_query(query.filter), None
+        return query.filter, None
     pipeline = _Pipeline.of(query)
-    predicate = compile_query(_together(pipeline.leading))
     if pipeline.as_find is not None or pipeline.counts:
-        return predicate, None
-    return (predicate, TO_LEADING_MATCH) if pipeline.leading else (None, TO_COLLECTION)
+        return _together(pipeline.leading), None
+    return (_together(pipeline.leading), TO_LEADING_MATCH) if pipeline.leading else (None, TO_COLLECTION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""The active queries of a node: which there are, in which namespaces they look, and what every namespace keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from quaestor.invalidation.matching.bucket import added, removed, things
+from quaestor.invalidation.matching.namespace import Namespace
+from quaestor.invalidation.matching.registered import ActiveQuery, Live
+from quaestor.invalidation.matching.rules import Rules, SharedRules
+from quaestor.invalidation.query.plan import QueryPlan, plan_query
+from quaestor.model import Query
+
+_EVERYTHING: Final = "*"
+
+
+class ActiveQueries:
+    """Incremental; leaves nothing behind of a query without registrations. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Namespace] = {}
+        self._queries: dict[str, ActiveQuery] = {}
+        self._rules = SharedRules()
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def prepare(self, query_id: str, query: Query) -> tuple[ActiveQuery, QueryPlan | None]:
+        """The active query with this id, or a new one with its plan, to be handed to `add` with its first registration.
+
+        Raises QueryError. O(size of the query), O(1) if it is known.
+        """
+        known = self._queries.get(query_id)
+        if known is not None:
+            return known, None
+        plan = plan_query(query)
+        return ActiveQuery(query_id, self._rules.of(plan)), plan
+
+    def add(self, live: Live, plan: QueryPlan | None) -> None:
+        """Match this registration from now on; `plan` as `prepare` returned it."""
+        query = live.query
+        if plan is not None:
+            self._open(query, plan)
+        query.registrations = added(query.registrations, live)
+        self.namespaces[query.rules.namespace].add(live)
+
+    def forget(self, live: Live) -> None:
+        """Stop matching this registration. O(its members)."""
+        query = live.query
+        query.registrations = removed(query.registrations, live)
+        self.namespaces[query.rules.namespace].remove(live)
+        if query.registrations is None:
+            del self._queries[query.query_id]
+            for name in query.rules.namespaces:
+                self._close(name, query)
+
+    def concerned(self, event: str) -> Iterator[Live]:
+        """The registrations that depend on what a collection event names. O(queries)."""
+        for query in self._queries.values():
+            if concerns(query.rules, event):
+                yield from things(query.registrations)
+
+    def _open(self, query: ActiveQuery, plan: QueryPlan) -> None:
+        own = self.namespaces.get(query.rules.namespace) or Namespace()
+        own.open(query, plan)  # this may raise; nothing has changed until then
+        self.namespaces[query.rules.namespace] = own
+        self._queries[query.query_id] = query
+        for name in query.rules.foreign:
+            self.namespaces.setdefault(name, Namespace()).foreign[query] = None
+
+    def _close(self, name: str, query: ActiveQuery) -> None:
+        namespace = self.namespaces[name]
+        namespace.close(query)
+        if namespace.empty:
+            del self.namespaces[name]
+
+
+def concerns(rules: Rules, event: str) -> bool:
+    """Whether a collection event concerns a query. Its namespace is "db.coll", "db" or "db.*" for a database, or "*"."""
+    return any(covers(event, namespace) for namespace in rules.namespaces)
+
+
+def covers(event: str, namespace: str) -> bool:
+    """Whether the namespace of a collection event includes this one."""
+    if event in (namespace, _EVERYTHING):
+        return True
+    database = event.removesuffix(".*")
+    return (event.endswith(".*") or "." not in event) and namespace.startswith(f"{database}.")
