@@ -60,7 +60,7 @@ MAX_KEY: Final = 127
 
 _THIRTY_FOUR_DIGITS = Context(prec=34, rounding=ROUND_HALF_EVEN, Emin=-6143, Emax=6144)
 _EPOCH = datetime.datetime(1970, 1, 1)
-_MILLISECOND = datetime.timedelta(milliseconds=1)
+_NO_TIME = datetime.timedelta()
 _FLAGS = ((re.I, "i"), (re.L, "l"), (re.M, "m"), (re.S, "s"), (re.U, "u"), (re.X, "x"))
 
 
@@ -104,11 +104,10 @@ def bracket_bounds(bracket: int) -> tuple[Key, Key]:
 
 def milliseconds(value: datetime.datetime) -> int:
     """What BSON stores of a datetime: milliseconds since the epoch (UTC assumed if naive), the rest cut off."""
-    offset = value.utcoffset()
-    naive = value.replace(tzinfo=None)
-    if offset is not None:
-        naive -= offset
-    return (naive - _EPOCH) // _MILLISECOND
+    if value.tzinfo is not None:
+        value = value.replace(tzinfo=None) - (value.utcoffset() or _NO_TIME)
+    since = value - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def stored_bytes(value: bytes) -> bytes:

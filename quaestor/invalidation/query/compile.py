@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quaestor.invalidation.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
+from quaestor.invalidation.query.fast_paths import paired_ranges, short_cut
 from quaestor.invalidation.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
 from quaestor.invalidation.query.paths import Matcher, Test, matcher
 
@@ -24,11 +25,15 @@ def compile_node(node: Node) -> Matcher:
     The function raises UncertainMatchError when a regular expression could not be decided in time. It is pure and may be
     called from several threads.
     """
+    return short_cut(node, _general) or _general(node)
+
+
+def _general(node: Node) -> Matcher:
     match node:
         case Predicate():
             return _predicate(node)
         case Conjunction():
-            return _all([compile_node(member) for member in sorted(node.members, key=cost)])
+            return _all([compile_node(member) for member in sorted(paired_ranges(node.members), key=cost)])
         case Disjunction():
             return _any([compile_node(member) for member in sorted(node.members, key=cost)])
         case Negation():

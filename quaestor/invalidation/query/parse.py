@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from quaestor.errors import MalformedQueryError
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query.ast import Conjunction, Node, Predicate
 from quaestor.invalidation.query.bson_order import REGEX, type_bracket
 from quaestor.invalidation.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
@@ -18,8 +18,11 @@ from quaestor.invalidation.query.operators.contract import Level
 from quaestor.invalidation.query.regex import Pattern
 from quaestor.invalidation.query.shape import as_filter, is_expression
 
-DEEPEST: Final = 100
-"""mongod's limit on how deep filters may be nested."""
+DEEPEST: Final = 199
+"""How deep a filter may be nested: documents and arrays may be 200 deep in BSON, and the command is one level itself."""
+LONGEST_PATH: Final = 180
+"""Components of a path."""
+_NESTING: Final = (Mapping, list, tuple)
 _DBREF_FIELDS: Final = frozenset({"$ref", "$id", "$db"})
 
 
@@ -30,22 +33,24 @@ def parse(source: Any) -> Node:
         MalformedQueryError: mongod would refuse the filter; the message says why.
         UnsupportedQueryError: mongod would accept it, but it cannot be evaluated here.
     """
-    return _Parser().document(source, Level.TOP)
+    if not isinstance(source, Mapping):
+        raise MalformedQueryError(f"a filter must be a document, not {source!r}")
+    _require_depth(source)
+    try:
+        return _PARSER.document(source, Level.TOP)
+    except RecursionError as error:
+        raise UnsupportedQueryError("a filter too deeply nested for the stack that is left") from error
 
 
 class _Parser:
-    """Implements `operators.contract.Parser`. One per filter: it counts how deep it is."""
+    """Implements `operators.contract.Parser`."""
 
-    __slots__ = ("_depth",)
-
-    def __init__(self) -> None:
-        self._depth = 0
+    __slots__ = ()
 
     def document(self, source: Any, level: Level) -> Node:
         filter_ = as_filter(source)
         if filter_ is None:
             raise MalformedQueryError(f"a filter must be a document, not {source!r}")
-        self._enter()
         members = []
         for key, value in filter_.items():
             if not isinstance(key, str):
@@ -53,11 +58,9 @@ class _Parser:
             member = self._member(key, value, level)
             if member is not None:
                 members.append(member)
-        self._depth -= 1
         return members[0] if len(members) == 1 else Conjunction(tuple(members))
 
     def field(self, path: str, source: Mapping[str, Any], level: Level) -> Node:
-        self._enter()
         members = []
         for name, operand in source.items():
             operator = FIELD_OPERATORS.get(name)
@@ -67,7 +70,6 @@ class _Parser:
             member = operator.parse(self, path, operand, source, level)
             if member is not None:
                 members.append(member)
-        self._depth -= 1
         return members[0] if len(members) == 1 else Conjunction(tuple(members))
 
     def _member(self, key: str, value: Any, level: Level) -> Node | None:
@@ -79,16 +81,31 @@ class _Parser:
             if operator is None:
                 raise MalformedQueryError(f"unknown top level operator {key!r}")
             return operator.parse(self, value, level)
+        if key.count(".") >= LONGEST_PATH:
+            raise MalformedQueryError(f"a path has more than {LONGEST_PATH} components: {key[:40]!r}...")
         if is_expression(value):
             return self.field(key, value, level)
         if type_bracket(value) == REGEX:
             return Predicate(key, "$regex", Pattern.of_value(value))
         return Predicate(key, "$eq", value)
 
-    def _enter(self) -> None:
-        self._depth += 1
-        if self._depth > DEEPEST:
+
+_PARSER: Final = _Parser()
+
+
+def _require_depth(source: Any) -> None:
+    depth = 0
+    level = [source]
+    while level:
+        depth += 1
+        if depth > DEEPEST:
             raise MalformedQueryError(f"the filter is nested deeper than {DEEPEST} levels")
+        level = [
+            member
+            for value in level
+            for member in (value.values() if isinstance(value, Mapping) else value)
+            if isinstance(member, _NESTING)
+        ]
 
 
 def _require_bson(value: Any, what: str) -> None:

@@ -2,7 +2,8 @@
 
 The pattern is translated for RE2, whose time is linear whatever the pattern. Look-around, back references, atomic and
 possessive groups, which RE2 does not have, run on the `regex` engine with a time limit; when it is reached the answer is
-unknown and UncertainMatchError is raised. Plain literals and anchored literals need no engine at all.
+unknown and UncertainMatchError is raised. Plain literals and anchored literals need no engine at all, and patterns
+without groups and repetition run on Python's own.
 """
 
 from __future__ import annotations
@@ -66,15 +67,13 @@ def pattern(source: str, options: str) -> Pattern:
         raise MalformedQueryError(f"invalid option {''.join(sorted(unknown))!r} of regular expression {source!r}")
     if "\0" in source:
         raise MalformedQueryError(f"regular expression {source!r} contains a null byte")
-    translation = translate(
-        source,
-        Options(
-            ignore_case="i" in options,
-            multiline="m" in options,
-            dot_all="s" in options,
-            extended="x" in options,
-        ),
+    switched = Options(
+        ignore_case="i" in options, multiline="m" in options, dot_all="s" in options, extended="x" in options
     )
+    try:
+        translation = translate(source, switched)
+    except RecursionError as error:
+        raise UnsupportedQueryError("a regular expression too deeply nested for the stack that is left") from error
     prefix = translation.prefix if translation.starts else ""
     return Pattern(source, options, prefix, _literal(translation) or _engine(translation))
 
@@ -94,6 +93,14 @@ def _literal(translation: Translation) -> Callable[[str], bool] | None:
 
 
 def _engine(translation: Translation) -> Callable[[str], bool]:
+    if translation.plain:
+        # Nothing to backtrack into, so Python's own engine is linear too, and far quicker to call.
+        try:
+            plain = re.compile(translation.full).search
+        except re.error:
+            pass  # \p and \X, which it does not know
+        else:
+            return lambda value: plain(value) is not None
     if translation.linear is None:
         return _bounded(translation.full)
     try:

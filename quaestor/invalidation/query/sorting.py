@@ -107,7 +107,29 @@ def _function(sort: tuple[tuple[str, int], ...], by_id: bool) -> Callable[[Mappi
     ascending = tuple(direction > 0 for _, direction in sort)
     if all(len(parts) == 1 for parts in paths):
         return _flat(tuple((parts[0], up) for parts, up in zip(paths, ascending, strict=True)), paths, ascending)
-    return lambda document: _least_row(document, paths, ascending)
+    return _nested(paths, ascending)
+
+
+def _nested(paths: tuple[Parts, ...], ascending: tuple[bool, ...]) -> Callable[[Mapping[str, Any]], SortKey]:
+    """Walks embedded documents as long as there is nothing else on the way."""
+    columns = tuple((parts[:-1], parts[-1], up) for parts, up in zip(paths, ascending, strict=True))
+
+    def key(document: Mapping[str, Any]) -> SortKey:
+        found: list[Any] = []
+        for way, last, up in columns:
+            value: Any = document
+            for name in way:
+                value = value.get(name)
+                if value.__class__ is not dict:
+                    return _least_row(document, paths, ascending)
+            value = value.get(last)
+            if value.__class__ is list:
+                return _least_row(document, paths, ascending)
+            part = order_key(value)
+            found.append(part if up else Descending(part))
+        return tuple(found)
+
+    return key
 
 
 def _flat(

@@ -92,7 +92,7 @@ def _parse_all(parser: Parser, path: str, operand: Any, siblings: Mapping[str, A
 def _all_member(path: str, member: Any) -> Node:
     from quaestor.invalidation.query.operators import FIELD_OPERATORS
 
-    if isinstance(member, Mapping) and next(iter(member), "") in FIELD_OPERATORS.keys() - {"$eq", "$not"}:
+    if isinstance(member, Mapping) and next(iter(member), "") in FIELD_OPERATORS.keys() - {"$not"}:
         raise MalformedQueryError(f"$all of {path!r} cannot hold the operator {next(iter(member))!r}")
     if type_bracket(member) == REGEX:
         return Predicate(path, "$regex", Pattern.of_value(member))

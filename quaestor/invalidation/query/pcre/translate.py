@@ -36,6 +36,7 @@ class Translation:
     newline_sensitive: on a text that ends with a newline, `linear` may differ from PCRE (`$` before it): use `full`.
     ascii_only: on other texts `linear` may differ (RE2 finds `\\B` inside a character of several bytes): use `full`.
     starts: anchored to the start of the text. prefix: every match starts with this text (and at the start if `starts`).
+    plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
     only_prefix: the pattern is nothing but `prefix`. ends: `$` follows it directly.
     """
 
@@ -43,6 +44,7 @@ class Translation:
     full: str
     newline_sensitive: bool
     ascii_only: bool
+    plain: bool
     starts: bool
     prefix: str
     only_prefix: bool
@@ -62,6 +64,7 @@ class Translator:
         "names",
         "newline_sensitive",
         "options",
+        "plain",
         "reader",
         "references",
         "shape",
@@ -74,6 +77,7 @@ class Translator:
         self.names: set[str] = set()
         self.references: list[int | str] = []
         self.linear = True
+        self.plain = True
         self.newline_sensitive = False
         self.ascii_only = False
         self.shape = Shape()
@@ -98,6 +102,7 @@ class Translator:
             full=piece.full,
             newline_sensitive=self.newline_sensitive,
             ascii_only=self.ascii_only,
+            plain=self.plain,
             starts=self.shape.starts,
             prefix="".join(self.shape.text),
             only_prefix=self.shape.simple,
@@ -181,6 +186,7 @@ class Translator:
         if not piece.quantifiable:
             raise self.reader.malformed("nothing to repeat")
         self.reader.at = found.end()
+        self.plain = False
         lowest, highest = self._bounds(found)
         greedy = not self.options.ungreedy
         if self.options.extended:
@@ -222,6 +228,7 @@ class Translator:
         if character == "\\":
             return self._escape()
         if character == "(":
+            self.plain = False
             return read_group(self, depth + 1)
         if character == "[":
             bracket = read_bracket(reader, self.options)
