@@ -208,3 +208,11 @@ def about(stored: Sequence[Document], filters: Sequence[Filter]) -> tuple[list[D
 
 
 COLLECTIONS = st.builds(about, st.lists(DOCUMENTS, min_size=1, max_size=8), st.lists(FILTERS, min_size=4, max_size=8))
+
+SORTED_COLLECTIONS = st.tuples(
+    st.lists(DOCUMENTS, min_size=2, max_size=9).map(
+        lambda stored: [{"_id": position, **document} for position, document in enumerate(stored)]
+    ),
+    st.lists(SORTS, min_size=1, max_size=5),
+)
+"""What a collection holds, and how it is sorted."""
