@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError
-from quaestor.invalidation.matching.access import Cells, access_paths
+from quaestor.invalidation.matching.access import Cells
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.query.compiled import compile_query
 from tests.oracle.geo_generator import Generator
