@@ -239,9 +239,11 @@ class ReadPath:
 
     async def _keep(self, response: CachedResponse, url: str, *, leave: bool) -> Verdict:
         """Index and sketch first, because from the moment an entry is in the store it is handed out."""
-        urls = (url,) if leave else ()
         try:
-            await asyncio.gather(self._index.add(_dependent(response, urls)), self._report_read(response, leave=leave))
+            if leave:
+                await asyncio.gather(self._index.add(_dependent(response, (url,))), self._report_read(response))
+            else:
+                await self._index.add(_dependent(response, ()))
             await self._store.put(response, ttl_ms=response.fresh_until_ms - self.clock())
         except (StoreError, SketchError) as error:
             part = "sketch" if isinstance(error, SketchError) else "store"
@@ -257,13 +259,10 @@ class ReadPath:
         resident.urls.add(url)
         return Verdict(event=Event.KEPT, resident=resident)
 
-    async def _report_read(self, response: CachedResponse, *, leave: bool) -> None:
-        if leave:
-            await self._sketch.report_read(
-                response.resource,
-                expires_at_ms=response.fresh_until_ms + COPY_SLACK_MS,
-                now_ms=response.stored_at_ms,
-            )
+    async def _report_read(self, response: CachedResponse) -> None:
+        await self._sketch.report_read(
+            response.resource, expires_at_ms=response.fresh_until_ms + COPY_SLACK_MS, now_ms=response.stored_at_ms
+        )
 
     async def _undo(self, response: CachedResponse) -> None:
         try:
