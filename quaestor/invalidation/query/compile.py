@@ -25,10 +25,11 @@ def compile_node(node: Node) -> Matcher:
     The function raises UncertainMatchError when a regular expression could not be decided in time. It is pure and may be
     called from several threads.
     """
-    return short_cut(node, _general) or _general(node)
+    return short_cut(node, general_matcher) or general_matcher(node)
 
 
-def _general(node: Node) -> Matcher:
+def general_matcher(node: Node) -> Matcher:
+    """As `compile_node`, without a short cut for the node itself."""
     match node:
         case Predicate():
             return _predicate(node)

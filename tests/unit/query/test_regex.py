@@ -1,0 +1,96 @@
+"""Regular expressions: what they tell the index, and what they cost at most."""
+
+from __future__ import annotations
+
+import pytest
+from bson import Regex
+
+from quaestor.errors import MalformedQueryError, QueryError, UncertainMatchError, UnsupportedQueryError
+from quaestor.invalidation.query import compile_query
+from quaestor.invalidation.query.regex import Pattern, pattern
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "prefix"),
+    [
+        ("^abc", "", "abc"),
+        ("\\Aabc$", "", "abc"),
+        ("^abc.*d", "", "abc"),
+        ("^abc?", "", "ab"),
+        ("^abc+", "", "abc"),
+        ("^a{2}b", "", "a"),
+        ("^\\Qa.b\\Ec", "", "a.bc"),
+        ("^a\\.b", "", "a.b"),
+        ("^a b #c\n", "x", "ab"),
+        ("^(abc)", "", ""),
+        ("^abc|d", "", ""),
+        ("^abc", "i", ""),
+        ("^abc", "m", ""),
+        ("abc", "", ""),
+        ("^é", "", "é"),
+        ("^", "", ""),
+    ],
+)
+def test_the_prefix_is_what_every_match_starts_with(source: str, options: str, prefix: str) -> None:
+    assert pattern(source, options).prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("(a+)+$", "a" * 50_000 + "!"),
+        ("(a|a)*b", "a" * 50_000),
+        ("(.*)(.*)(.*)(.*)x$", "y" * 20_000),
+        ("a?" * 30 + "a" * 30, "a" * 29),
+    ],
+)
+def test_patterns_made_to_explode_are_decided(source: str, text: str) -> None:
+    """With a backtracking engine none of these would return within a lifetime."""
+    assert not pattern(source, "").found(text)
+
+
+def test_what_only_a_backtracking_engine_can_do_is_cut_off() -> None:
+    """The matcher says that it does not know; whoever asks treats the record as matching."""
+    query = compile_query({"a": {"$regex": "^(?=(a|aa|b)+c)(a|aa|b)+$(?!x)"}})
+    with pytest.raises(UncertainMatchError, match="may match"):
+        query.matches({"a": "a" * 200 + "!" + "a"})
+    assert query.matches({"a": "x"}) is False
+
+
+def test_look_around_and_references_are_evaluated() -> None:
+    assert compile_query({"a": Regex("^(?!draft)\\w+$")}).matches({"a": "final"})
+    assert not compile_query({"a": Regex("^(?!draft)\\w+$")}).matches({"a": "draft1"})
+    assert compile_query({"a": Regex("(\\w)\\1")}).matches({"a": "hello"})
+
+
+@pytest.mark.parametrize(
+    "source", ["(", "a)", "[a", "a**", "*a", "a{2,1}", "\\", "(?<n", "[z-a]", "(?<=a+)b", "a\0b", "(a)\\2"]
+)
+def test_what_pcre_refuses_is_malformed(source: str) -> None:
+    with pytest.raises(MalformedQueryError, match="regular expression"):
+        compile_query({"a": {"$regex": source}})
+
+
+@pytest.mark.parametrize("source", ["(?R)", "a(?1)(b)", "\\C", "a(*SKIP)b", "(?C1)a", "(?|(a)|(b))\\1"])
+def test_what_no_engine_here_shares_with_pcre_is_unsupported(source: str) -> None:
+    with pytest.raises(UnsupportedQueryError) as raised:
+        compile_query({"a": {"$regex": source}})
+    assert "regular expression" in raised.value.reason
+
+
+def test_a_pattern_deeper_than_the_stack_is_refused_without_harm() -> None:
+    """PCRE stops at 249 parentheses; the stack may give out earlier, which is then said."""
+    assert pattern("(" * 40 + "a" + ")" * 40, "").found("a")
+    with pytest.raises(QueryError, match="nested"):
+        pattern("(" * 2_000 + ")" * 2_000, "")
+
+
+def test_equal_patterns_are_shared() -> None:
+    assert Pattern.of_value(Regex("a+b", "i")) is Pattern.of_value("a+b", "i")
+
+
+def test_a_stored_expression_matches_itself_alone() -> None:
+    query = compile_query({"a": Regex("x", "i")})
+    assert query.matches({"a": Regex("x", "i")})
+    assert not query.matches({"a": Regex("x")})
+    assert not compile_query({"a": {"$eq": Regex("x")}}).matches({"a": "x"})
