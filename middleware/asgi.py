@@ -66,7 +66,7 @@ class QuaestorMiddleware:
         if scope["method"] == "GET":
             host = None
             for name, value in scope["headers"]:
-                if name in NOTABLE:
+                if NOTABLE[name]:
                     break
                 if name == b"host":
                     if host is not None:

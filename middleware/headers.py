@@ -51,7 +51,7 @@ class Reticence(Enum):
 
 
 _HANDLER_SAID = frozenset({"status", "no-store", "private", "no-cache", "partial"})
-_PERSONAL = frozenset({"authorization", "cookie", "set-cookie"})
+_PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie"})
 _UNKNOWN = frozenset({Uncacheable.NO_READS.value})
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quaestor.read_path.freshness import cache_control
 
-NOTABLE = frozenset(
+_NAMED = frozenset(
     {
         b"authorization",
         b"cache-control",
@@ -28,12 +29,36 @@ NOTABLE = frozenset(
         b"x-rewrite-url",
     }
 )
-"""A GET without any of these, and with at most one Host, is answered from memory without a closer look."""
+_CREDENTIALS = re.compile(
+    rb"auth|token|api-?key|jwt|oidc|session|secret|credential|passw|identity|client-cert|ssl-client|tenant|account|-user"
+    rb"|user-(?!agent)"
+)
+"""Names of fields by which applications and proxies commonly tell who is asking: X-Api-Key, X-Auth-Token, X-Forwarded-User ..."""
+_REMEMBERED = 2048
+
+
+class _Notable(dict[bytes, bool]):
+    """Which field names need a closer look; worked out once per name, within bounds."""
+
+    def __missing__(self, name: bytes) -> bool:
+        # Browsers set Sec-* themselves; Sec-Fetch-User says how a page was opened, not by whom.
+        notable = name in _NAMED or (not name.startswith(b"sec-") and _CREDENTIALS.search(name) is not None)
+        if len(self) < _REMEMBERED:
+            self[name] = notable
+        return notable
+
+
+NOTABLE: Mapping[bytes, bool] = _Notable()
+"""A GET without any field that is notable, and with at most one Host, is answered from memory without a closer look.
+
+Ask with NOTABLE[name].
+"""
 
 CONDITIONS = frozenset({b"if-none-match", b"if-modified-since"})
 """Evaluated by the cache against the full answer, therefore kept from a handler whose answer may be stored."""
 
 _PERSONAL = {b"authorization": "authorization", b"proxy-authorization": "authorization", b"cookie": "cookie"}
+_BODY = frozenset({b"content-length", b"transfer-encoding"})
 _REWRITES = frozenset(
     {b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
 )
@@ -74,7 +99,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
     for name, value in headers:
         if name == b"host":
             hosts.append(value)
-        elif name not in NOTABLE:
+        elif not NOTABLE[name]:
             continue
         elif name in _PERSONAL:
             bypass, personal = _PERSONAL[name], True
@@ -90,8 +115,10 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             bypass = bypass or "precondition"
         elif name in _REWRITES:
             bypass = bypass or "override"
-        elif value != b"0":  # content-length, transfer-encoding
-            bypass = bypass or "request-body"
+        elif name in _BODY:
+            bypass = bypass or ("request-body" if value != b"0" else None)
+        else:
+            bypass, personal = bypass or "credentials", True
     if len(hosts) > 1:
         bypass = bypass or "host"
     asked = cache_control(headers) if directives else {}

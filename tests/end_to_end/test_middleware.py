@@ -277,11 +277,14 @@ async def test_no_store_requests_leave_no_entry_behind_and_no_cache_is_answered_
 # What is not stored
 
 
-@pytest.mark.parametrize("header", ["authorization", "cookie"])
-async def test_requests_with_credentials_bypass_the_cache(header: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "header"),
+    [("authorization", "authorization"), ("cookie", "cookie"), ("x-api-key", "credentials"), ("x-user", "credentials")],
+)
+async def test_requests_with_credentials_bypass_the_cache(field: str, header: str) -> None:
     site = Site()
     await site.get()
-    answer = await site.get(**{header: "x=y"})
+    answer = await site.get(**{field: "x=y"})
     assert site.runs == 2
     assert answer.headers["cache-control"] == "private, no-cache"
     assert status_of(answer) == f"Quaestor; fwd=bypass; detail={header}"
