@@ -7,7 +7,7 @@ a number does not count, in `$min` and `$max` null and missing do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -19,15 +19,20 @@ from quaestor.invalidation.query.expressions.nodes import Operator, Scope
 from quaestor.invalidation.query.expressions.numeric import DECIMAL, DoubleDouble, decimal128, to_double, widest
 
 
-def _operands(values: Sequence[Any]) -> Sequence[Any]:
-    return values[0] if len(values) == 1 and is_array(values[0]) else values
+def elements_or_operands(values: Iterable[Any]) -> Sequence[Any]:
+    """The elements of a single operand that is an array, else the operands."""
+    operands = list(values)
+    if len(operands) == 1 and is_array(operands[0]):
+        elements: Sequence[Any] = operands[0]
+        return elements
+    return operands
 
 
-def _totals(values: Sequence[Any]) -> tuple[str, int, DoubleDouble, Decimal]:
+def _totals(values: Iterable[Any]) -> tuple[str, int, DoubleDouble, Decimal]:
     """(widest type, how many numbers, their non-decimal sum, their decimal sum)."""
     kinds = []
     total, decimals = DoubleDouble(), Decimal(0)
-    for value in _operands(values):
+    for value in elements_or_operands(values):
         kind = kind_of(value)
         if kind not in NUMERIC:
             continue
@@ -39,12 +44,12 @@ def _totals(values: Sequence[Any]) -> tuple[str, int, DoubleDouble, Decimal]:
     return widest(kinds), len(kinds), total, decimals
 
 
-def _sum(*values: Any) -> Any:
+def _sum(values: Iterable[Any]) -> Any:
     kind, _, total, decimals = _totals(values)
     return total_of(kind, total, decimals)
 
 
-def _avg(*values: Any) -> Any:
+def _avg(values: Iterable[Any]) -> Any:
     kind, count, total, decimals = _totals(values)
     if not count:
         return None
@@ -59,9 +64,9 @@ def _extreme(sign: int) -> Callable[[Scope], Function]:
     def make(scope: Scope) -> Function:
         key = scope.order_key
 
-        def extreme(*values: Any) -> Any:
+        def extreme(values: Iterable[Any]) -> Any:
             best, best_key = None, None
-            for value in _operands(values):
+            for value in elements_or_operands(values):
                 if is_nullish(value):
                     continue
                 value_key = key(value)
@@ -77,9 +82,9 @@ def _extreme(sign: int) -> Callable[[Scope], Function]:
 def _standard_deviation(less: int) -> Function:
     """less: subtracted from the count, 1 for a sample. Welford's algorithm, in doubles."""
 
-    def deviation(*values: Any) -> Any:
+    def deviation(values: Iterable[Any]) -> Any:
         count, mean, squares = 0, 0.0, 0.0
-        for value in _operands(values):
+        for value in elements_or_operands(values):
             if kind_of(value) not in NUMERIC:
                 continue
             count += 1
@@ -89,16 +94,16 @@ def _standard_deviation(less: int) -> Function:
             squares += delta * (number - mean)
         if count <= less:
             return None
-        return math.sqrt(squares / (count - less)) if math.isfinite(squares) else math.nan
+        return math.sqrt(squares / (count - less))
 
     return deviation
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {
-    "$sum": associative(_sum, commutative=True),
+    "$sum": associative(_sum, commutative=True, alone=False),
     "$avg": variadic(_avg),
-    "$min": ordered(_extreme(-1), lambda function: associative(function, commutative=True)),
-    "$max": ordered(_extreme(1), lambda function: associative(function, commutative=True)),
+    "$min": ordered(_extreme(-1), lambda function: associative(function, commutative=True, alone=False)),
+    "$max": ordered(_extreme(1), lambda function: associative(function, commutative=True, alone=False)),
     "$stdDevPop": variadic(_standard_deviation(0)),
     "$stdDevSamp": variadic(_standard_deviation(1)),
 }

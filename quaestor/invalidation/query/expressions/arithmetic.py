@@ -6,7 +6,7 @@ Null and missing make the result null, in operand order: `{$add: [null, "x"]}` i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from quaestor.invalidation.query.expressions.numeric import (
 )
 
 
-def _add(*values: Any) -> Any:
+def _add(values: Iterable[Any]) -> Any:
     kinds: list[str] = []
     total = DoubleDouble()
     decimals = Decimal(0)
@@ -73,7 +73,7 @@ def total_of(kind: str, total: DoubleDouble, decimals: Decimal) -> Any:
 
 def _moved_date(total: DoubleDouble, decimals: Decimal | None) -> Any:
     if decimals is not None:
-        return date(in_range(to_long(decimal128(DECIMAL.add(decimals, total.decimal()))), "$add"))
+        return date(to_long(decimal128(DECIMAL.add(decimals, total.decimal()))))
     whole = total.whole()
     if whole is None:
         raise ExpressionError("date overflow in $add")
@@ -86,7 +86,7 @@ def _subtract(left: Any, right: Any) -> Any:
     left_kind, right_kind = kind_of(left), kind_of(right)
     if left_kind == "date":
         if right_kind == "date":
-            return Int64(in_range(date_ms(left) - date_ms(right), "$subtract"))
+            return Int64((date_ms(left) - date_ms(right) + 2**63) % 2**64 - 2**63)
         if right_kind in NUMERIC:
             span = to_long(right)
             if span == INT64_MIN:
@@ -102,7 +102,7 @@ def _subtract(left: Any, right: Any) -> Any:
     return integer(int(left) - int(right), kind)
 
 
-def _multiply(*values: Any) -> Any:
+def _multiply(values: Iterable[Any]) -> Any:
     kind = "int"
     whole, double, decimal = 1, 1.0, Decimal(1)
     for value in values:

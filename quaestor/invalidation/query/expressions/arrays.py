@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from quaestor.errors import MalformedQueryError
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query.bson_order import MISSING
 from quaestor.invalidation.query.expressions.errors import ExpressionError
-from quaestor.invalidation.query.expressions.forms import Function, associative, fixed, members_of, ordered, ranged
+from quaestor.invalidation.query.expressions.forms import (
+    Function,
+    arguments_of,
+    associative,
+    check_count,
+    fixed,
+    members_of,
+    ordered,
+    ranged,
+)
 from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, kind_of, truthy
-from quaestor.invalidation.query.expressions.nodes import Compiled, Frame, Operator, Scope
+from quaestor.invalidation.query.expressions.nodes import Compiled, Frame, Operator, Scope, call, constant
 from quaestor.invalidation.query.expressions.numeric import as_int32
-from quaestor.invalidation.query.expressions.strings import index_bound
+from quaestor.invalidation.query.expressions.strings import index_bounds
 
-_RANGE_LIMIT: Final = 100 * 1024 * 1024 // 16
+_RANGE_LIMIT: Final = (100 * 1024 * 1024 - 24) // 16
 """How many numbers a `$range` may hold within mongod's default memory limit of 100 MiB."""
 
 
@@ -71,6 +80,16 @@ def _end(position: int) -> Operator:
     return fixed(1, end, named=True)
 
 
+def _slice_operator(name: str, operand: Any, scope: Scope) -> Compiled:
+    """The array and the second operand are evaluated together; if one is null, a third is not."""
+    operands = arguments_of(operand, scope)
+    check_count(name, len(operands), 2, 3)
+    if len(operands) == 2:
+        return call(_slice, operands, scope)
+    pair = call(lambda *both: None if any(is_nullish(value) for value in both) else both, operands[:2], scope)
+    return call(lambda both, third: _slice(*both, third), [pair, operands[2]], scope, deciding=1)
+
+
 def _slice(array: Any, second: Any, *third: Any) -> Any:
     if is_nullish(array) or is_nullish(second):
         return None
@@ -99,7 +118,7 @@ def _slice_bound(position: str, value: Any) -> int:
     return bound
 
 
-def _concat_arrays(*arrays: Any) -> Any:
+def _concat_arrays(arrays: Iterable[Any]) -> Any:
     joined: list[Any] = []
     for array in arrays:
         if is_nullish(array):
@@ -140,17 +159,29 @@ def _range(start: Any, end: Any, step: Any = 1) -> list[int]:
 def _index_of_array(scope: Scope) -> Function:
     key = scope.order_key
 
-    def index_of(array: Any, value: Any, start: Any = 0, end: Any = MISSING) -> Any:
+    def index_of(array: Any, value: Any, *bounds: Any) -> Any:
         if is_nullish(array):
             return None
         if not is_array(array):
             raise ExpressionError(f"$indexOfArray requires an array as a first argument, found: {kind_of(array)}")
-        first = index_bound("$indexOfArray", start, "starting")
-        last = len(array) if end is MISSING else min(len(array), index_bound("$indexOfArray", end, "ending"))
+        first, last = index_bounds("$indexOfArray", bounds)
+        last = len(array) if last is None else min(len(array), last)
         wanted = key(value)
         return next((position for position in range(first, last) if key(array[position]) == wanted), -1)
 
     return index_of
+
+
+def _index_of_array_operator(name: str, operand: Any, scope: Scope) -> Compiled:
+    """A constant array is looked at beforehand, as mongod's optimiser does."""
+    operands = arguments_of(operand, scope)
+    check_count(name, len(operands), 2, 4)
+    array = operands[0]
+    if array.is_constant and is_nullish(array.constant):
+        return constant(None)
+    if array.is_constant and not is_array(array.constant):
+        scope.build.failures.append(ExpressionError(f"First operand of {name} must be an array"))
+    return call(_index_of_array(scope), operands, scope, deciding=1)
 
 
 def _elements_true(decide: Callable[[Any], bool]) -> Operator:
@@ -191,14 +222,18 @@ def _zip(name: str, operand: Any, scope: Scope) -> Compiled:
 
 
 def _zipped(frame: Frame, inputs: list[Compiled], defaults: list[Compiled], longest: bool) -> Any:
-    arrays = [part.evaluate(frame) for part in inputs]
-    for array in arrays:
+    arrays: list[Any] = []
+    for part in inputs:
+        array = part.evaluate(frame)
         if is_nullish(array):
             return None
         if not is_array(array):
             raise ExpressionError(f"$zip found a non-array expression in input: {array}")
-    fills = [none_for_missing(part.evaluate(frame)) for part in defaults] or [None] * len(arrays)
+        arrays.append(array)
+    fills = [part.evaluate(frame) for part in defaults] or [None] * len(arrays)
     lengths = [len(array) for array in arrays]
+    if any(fill is MISSING and size < max(lengths) for fill, size in zip(fills, lengths, strict=True)):
+        raise UnsupportedQueryError("$zip with a default that is missing leaves holes")
     return [
         [array[row] if row < len(array) else fill for array, fill in zip(arrays, fills, strict=True)]
         for row in range(max(lengths) if longest else min(lengths))
@@ -211,11 +246,11 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "$arrayElemAt": fixed(2, _element_at),
     "$first": _end(0),
     "$last": _end(-1),
-    "$slice": ranged(2, 3, _slice),
+    "$slice": _slice_operator,
     "$concatArrays": associative(_concat_arrays, commutative=False),
     "$reverseArray": fixed(1, _reverse),
     "$range": ranged(2, 3, _range),
-    "$indexOfArray": ordered(_index_of_array, lambda function: ranged(2, 4, function)),
+    "$indexOfArray": _index_of_array_operator,
     "$isArray": fixed(1, is_array),
     "$anyElementTrue": _elements_true(any),
     "$allElementsTrue": _elements_true(all),

@@ -20,8 +20,7 @@ def _offset_text(offset_ms: int) -> str:
 
 
 def _minutes_text(offset_ms: int) -> str:
-    minutes = abs(offset_ms) // 60_000
-    return f"{'-' if offset_ms < 0 else '+' if offset_ms > 0 else ''}{minutes}"
+    return f"{'-' if offset_ms < 0 else ''}{abs(offset_ms) // 60_000}"
 
 
 _PRINTERS: Final[Mapping[str, Callable[[int, int], str]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from bson import Int64
@@ -11,11 +12,11 @@ from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.expressions import calendar
 from quaestor.invalidation.query.expressions.dates import date, in_range, moment_ms
 from quaestor.invalidation.query.expressions.errors import ExpressionError
-from quaestor.invalidation.query.expressions.forms import compiled_member, members_of
+from quaestor.invalidation.query.expressions.forms import members_of
 from quaestor.invalidation.query.expressions.kinds import INT64_MAX, INT64_MIN, is_nullish, kind_of
-from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Scope, call
+from quaestor.invalidation.query.expressions.nodes import Compiled, Evaluate, Frame, Operator, Scope, call, folded
 from quaestor.invalidation.query.expressions.numeric import whole_number
-from quaestor.invalidation.query.expressions.zones import Zone, local_ms, zone_of
+from quaestor.invalidation.query.expressions.zones import Zone, local_ms, zone, zone_of
 
 _SHORT: Final = (-(2**15), 2**15 - 1)
 _LONG: Final = (INT64_MIN, INT64_MAX)
@@ -53,13 +54,11 @@ def _part(name: str, operand: Any, scope: Scope) -> Compiled:
     read = PARTS[name]
 
     def part(value: Any, zone_name: Any) -> Any:
-        if is_nullish(value):
-            return None
         at_ms = moment_ms(value)
         local = zone_of(zone_name)
         return read(local.local(at_ms)) if local is not None else None
 
-    return call(part, _date_and_zone(name, operand, scope), scope)
+    return call(part, _date_and_zone(name, operand, scope), scope, deciding=1)
 
 
 def _date_and_zone(name: str, operand: Any, scope: Scope) -> list[Compiled]:
@@ -133,33 +132,32 @@ def _date_from_parts(name: str, operand: Any, scope: Scope) -> Compiled:
     is_iso = "isoWeekYear" in members
     if any(field in members for field in (natural if is_iso else iso)):
         raise MalformedQueryError("$dateFromParts does not allow mixing ISO dates with natural dates")
-    fields = (*(iso if is_iso else natural), *_TIME)
-    operands = [zone_member(members, scope), *(compiled_member(members, field, scope) for field in fields)]
+    fields = (*_TIME, *(iso if is_iso else natural))
+    parts = [scope.compile(members.get(field, 0 if field in _TIME else 1)) for field in fields]
+    local_zone = zone_member(members, scope)
+    steps: list[tuple[Evaluate, Callable[[Any], Any]]] = [
+        (part.evaluate, partial(_date_part, field)) for field, part in zip(fields, parts, strict=True)
+    ]
+    steps.insert(len(_TIME), (local_zone.evaluate, zone))
 
-    def from_parts(zone_name: Any, *values: Any) -> Any:
-        local = zone_of(zone_name)
-        if local is None:
-            return None
-        parts = []
-        for field, value in zip(fields, values, strict=True):
-            written = field in members
-            if written and is_nullish(value):
+    def from_parts(frame: Frame) -> Any:
+        values = []
+        for evaluate, check in steps:
+            value = evaluate(frame)
+            if is_nullish(value):
                 return None
-            parts.append(_date_part(field, value) if written else 0 if field in _TIME else 1)
-        return _from_parts(local, is_iso, parts)
+            values.append(check(value))
+        return _from_parts(is_iso, *values)
 
-    return call(from_parts, operands, scope)
+    compiled = Compiled(from_parts)
+    return folded(compiled, scope) if all(part.is_constant for part in (*parts, local_zone)) else compiled
 
 
 def _date_part(field: str, value: Any) -> int:
     number = whole_number(value)
     if number is None:
         raise ExpressionError(f"'{field}' must evaluate to an integer, found {kind_of(value)}")
-    if field not in _RANGES:
-        if not 1 <= number <= 9999:
-            raise ExpressionError(f"'{field}' must evaluate to an integer in the range 1 to 9999, found {number}")
-        return number
-    least, most = _RANGES[field]
+    least, most = _RANGES.get(field, _LONG)
     if not least <= number <= most:
         raise ExpressionError(
             f"'{field}' must evaluate to a value in the range [{least}, {most}]; value {number} is not in range"
@@ -167,8 +165,11 @@ def _date_part(field: str, value: Any) -> int:
     return number
 
 
-def _from_parts(local: Zone, is_iso: bool, parts: list[int]) -> Any:
-    year, middle, day, hour, minute, second, millisecond = parts
+def _from_parts(
+    is_iso: bool, hour: int, minute: int, second: int, millisecond: int, local: Zone, year: int, middle: int, day: int
+) -> Any:
+    if not 1 <= year <= 9999:
+        raise ExpressionError(f"the year must evaluate to an integer in the range 1 to 9999, found {year}")
     midnight = calendar.days_from_iso(year, middle, day) * calendar.DAY_MS if is_iso else local_ms(year, middle, day)
     elapsed = ((hour * 60 + minute) * 60 + second) * 1000 + millisecond
     return date(in_range(local.moment(midnight + elapsed), "$dateFromParts"))

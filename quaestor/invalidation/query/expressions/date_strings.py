@@ -47,7 +47,6 @@ def _date_to_string(name: str, operand: Any, scope: Scope) -> Compiled:
     form_part = scope.compile(members.get("format", ISO_FORMAT))
     on_null_part = compiled_member({"onNull": None, **members}, "onNull", scope)
     date_part, zone_part = scope.compile(members["date"]), zone_member(members, scope)
-    default = "format" not in members
     date_of, form_of, zone_value, on_null = (part.evaluate for part in (date_part, form_part, zone_part, on_null_part))
 
     def evaluate(frame: Frame) -> Any:
@@ -58,8 +57,6 @@ def _date_to_string(name: str, operand: Any, scope: Scope) -> Compiled:
             return on_null(frame)
         if local is None or is_nullish(form):
             return None
-        if default and local.name != "UTC":
-            form = ISO_FORMAT.removesuffix("Z")
         return print_date(moment_ms(value), form, local)
 
     return _foldable(evaluate, [date_part, form_part, zone_part, on_null_part], scope)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 from typing import Final
 
 _DIGITS: Final = 50
+_CONTEXT: Final = Context(prec=_DIGITS, Emax=999_999, Emin=-999_999, traps=[])
 
 
 def _precisely(function: Callable[[Decimal], Decimal]) -> Callable[[Decimal], Decimal]:
     def precise(x: Decimal) -> Decimal:
-        with localcontext() as context:
-            context.prec = _DIGITS
-            context.Emax, context.Emin = 999_999, -999_999
+        with localcontext(_CONTEXT):
             return function(x)
 
     return precise
@@ -40,7 +39,7 @@ def pi(digits: int = _DIGITS) -> Decimal:
 
 def _reduced(x: Decimal) -> Decimal:
     """x modulo 2 pi, between -pi and pi."""
-    with localcontext() as context:
+    with localcontext(_CONTEXT) as context:
         context.prec = _DIGITS + max(x.adjusted(), 0) + 10
         circle = 2 * pi(context.prec)
         rest = x - (x / circle).to_integral_value() * circle
@@ -147,10 +146,11 @@ def atanh(x: Decimal) -> Decimal:
 
 def atan2(y: Decimal, x: Decimal) -> Decimal:
     """The angle of the point (x, y)."""
-    with localcontext() as context:
-        context.prec = _DIGITS
+    with localcontext(_CONTEXT):
         if x > 0:
             return atan(y / x)
+        if x == 0 and y == 0:
+            return (pi() if x.is_signed() else x).copy_sign(y)
         if x == 0:
-            return (pi() / 2).copy_sign(y) if y else Decimal(0)
+            return (pi() / 2).copy_sign(y)
         return atan(y / x) + pi().copy_sign(y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -10,9 +10,13 @@ from typing import Any
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.expressions.kinds import kind_of
-from quaestor.invalidation.query.expressions.nodes import ABSENT, Compiled, Operator, Scope, call
+from quaestor.invalidation.query.expressions.nodes import ABSENT, Compiled, Operator, Scope, call, lazily
 
 Function = Callable[..., Any]
+"""Takes the values of its operands, one argument each."""
+
+Fold = Callable[[Iterable[Any]], Any]
+"""Takes the values of its operands as it asks for them: what comes after the value that decides is not evaluated."""
 
 
 def arguments_of(operand: Any, scope: Scope) -> list[Compiled]:
@@ -21,8 +25,8 @@ def arguments_of(operand: Any, scope: Scope) -> list[Compiled]:
     return [scope.compile(member) for member in members]
 
 
-def fixed(count: int, function: Function, *, named: bool = False) -> Operator:
-    """Exactly count operands. named: function takes the operator's name first, for its messages."""
+def fixed(count: int, function: Function, *, named: bool = False, deciding: int = 0) -> Operator:
+    """Exactly count operands. named: function takes the operator's name first, for its messages. deciding: see `call`."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         operands = arguments_of(operand, scope)
@@ -30,61 +34,68 @@ def fixed(count: int, function: Function, *, named: bool = False) -> Operator:
             raise MalformedQueryError(
                 f"Expression {name} takes exactly {count} arguments. {len(operands)} were passed in."
             )
-        return call(partial(function, name) if named else function, operands, scope)
+        return call(partial(function, name) if named else function, operands, scope, deciding=deciding)
 
     return build
 
 
-def ranged(least: int, most: int, function: Function, *, named: bool = False) -> Operator:
-    """Between least and most operands; those left out are not passed."""
+def ranged(least: int, most: int, function: Function, *, named: bool = False, deciding: int = 0) -> Operator:
+    """Between least and most operands; those left out are not passed. deciding: see `call`."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         operands = arguments_of(operand, scope)
-        if not least <= len(operands) <= most:
-            raise MalformedQueryError(
-                f"Expression {name} takes at least {least} arguments, and at most {most}, "
-                f"but {len(operands)} were passed in."
-            )
-        return call(partial(function, name) if named else function, operands, scope)
+        check_count(name, len(operands), least, most)
+        return call(partial(function, name) if named else function, operands, scope, deciding=deciding)
 
     return build
 
 
-def variadic(function: Function) -> Operator:
-    """Any number of operands, passed as they are, all evaluated."""
+def check_count(name: str, count: int, least: int, most: int) -> None:
+    """Raises MalformedQueryError unless count lies between least and most."""
+    if not least <= count <= most:
+        raise MalformedQueryError(
+            f"Expression {name} takes at least {least} arguments, and at most {most}, but {count} were passed in."
+        )
+
+
+def variadic(function: Fold) -> Operator:
+    """Any number of operands."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
-        return call(function, arguments_of(operand, scope), scope)
+        return lazily(function, arguments_of(operand, scope), scope)
 
     return build
 
 
-def associative(function: Function, *, commutative: bool) -> Operator:
+def associative(function: Fold, *, commutative: bool, alone: bool = True) -> Operator:
     """Any number of operands; nested uses are flattened and constants folded together in mongod's order.
 
     That order shows in the result: `{$add: ["$a", 2147483647, 1]}` adds a long to a. Of a commutative operator the
-    constants come last, of another only neighbours are folded.
+    constants come last, of another only neighbours are folded. alone: a use with a single operand is no exception.
     """
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        written = arguments_of(operand, scope)
+        if len(written) == 1 and not alone:
+            return lazily(function, written, scope)
         operands: list[Compiled] = []
-        for part in arguments_of(operand, scope):
+        for part in written:
             operands += part.terms[1] if part.terms is not None and part.terms[0] == name else (part,)
         if all(part.is_constant for part in operands):
-            return call(function, operands, scope)
+            return lazily(function, operands, scope)
         if commutative:
             operands.sort(key=lambda part: part.is_constant)
         merged = tuple(_merged(function, operands, scope))
-        return replace(call(function, merged, scope), terms=(name, merged))
+        return replace(lazily(function, merged, scope), terms=(name, merged))
 
     return build
 
 
-def _merged(function: Function, operands: Sequence[Compiled], scope: Scope) -> Iterator[Compiled]:
+def _merged(function: Fold, operands: Sequence[Compiled], scope: Scope) -> Iterator[Compiled]:
     for is_constant, run in groupby(operands, key=lambda part: part.is_constant):
         members = list(run)
         if is_constant and len(members) > 1:
-            yield call(function, members, scope)
+            yield lazily(function, members, scope)
         else:
             yield from members
 

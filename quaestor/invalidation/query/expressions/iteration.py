@@ -21,6 +21,8 @@ def _let(name: str, operand: Any, scope: Scope) -> Compiled:
         raise MalformedQueryError(f"invalid parameter: expected an object (vars), found: {kind_of(written)}")
     for variable in written:
         check_variable_name(variable)
+    if not written:
+        return scope.compile(members["in"])
     values = [scope.compile(value).evaluate for value in written.values()]
     inner, slots = scope.binding(list(written))
     body = inner.compile(members["in"]).evaluate
@@ -76,7 +78,7 @@ def _filter(name: str, operand: Any, scope: Scope) -> Compiled:
             return None
         if not is_array(array):
             raise ExpressionError(f"input to $filter must be an array not {kind_of(array)}")
-        limit = _limit(limit_of(frame)) if limit_of is not None else None
+        limit = _limit(limit_of(frame)) if limit_of is not None and array else None
         kept: list[Any] = []
         for member in array:
             frame[slot] = member

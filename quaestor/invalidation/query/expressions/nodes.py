@@ -7,8 +7,8 @@ evaluation does and no scope is copied per array element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
@@ -74,11 +74,16 @@ class Build:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """The variables that are visible at one place of an expression, by name, as frame slots."""
+    """One place of an expression.
+
+    variables: those visible here, by name, as frame slots.
+    optimised: mongod's optimiser comes here: constants are folded, and fail if they do. Below some operators it does not.
+    """
 
     build: Build
     compile_operand: Callable[[Any, Scope], Compiled]
     variables: Mapping[str, int]
+    optimised: bool = True
 
     @property
     def order_key(self) -> Callable[[Any], Key]:
@@ -86,27 +91,45 @@ class Scope:
 
     def compile(self, expression: Any) -> Compiled:
         """Raises MalformedQueryError or UnsupportedQueryError."""
-        return self.compile_operand(expression, self)
+        compiled = self.compile_operand(expression, self)
+        return compiled if self.optimised else Compiled(compiled.evaluate)
+
+    def unoptimised(self) -> Scope:
+        return replace(self, optimised=False)
 
     def binding(self, names: Collection[str]) -> tuple[Scope, list[int]]:
         """A scope with these variables besides, each in a new slot; the slots in the order of names."""
         first = self.build.slots
         slots = list(range(first, first + len(names)))
         self.build.slots += len(names)
-        return Scope(
-            self.build, self.compile_operand, {**self.variables, **dict(zip(names, slots, strict=True))}
-        ), slots
+        return replace(self, variables={**self.variables, **dict(zip(names, slots, strict=True))}), slots
 
 
 def call(
-    function: Callable[..., Any], operands: Sequence[Compiled], scope: Scope, *, foldable: bool = True
+    function: Callable[..., Any],
+    operands: Sequence[Compiled],
+    scope: Scope,
+    *,
+    foldable: bool = True,
+    deciding: int = 0,
 ) -> Compiled:
-    """Apply function to the operands' values; folded now if all of them are constant and the operator is foldable."""
+    """Apply function to the operands' values; folded now if all of them are constant and the operator is foldable.
+
+    deciding: if one of the first so many operands is null or missing, the result is null, and those after it are not
+        evaluated (where they would fail, nothing fails).
+    """
     evaluations = tuple(operand.evaluate for operand in operands)
-    applied = Compiled(_application(function, evaluations))
+    applied = Compiled(_deciding(function, evaluations, deciding) if deciding else _application(function, evaluations))
     if foldable and all(operand.is_constant for operand in operands):
         return folded(applied, scope)
     return applied
+
+
+def lazily(function: Callable[[Iterable[Any]], Any], operands: Sequence[Compiled], scope: Scope) -> Compiled:
+    """Like `call`, for a function that stops at the operand that decides: it is given the values as it asks for them."""
+    evaluations = tuple(operand.evaluate for operand in operands)
+    applied = Compiled(lambda frame: function(evaluate(frame) for evaluate in evaluations))
+    return folded(applied, scope) if all(operand.is_constant for operand in operands) else applied
 
 
 def folded(expression: Compiled, scope: Scope) -> Compiled:
@@ -127,6 +150,21 @@ def _application(function: Callable[..., Any], evaluations: tuple[Evaluate, ...]
         case (first, second, third):
             return lambda frame: function(first(frame), second(frame), third(frame))
     return lambda frame: function(*[evaluate(frame) for evaluate in evaluations])
+
+
+def _deciding(function: Callable[..., Any], evaluations: tuple[Evaluate, ...], deciding: int) -> Evaluate:
+    first, rest = evaluations[:deciding], evaluations[deciding:]
+
+    def evaluate(frame: Frame) -> Any:
+        values = []
+        for evaluation in first:
+            value = evaluation(frame)
+            if value is None or value is MISSING:
+                return None
+            values.append(value)
+        return function(*values, *[evaluation(frame) for evaluation in rest])
+
+    return evaluate
 
 
 def check_variable_name(name: str, *, current_allowed: bool = True) -> None:

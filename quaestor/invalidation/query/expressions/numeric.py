@@ -99,22 +99,15 @@ def _zero(value: Decimal) -> Decimal:
 def to_long(value: Any) -> int:
     """An integer from a number: a double's fraction is cut off, a Decimal128 is rounded to even.
 
-    Raises ExpressionError if it does not fit a long.
+    Raises ExpressionError for a double that does not fit a long; a Decimal128 that does not becomes the smallest long.
     """
     if isinstance(value, Decimal128):
         exact = value.to_decimal()
-        if not exact.is_finite():
-            raise ExpressionError(f"Can't coerce out of range value {value} to long")
-        whole = int(exact.to_integral_value(ROUND_HALF_EVEN))
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ExpressionError(f"Can't coerce out of range value {value} to long")
-        whole = int(value)
-    else:
-        whole = int(value)
-    if not fits_long(whole):
+        whole = int(exact.to_integral_value(ROUND_HALF_EVEN)) if exact.is_finite() else INT64_MIN
+        return whole if fits_long(whole) else INT64_MIN
+    if isinstance(value, float) and not -(2.0**63) <= value < 2.0**63:
         raise ExpressionError(f"Can't coerce out of range value {value} to long")
-    return whole
+    return int(value)
 
 
 _UNBOUNDED: Final = DECIMAL.copy()
@@ -169,9 +162,9 @@ class DoubleDouble:
         elif fits_int(value):
             self._add(float(value))
         else:
-            high, low = divmod(int(value), 2**32)
+            low = abs(int(value)) % 2**32 * (1 if value > 0 else -1)
             self._add(float(low))
-            self._add(float(high * 2**32))
+            self._add(float(int(value) - low))
 
     def _add(self, value: float) -> None:
         self._plain += value
@@ -184,15 +177,24 @@ class DoubleDouble:
 
     def decimal(self) -> Decimal:
         """The sum with 34 digits."""
-        if math.isnan(self._total):
+        if not math.isfinite(self._total):
             return DECIMAL.plus(Decimal(self._plain))
         return DECIMAL.add(DECIMAL.plus(Decimal(self._total)), DECIMAL.plus(Decimal(self._carry)))
 
     def whole(self) -> int | None:
-        """The sum without its fraction, exactly; None if it is not finite."""
+        """The sum as an integer, rounded as mongod rounds it; None if it is not finite."""
         if not math.isfinite(self._total):
             return None
-        return int(Decimal(self._total) + Decimal(self._carry)) if self._carry else int(self._total)
+        nearest = _nearest(self._total)
+        return nearest + _nearest((self._total - float(nearest)) + self._carry)
+
+
+def _nearest(value: float) -> int:
+    """The nearest integer, of two the one farther from zero."""
+    magnitude = abs(value)
+    whole = int(magnitude)
+    whole += magnitude - whole >= 0.5
+    return -whole if value < 0 else whole
 
 
 def _two_sum(a: float, b: float) -> tuple[float, float]:

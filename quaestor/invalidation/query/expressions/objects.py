@@ -1,12 +1,16 @@
-"""Documents: merging, taking apart, single fields whose names a path cannot say."""
+"""Documents: merging, taking apart, single fields whose names a path cannot say.
+
+mongod does not optimise the operands of `$getField`, `$setField` and `$unsetField`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.bson_order import MISSING
+from quaestor.invalidation.query.expressions.accumulators import elements_or_operands
 from quaestor.invalidation.query.expressions.arrays import is_array
 from quaestor.invalidation.query.expressions.errors import ExpressionError
 from quaestor.invalidation.query.expressions.forms import fixed, members_of, variadic
@@ -15,9 +19,9 @@ from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Sc
 from quaestor.invalidation.query.expressions.paths import current_document
 
 
-def _merge_objects(*values: Any) -> dict[str, Any]:
+def _merge_objects(values: Iterable[Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
-    for value in values:
+    for value in elements_or_operands(values):
         if is_nullish(value):
             continue
         if kind_of(value) != "object":
@@ -93,7 +97,7 @@ def _constant_field(name: str, written: Any, scope: Scope) -> str:
     if isinstance(written, list) or (isinstance(written, dict) and not is_literal):
         scope.compile(written)
         raise MalformedQueryError(f"{name} requires 'field' to evaluate to a constant, but got a non-constant argument")
-    field = scope.compile(written).constant
+    field = next(iter(written.values())) if is_literal else written
     if not is_string(field):
         raise MalformedQueryError(f"{name} requires 'field' to evaluate to type String, but got {kind_of(field)}")
     return field
@@ -114,7 +118,7 @@ def _get_field(name: str, operand: Any, scope: Scope) -> Compiled:
     if is_options:
         members = _field_members(name, operand, ("field", "input"))
         field = _constant_field(name, members["field"], scope)
-        source = scope.compile(members["input"])
+        source = scope.unoptimised().compile(members["input"])
     else:
         field = _constant_field(name, operand, scope)
         source = current_document(scope)
@@ -145,7 +149,8 @@ def _set_field(name: str, operand: Any, scope: Scope) -> Compiled:
             fields[field] = new
         return fields
 
-    return call(set_field, [scope.compile(members["input"]), scope.compile(value)], scope, foldable=False)
+    inner = scope.unoptimised()
+    return call(set_field, [inner.compile(members["input"]), inner.compile(value)], scope, foldable=False, deciding=1)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {

@@ -20,6 +20,7 @@ from quaestor.invalidation.query.expressions.nodes import (
     Evaluate,
     Scope,
     check_variable_name,
+    constant,
 )
 
 _MAX_DEPTH: Final = 200
@@ -81,7 +82,7 @@ def current_document(scope: Scope) -> Compiled:
 
 def _compile_variable(variable: str, names: tuple[str, ...], scope: Scope) -> Compiled:
     if variable == "REMOVE" and variable not in scope.variables:
-        return Compiled(lambda frame: MISSING)
+        return constant(MISSING)
     slot = scope.variables.get(variable)
     if slot is None:
         _refuse_variable(variable)

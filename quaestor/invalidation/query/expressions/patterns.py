@@ -76,14 +76,10 @@ def _engine(source: str, options: str) -> regex.Pattern[str]:
 
 def _source_and_options(name: str, value: Any, given: Any) -> tuple[str, str] | None:
     """The pattern and its option letters; None if it is null. Raises ExpressionError as mongod does."""
-    if is_nullish(value):
-        return None
-    if is_string(value):
-        source, own = value, ""
-    elif kind_of(value) == "regex":
-        source = value.pattern.decode() if isinstance(value.pattern, bytes) else value.pattern
+    own = ""
+    if kind_of(value) == "regex":
         own = regex_flags(value.flags)
-    else:
+    elif not is_string(value) and not is_nullish(value):
         raise ExpressionError(f"{name} needs 'regex' to be of type string or regex")
     options = own
     if not is_nullish(given):
@@ -94,6 +90,10 @@ def _source_and_options(name: str, value: Any, given: Any) -> tuple[str, str] | 
         options = given
     if unknown := set(options) - _LETTERS:
         raise ExpressionError(f"{name} invalid flag in regex options: {''.join(sorted(unknown))}")
+    if is_nullish(value):
+        return None
+    source = value if is_string(value) else value.pattern
+    source = source.decode() if isinstance(source, bytes) else source
     if "\0" in source:
         raise ExpressionError(f"{name}: regular expression cannot contain an embedded null byte")
     try:

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from bson import Decimal128, Int64
 
+from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.expressions.errors import ExpressionError
 from quaestor.invalidation.query.expressions.forms import fixed, ranged
-from quaestor.invalidation.query.expressions.kinds import INT64_MIN, NUMERIC, is_nullish, kind_of
+from quaestor.invalidation.query.expressions.kinds import INT32_MIN, INT64_MIN, NUMERIC, is_nullish, kind_of
 from quaestor.invalidation.query.expressions.nodes import Operator
 from quaestor.invalidation.query.expressions.numeric import DECIMAL, decimal128, fits_long, integer, to_long
 
@@ -47,8 +48,8 @@ def _whole(double: Callable[[float], float], mode: str) -> Operator:
             return None
         number(name, value)
         if isinstance(value, Decimal128):
-            exact = value.to_decimal()
-            return decimal128(exact.to_integral_value(mode) if exact.is_finite() else Decimal("NaN"))
+            # Beyond 34 digits, and for infinities, mongod's answer is NaN as this one's.
+            return decimal128(value.to_decimal().quantize(Decimal(1), rounding=mode, context=DECIMAL))
         if isinstance(value, float) and math.isfinite(value):
             return math.copysign(double(value), value)
         return value
@@ -60,9 +61,11 @@ def _to_place(mode: str) -> Operator:
     """`$round` and `$trunc`."""
 
     def to_place(name: str, value: Any, place: Any = 0) -> Any:
-        if is_nullish(value) or is_nullish(place):
+        if is_nullish(value):
             return None
         number(name, value)
+        if is_nullish(place):
+            return None
         digits = _place(name, place)
         if isinstance(value, Decimal128):
             return decimal128(_quantized(value.to_decimal(), digits, mode))
@@ -74,7 +77,7 @@ def _to_place(mode: str) -> Operator:
             return value
         return _rounded_integer(name, value, digits, mode)
 
-    return ranged(1, 2, to_place, named=True)
+    return ranged(1, 2, to_place, named=True, deciding=1)
 
 
 def _rounded_integer(name: str, value: Any, digits: int, mode: str) -> Any:
@@ -83,6 +86,9 @@ def _rounded_integer(name: str, value: Any, digits: int, mode: str) -> Any:
         raise ExpressionError(
             f"invalid conversion from Decimal128 result in {name} resulting from arguments: [{value}, {digits}]"
         )
+    if kind_of(value) == "int" and whole < INT32_MIN:
+        # mongod 6.0 wraps around here; who can say which server corrects it.
+        raise UnsupportedQueryError(f"{name} of an int below the smallest int differs between servers")
     return Int64(whole) if kind_of(value) == "long" else integer(whole, "int")
 
 

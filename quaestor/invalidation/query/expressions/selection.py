@@ -1,8 +1,12 @@
-"""`$sortArray`, and `$firstN`, `$lastN`, `$minN`, `$maxN` over an array. mongod folds none of them."""
+"""`$sortArray`, and `$firstN`, `$lastN`, `$minN`, `$maxN` over an array. mongod folds none of them,
+and does not optimise the operands of the latter four.
+"""
 
 from __future__ import annotations
 
+from bisect import insort_right
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
@@ -26,11 +30,26 @@ def _last(array: Sequence[Any], count: int, key: Callable[[Any], Key]) -> list[A
 
 
 def _least(array: Sequence[Any], count: int, key: Callable[[Any], Key]) -> list[Any]:
-    return sorted((member for member in array if not is_nullish(member)), key=key)[:count]
+    return [member for _, member in _extremes(array, count, key, worst=-1)]
 
 
 def _most(array: Sequence[Any], count: int, key: Callable[[Any], Key]) -> list[Any]:
-    return sorted((member for member in array if not is_nullish(member)), key=key, reverse=True)[:count]
+    return [member for _, member in reversed(_extremes(array, count, key, worst=0))]
+
+
+def _extremes(array: Sequence[Any], count: int, key: Callable[[Any], Key], *, worst: int) -> list[tuple[Key, Any]]:
+    """In ascending order, equals as they came; a member only displaces one that is strictly worse."""
+    kept: list[tuple[Key, Any]] = []
+    for member in array:
+        if is_nullish(member):
+            continue
+        place = key(member)
+        if len(kept) == count:
+            if place <= kept[0][0] if worst == 0 else place >= kept[-1][0]:
+                continue
+            del kept[worst]
+        insort_right(kept, (place, member), key=itemgetter(0))
+    return kept
 
 
 def _picking(pick: Pick) -> Operator:
@@ -51,7 +70,7 @@ def _picking(pick: Pick) -> Operator:
                 raise ExpressionError("Input must be an array")
             return pick(array, wanted, key)
 
-        operands = [scope.compile(members[field]) for field in ("n", "input")]
+        operands = [scope.unoptimised().compile(members[field]) for field in ("n", "input")]
         return call(picked, operands, scope, foldable=False)
 
     return build

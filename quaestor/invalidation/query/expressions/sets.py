@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.bson_order import Key
 from quaestor.invalidation.query.expressions.arrays import is_array
 from quaestor.invalidation.query.expressions.errors import ExpressionError
-from quaestor.invalidation.query.expressions.forms import Function, associative, fixed, ordered, variadic
+from quaestor.invalidation.query.expressions.forms import Function, arguments_of, associative, fixed, ordered
 from quaestor.invalidation.query.expressions.kinds import is_nullish, kind_of
-from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Scope
+from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Scope, call
 
 
 def _sorted_values(members: Mapping[Key, Any]) -> list[Any]:
@@ -27,7 +27,7 @@ def _checked(name: str, array: Any) -> Any:
 def _union(scope: Scope) -> Function:
     order_key = scope.order_key
 
-    def union(*arrays: Any) -> Any:
+    def union(arrays: Iterable[Any]) -> Any:
         members: dict[Key, Any] = {}
         for array in arrays:
             if is_nullish(array):
@@ -42,7 +42,7 @@ def _union(scope: Scope) -> Function:
 def _intersection(scope: Scope) -> Function:
     order_key = scope.order_key
 
-    def intersection(*arrays: Any) -> Any:
+    def intersection(arrays: Iterable[Any]) -> Any:
         members: dict[Key, Any] | None = None
         for array in arrays:
             if is_nullish(array):
@@ -50,7 +50,12 @@ def _intersection(scope: Scope) -> Function:
             keys: dict[Key, Any] = {}
             for member in _checked("$setIntersection", array):
                 keys.setdefault(order_key(member), member)
-            members = keys if members is None else {key: value for key, value in members.items() if key in keys}
+            if members is None:
+                members = keys
+                continue
+            # Of equal values of different types, mongod keeps those of the smaller set.
+            fewer, more = (keys, members) if len(keys) < len(members) else (members, keys)
+            members = {key: value for key, value in fewer.items() if key in more}
         return _sorted_values(members or {})
 
     return intersection
@@ -86,7 +91,7 @@ def _difference(scope: Scope) -> Function:
 def _equals(scope: Scope) -> Function:
     order_key = scope.order_key
 
-    def equals(*arrays: Any) -> bool:
+    def equals(arrays: Sequence[Any]) -> bool:
         for position, array in enumerate(arrays, start=1):
             if not is_array(array):
                 raise ExpressionError(
@@ -108,22 +113,32 @@ def _is_subset(scope: Scope) -> Function:
     return is_subset
 
 
-def _at_least_two(function: Function) -> Operator:
-    inner = variadic(function)
+def _set_equals(name: str, operand: Any, scope: Scope) -> Compiled:
+    """mongod does not fold this one, but looks at its constants beforehand."""
+    operands = arguments_of(operand, scope)
+    if len(operands) < 2:
+        raise MalformedQueryError(f"{name} needs at least two arguments had: {len(operands)}")
+    for part in operands:
+        if part.is_constant and not is_array(part.constant):
+            scope.build.failures.append(ExpressionError(f"All operands of {name} must be arrays."))
+    equals = _equals(scope)
+    evaluations = [part.evaluate for part in operands]
+    return Compiled(lambda frame: equals([evaluate(frame) for evaluate in evaluations]))
 
-    def build(name: str, operand: Any, scope: Scope) -> Compiled:
-        count = len(operand) if isinstance(operand, list) else 1
-        if count < 2:
-            raise MalformedQueryError(f"{name} needs at least two arguments had: {count}")
-        return inner(name, operand, scope)
 
-    return build
+def _set_is_subset(name: str, operand: Any, scope: Scope) -> Compiled:
+    operands = arguments_of(operand, scope)
+    if len(operands) != 2:
+        raise MalformedQueryError(f"Expression {name} takes exactly 2 arguments. {len(operands)} were passed in.")
+    if operands[1].is_constant and not is_array(operands[1].constant):
+        scope.build.failures.append(ExpressionError(f"both operands of {name} must be arrays."))
+    return call(_is_subset(scope), operands, scope)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {
     "$setUnion": ordered(_union, lambda function: associative(function, commutative=True)),
     "$setIntersection": ordered(_intersection, lambda function: associative(function, commutative=True)),
     "$setDifference": ordered(_difference, lambda function: fixed(2, function)),
-    "$setEquals": ordered(_equals, _at_least_two),
-    "$setIsSubset": ordered(_is_subset, lambda function: fixed(2, function)),
+    "$setEquals": _set_equals,
+    "$setIsSubset": _set_is_subset,
 }

@@ -5,29 +5,31 @@ Case is changed for ASCII letters alone. The `Bytes` operators count UTF-8 bytes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from quaestor.errors import UnsupportedQueryError
-from quaestor.invalidation.query.bson_order import MISSING
 from quaestor.invalidation.query.expressions.errors import ExpressionError
 from quaestor.invalidation.query.expressions.forms import associative, fixed, members_of, ranged
 from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, is_string, kind_of
 from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Scope, call
-from quaestor.invalidation.query.expressions.numeric import as_int32, to_double
+from quaestor.invalidation.query.expressions.numeric import as_int32, to_long
 from quaestor.invalidation.query.expressions.text import coerced_text
 
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
-def _concat(*values: Any) -> Any:
+def _concat(values: Iterable[Any]) -> Any:
+    parts: list[str] = []
     for value in values:
         if is_nullish(value):
             return None
         if not is_string(value):
             raise ExpressionError(f"$concat only supports strings, not {kind_of(value)}")
-    return "".join(values)
+        parts.append(value)
+    return "".join(parts)
 
 
 def _substr_bytes(name: str, text: Any, start: Any, length: Any) -> str:
@@ -35,7 +37,7 @@ def _substr_bytes(name: str, text: Any, start: Any, length: Any) -> str:
     for argument, role in ((start, "starting index"), (length, "length")):
         if kind_of(argument) not in NUMERIC:
             raise ExpressionError(f"{name}:  {role} must be a numeric type (is BSON type {kind_of(argument)})")
-    first, count = _cut_off(start), _cut_off(length)
+    first, count = to_long(start), to_long(length)
     if first < 0:
         raise ExpressionError(f"{name}:  starting index must be non-negative (got: {first})")
     end = len(data) if count < 0 else min(len(data), first + count)
@@ -44,11 +46,6 @@ def _substr_bytes(name: str, text: Any, start: Any, length: Any) -> str:
     if end < len(data) and _continues(data[end]):
         raise ExpressionError(f"{name}:  Invalid range, ending index is in the middle of a UTF-8 character.")
     return data[first:end].decode()
-
-
-def _cut_off(number: Any) -> int:
-    value = to_double(number)
-    return int(number) if isinstance(number, int) else int(max(min(value, 2.0**63), -(2.0**63)))
 
 
 def _continues(byte: int) -> bool:
@@ -89,21 +86,28 @@ def _length(measure: Callable[[str], int]) -> Operator:
 
 
 def _index_of(search: Callable[[str, str, int, int | None], int]) -> Operator:
-    def index_of(name: str, text: Any, token: Any, start: Any = 0, end: Any = MISSING) -> Any:
+    def index_of(name: str, text: Any, token: Any, *bounds: Any) -> Any:
         if is_nullish(text):
             return None
         for value, position in ((text, "first"), (token, "second")):
             if not is_string(value):
                 raise ExpressionError(f"{name} requires a string as the {position} argument, found: {kind_of(value)}")
-        first = index_bound(name, start, "starting")
-        last = index_bound(name, end, "ending") if end is not MISSING else None
-        return search(text, token, first, last)
+        return search(text, token, *index_bounds(name, bounds))
 
-    return ranged(2, 4, index_of, named=True)
+    return ranged(2, 4, index_of, named=True, deciding=1)
 
 
-def index_bound(name: str, value: Any, role: str) -> int:
-    """A bound of an index search. Raises ExpressionError unless it is a whole number from 0 to 2**31-1."""
+def index_bounds(name: str, bounds: tuple[Any, ...]) -> tuple[int, int | None]:
+    """Where an index search starts and ends, from the operands that say so.
+
+    Raises ExpressionError unless they are whole numbers from 0 to 2**31-1.
+    """
+    roles = ("starting", "ending")
+    first, *last = (_index_bound(name, value, role) for value, role in zip(bounds or (0,), roles, strict=False))
+    return first, last[0] if last else None
+
+
+def _index_bound(name: str, value: Any, role: str) -> int:
     bound = as_int32(value)
     if bound is None:
         raise ExpressionError(f"{name} requires an integral {role} index, found a value of type: {kind_of(value)}")
@@ -153,7 +157,7 @@ def _replace(times: int) -> Operator:
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         members = required_members(name, operand, ("input", "find", "replacement"), scope)
-        return call(lambda *values: replace(name, *values), members, scope)
+        return call(partial(replace, name), members, scope, foldable=False)
 
     return build
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from bson import Timestamp
@@ -16,7 +17,7 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 def double_text(value: float) -> str:
     """Six significant digits, as mongod 6.0 prints a double."""
-    return f"{value:g}"
+    return f"{'-' if value != value and math.copysign(1, value) < 0 else ''}{value:g}"
 
 
 def date_text(at_ms: int) -> str:
@@ -46,6 +47,8 @@ def coerced_text(value: Any) -> str:
             return double_text(value)
         case "date":
             return date_text(date_ms(value))
+        case "javascript":
+            return str.__str__(value)
         case "timestamp":
             return _timestamp_text(value)
     raise ExpressionError(f"can't convert from BSON type {kind_of(value)} to String")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bson import Decimal128
 
+from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.expressions.errors import ExpressionError
 from quaestor.invalidation.query.expressions.forms import fixed
 from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, kind_of
@@ -55,7 +56,7 @@ def _logarithm(name: str, value: Any) -> Any:
     if is_nullish(value):
         return None
     double = to_double(number(name, value))
-    if isinstance(value, Decimal128) and value.to_decimal() > 0:
+    if isinstance(value, Decimal128) and not math.isnan(double) and value.to_decimal() > 0:
         exact = value.to_decimal()
         return decimal128(DECIMAL.ln(exact) if name == "$ln" else DECIMAL.log10(exact))
     if double <= 0:
@@ -74,8 +75,19 @@ def _log(value: Any, base: Any) -> Any:
     if to_double(base) <= 0 or to_double(base) == 1:
         raise ExpressionError(f"$log's base must be a positive number not equal to 1, but is {base}")
     if widest((kind_of(value), kind_of(base))) == "decimal":
-        return decimal128(DECIMAL.divide(DECIMAL.ln(to_decimal(value)), DECIMAL.ln(to_decimal(base))))
+        return _decimal_log(to_decimal(value), to_decimal(base))
     return math.log(to_double(value)) / math.log(to_double(base))
+
+
+def _decimal_log(value: Decimal, base: Decimal) -> Any:
+    if value.is_nan() or base.is_nan():
+        return math.nan
+    if base == 10:
+        return decimal128(DECIMAL.log10(value))
+    if base == 2:
+        return decimal128(DECIMAL.divide(DECIMAL.ln(value), DECIMAL.ln(base)))
+    # mongod 6.0 divides the natural logarithm by the base itself; who can say which server corrects it.
+    raise UnsupportedQueryError("$log of a Decimal128 to a base other than 2 and 10 differs between servers")
 
 
 def _pow(base: Any, exponent: Any) -> Any:
@@ -84,7 +96,7 @@ def _pow(base: Any, exponent: Any) -> Any:
     for operand, role in ((base, "base"), (exponent, "exponent")):
         if kind_of(operand) not in NUMERIC:
             raise ExpressionError(f"$pow's {role} must be numeric, not {kind_of(operand)}")
-    if to_double(base) == 0 and to_double(exponent) < 0:
+    if to_double(base) == 0 and to_decimal(base) == 0 and _is_negative(exponent):
         raise ExpressionError("$pow cannot take a base of 0 and a negative exponent")
     kind = widest((kind_of(base), kind_of(exponent)))
     if kind == "decimal":
@@ -93,6 +105,11 @@ def _pow(base: Any, exponent: Any) -> Any:
         return _double_power(to_double(base), to_double(exponent))
     whole = _integer_power(int(base), int(exponent))
     return integer(whole, kind) if whole is not None else _double_power(float(base), float(exponent))
+
+
+def _is_negative(exponent: Any) -> bool:
+    """Of a Decimal128 the sign alone counts, even of a zero."""
+    return exponent.to_decimal().is_signed() if isinstance(exponent, Decimal128) else bool(exponent < 0)
 
 
 def _integer_power(base: int, exponent: int) -> int | None:
@@ -115,9 +132,12 @@ def _double_power(base: float, exponent: float) -> float:
 
 
 def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
+    if exponent.is_infinite() or (base.is_infinite() and exponent != exponent.to_integral_value()):
+        base = abs(base)
     if exponent.is_zero() or base == 1:
         return Decimal(1)
-    return DECIMAL.power(base, exponent)
+    power = DECIMAL.power(base, exponent)
+    return abs(power) if power.is_infinite() and base.is_finite() else power
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {

@@ -38,7 +38,8 @@ def _function(domain: Domain, double: Callable[[float], float], decimal: Callabl
         argument = to_double(number(name, value))
         if math.isnan(argument):
             return Decimal128("NaN") if isinstance(value, Decimal128) else argument
-        if not least <= argument <= most or (is_open and math.isinf(argument)):
+        exact = value.to_decimal() if isinstance(value, Decimal128) else argument
+        if not least <= exact <= most or (is_open and abs(exact) == math.inf):
             raise ExpressionError(f"cannot apply {name} to {double_text(argument)}, value must be in {text}")
         if isinstance(value, Decimal128):
             return _of_decimal(value.to_decimal(), argument, double, decimal)
@@ -75,10 +76,17 @@ def _atan2(y: Any, x: Any) -> Any:
             raise ExpressionError(f"$atan2 only supports numeric types, not {kind_of(value)}")
     if isinstance(y, Decimal128) or isinstance(x, Decimal128):
         sides = to_decimal(y), to_decimal(x)
-        if all(side.is_finite() for side in sides):
-            return decimal128(decimals.atan2(*sides))
-        return decimal128(Decimal(math.atan2(float(sides[0]), float(sides[1]))))
+        if any(side.is_nan() for side in sides):
+            return Decimal128("NaN")
+        if any(side.is_infinite() for side in sides):
+            sides = _direction(sides[0]), _direction(sides[1])
+        return decimal128(decimals.atan2(*sides))
     return math.atan2(to_double(y), to_double(x))
+
+
+def _direction(side: Decimal) -> Decimal:
+    """Seen from infinity, whatever is finite is zero."""
+    return Decimal(1 if side.is_infinite() else 0).copy_sign(side)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {
@@ -100,5 +108,5 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "$radiansToDegrees": _function(
         _ANY, lambda value: value * _DEGREES_PER_RADIAN, lambda value: value * 180 / decimals.pi()
     ),
-    "$atan2": fixed(2, _atan2),
+    "$atan2": fixed(2, _atan2, deciding=1),
 }

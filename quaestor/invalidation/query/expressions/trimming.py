@@ -43,7 +43,7 @@ def _trim(strip: Callable[[str, str], str]) -> Operator:
             return strip(text, characters) if characters else text
 
         operands = [compiled_member(members, field, scope) for field in ("input", "chars")]
-        return call(trim, operands, scope)
+        return call(trim, operands, scope, deciding=1)
 
     return build
 

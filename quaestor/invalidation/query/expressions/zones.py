@@ -56,9 +56,20 @@ class Zone:
 UTC: Final = Zone("UTC", _no_offset, _one_offset)
 
 
+def zone(name: Any) -> Zone:
+    """The zone that a `timezone` argument names. Raises ExpressionError if there is none."""
+    if not is_string(name):
+        raise ExpressionError(f"timezone must evaluate to a string, found {kind_of(name)}")
+    return _zone(name)
+
+
+def zone_of(value: Any) -> Zone | None:
+    """Like `zone`; None for null and missing."""
+    return None if is_nullish(value) else zone(value)
+
+
 @lru_cache(maxsize=256)
-def zone(name: str) -> Zone:
-    """The zone of that name or offset. Raises ExpressionError if there is none."""
+def _zone(name: str) -> Zone:
     if found := _OFFSET.match(name):
         sign, hours, minutes = found.groups()
         shift = (int(hours) * 60 + int(minutes or 0)) * 60_000 * (-1 if sign == "-" else 1)
@@ -69,15 +80,6 @@ def zone(name: str) -> Zone:
         raise ExpressionError(f'unrecognized time zone identifier: "{name}"')
     info = zoneinfo.ZoneInfo(name)
     return Zone(name, lambda at_ms: _utc_offset(info, at_ms), lambda local_ms: _local_offsets(info, local_ms))
-
-
-def zone_of(value: Any) -> Zone | None:
-    """The zone that a `timezone` argument names; None for null and missing. Raises ExpressionError."""
-    if is_nullish(value):
-        return None
-    if not is_string(value):
-        raise ExpressionError(f"timezone must evaluate to a string, found {kind_of(value)}")
-    return zone(value)
 
 
 @lru_cache(maxsize=1)
