@@ -1,0 +1,166 @@
+"""What a Spark task of the grid does: run one cell, or ingest, until told to stop. Nothing in here knows Spark.
+
+Each task makes its own clients; what is sent to it is a `GridJob`, plain data. How a task is told to stop: the grid's
+value in the event layer names the current run; a task of another run ends, one whose run is marked stopped too.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import bson
+import pymongo
+import structlog
+
+from quaestor.errors import ConfigurationError, EventLayerError
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.ingest import Ingest
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Cell, GridShape
+from quaestor.ports import EventLayer
+from quaestor.telemetry import Telemetry
+
+_LOOK_EVERY_S: Final = 0.25
+_RECONFIGURED_AFTER_S: Final = 5.0
+_RESTART_AFTER_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridJob:
+    """Everything a task needs to know. `run` is unique for each start of a grid."""
+
+    run: str
+    redis_url: str
+    mongo_url: str
+    deployment: str
+    shape: GridShape
+    heartbeat_ms: int
+    retention_ms: int
+
+    @property
+    def cells(self) -> list[Cell]:
+        """One task each, in this order; ingest is the task after the last."""
+        return [
+            Cell(query_partition=query_partition, write_partition=write_partition)
+            for query_partition in range(self.shape.query_partitions)
+            for write_partition in range(self.shape.write_partitions)
+        ]
+
+    @property
+    def tasks(self) -> int:
+        return len(self.cells) + 1
+
+
+class GridState(NamedTuple):
+    """The grid's value in the event layer."""
+
+    run: str
+    shape: GridShape
+    stopped: bool
+
+
+def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:
+    shape = [state.shape.query_partitions, state.shape.write_partitions]
+    layer.put(
+        streams.grid(deployment), bson.encode({"v": 1, "run": state.run, "shape": shape, "stopped": state.stopped})
+    )
+
+
+def get_state(layer: EventLayer, deployment: str) -> GridState | None:
+    """The grid that was started last; None if there never was one."""
+    value = layer.get(streams.grid(deployment))
+    if value is None:
+        return None
+    fields = bson.decode(value)
+    query_partitions, write_partitions = fields["shape"]
+    shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
+    return GridState(fields["run"], shape, fields["stopped"])
+
+
+def cell_pids(layer: EventLayer, deployment: str) -> dict[Cell, int]:
+    """The process that runs each cell of the current grid, on whatever host; cells that have not started are missing."""
+    state = get_state(layer, deployment)
+    if state is None:
+        return {}
+    pids: dict[Cell, int] = {}
+    for query_partition in range(state.shape.query_partitions):
+        for write_partition in range(state.shape.write_partitions):
+            cell = Cell(query_partition=query_partition, write_partition=write_partition)
+            value = layer.get(streams.process(deployment, cell))
+            if value is not None and (fields := bson.decode(value))["run"] == state.run:
+                pids[cell] = int(fields["pid"])
+    return pids
+
+
+def run_task(job: GridJob, index: int) -> None:
+    """Run task `index` of the job until its run is over. Raises what ended it otherwise; Spark then starts it again."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    telemetry, stop = Telemetry(), threading.Event()
+    cell = job.cells[index] if index < len(job.cells) else None
+    threading.Thread(target=_watch, args=(job, cell, stop), name="quaestor-watch", daemon=True).start()
+    while not stop.is_set():
+        try:
+            with closing(RedisEventLayer(job.redis_url, job.deployment)) as layer:
+                if cell is None:
+                    _ingest(job, layer, telemetry, stop)
+                else:
+                    _cell(job, cell, layer, telemetry, stop)
+        except ConfigurationError as error:  # may be mended while we run
+            telemetry.failure("grid", "spark.misconfigured", error, task=index)
+            stop.wait(_RECONFIGURED_AFTER_S)
+        except Exception as error:
+            telemetry.failure("grid", "spark.task_died", repr(error), task=index)
+            stop.wait(_RESTART_AFTER_S)
+            raise
+
+
+def _cell(job: GridJob, cell: Cell, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
+    node = MatchingNode(cell, job.shape, retention_ms=job.retention_ms)
+    CellLoop(
+        node,
+        layer,
+        cell,
+        job.shape,
+        deployment=job.deployment,
+        heartbeat_ms=job.heartbeat_ms,
+        retention_ms=job.retention_ms,
+        telemetry=telemetry,
+    ).run(stop)
+
+
+def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
+    with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
+        Ingest(
+            client, layer, job.shape, deployment=job.deployment, heartbeat_ms=job.heartbeat_ms, telemetry=telemetry
+        ).run(stop)
+
+
+def _watch(job: GridJob, cell: Cell | None, stop: threading.Event) -> None:
+    """Says which process runs the cell, and notices the end of the run, or of the executor (then nobody is left to stop us).
+
+    Has an event layer of its own: whether the data were lost is told to the first who asks, and that must be the task.
+    """
+    executor = os.getppid()
+    process = bson.encode({"v": 1, "run": job.run, "pid": os.getpid(), "host": socket.gethostname()})
+    with closing(RedisEventLayer(job.redis_url, job.deployment)) as layer:
+        while True:
+            try:
+                if cell is not None:
+                    layer.put(streams.process(job.deployment, cell), process)
+                state = get_state(layer, job.deployment)
+                if state is not None and (state.run != job.run or state.stopped):
+                    stop.set()
+            except EventLayerError:
+                pass  # the task itself reports it
+            if stop.wait(_LOOK_EVERY_S):
+                return
+            if os.getppid() != executor:
+                os._exit(1)

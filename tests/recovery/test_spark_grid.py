@@ -1,0 +1,244 @@
+"""The grid on a real Spark with separate executors: 2 x 2 cells and ingest, a real mongod, a real Valkey.
+
+One grid for the whole module, run as its users run it: `python -m quaestor.invalidation.spark`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pymongo
+import pytest
+
+from quaestor.clock import system_clock
+from quaestor.errors import ConfigurationError
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import decode_notification, encode_query_event
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.matching.partitioning import query_partition, write_partition
+from quaestor.invalidation.spark import SparkGrid, cell_pids
+from quaestor.invalidation.spark.home import default_master, require_java, require_slots
+from quaestor.model import (
+    Activated,
+    Cell,
+    GridShape,
+    Heartbeat,
+    Invalidated,
+    Notification,
+    Operation,
+    Query,
+    Registration,
+)
+
+START_S = 150
+DEADLINE_S = 60
+SHAPE = GridShape(query_partitions=2, write_partitions=2)
+CELLS = [Cell(query_partition=q, write_partition=w) for q in (0, 1) for w in (0, 1)]
+DEPLOYMENT = "spark"
+DATABASE = "spark_grid"
+
+
+class Grid:
+    """The grid's process, and an app process's view of what it says."""
+
+    def __init__(self, process: subprocess.Popen[str], layer: RedisEventLayer, client: Any) -> None:
+        self.process, self.layer = process, layer
+        self.flights = client[DATABASE].flights
+        self.stream = streams.notifications(DEPLOYMENT)
+        self.after = "0"
+        self.said: list[Notification] = []
+        self.counter = itertools.count()
+
+    def until(self, enough: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not enough():
+            assert time.monotonic() < deadline, [n for n in self.said if not isinstance(n, Heartbeat)]
+            assert self.process.poll() is None
+            for entry in self.layer.read({self.stream: self.after}, count=1000, block_ms=100):
+                self.after = entry.offset
+                self.said.append(decode_notification(entry.payload))
+
+    def fresh(self) -> int:
+        """Every cell proves the present moment; returns the newest version that one of them has seen."""
+        now_ms = system_clock()
+        self.until(
+            lambda: {n.cell for n in self.said if isinstance(n, Heartbeat) and n.fresh_as_of_ms >= now_ms} == set(CELLS)
+        )
+        return max(n.watermark for n in self.said if isinstance(n, Heartbeat))
+
+    def register(self, row: int) -> str:
+        """A cached result of its own, in this row of the grid; returns after both of its cells have activated it."""
+        name = next(name for i in self.counter if query_partition(name := f"result-{i}", 2) == row)
+        since = self.fresh()
+        registration = Registration(
+            id=name, tenant="t", query_id=name, since=since, read_at=since, members=(), last=None,
+            query=Query(namespace=f"{DATABASE}.flights", operation=Operation.FIND, filter={"board": name}),
+            expires_at_ms=system_clock() + 600_000,
+        )  # fmt: skip
+        self.layer.append(streams.queries(DEPLOYMENT, row), [encode_query_event(registration)])
+        columns = {Cell(query_partition=row, write_partition=w) for w in (0, 1)}
+        self.until(
+            lambda: columns <= {n.cell for n in self.said if isinstance(n, Activated) and n.registration_id == name}
+        )
+        return name
+
+    def write(self, board: str, column: int) -> None:
+        """A new flight on this board whose record belongs to this column of the grid."""
+        key = next(i for i in self.counter if write_partition(i, 2) == column)
+        self.flights.insert_one({"_id": key, "board": board})
+
+    def invalidated_by(self, name: str, cell: Cell) -> None:
+        self.until(
+            lambda: cell in {n.cell for n in self.said if isinstance(n, Invalidated) and name in n.registration_ids}
+        )
+
+
+@pytest.fixture(scope="module")
+def client(mongo_url: str) -> Iterator[Any]:
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
+        client.drop_database(DATABASE)
+        client[DATABASE].create_collection("flights")
+        yield client
+        client.drop_database(DATABASE)
+
+
+def started(mongo_url: str, redis_url: str, deployment: str = DEPLOYMENT) -> subprocess.Popen[str]:
+    """The grid's process, after it has said that all cells run."""
+    environment = os.environ | {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quaestor.invalidation.spark"], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if "4 cells + ingest running" in line:
+            return process
+    process.wait()
+    raise AssertionError(f"the grid did not start: {said}")
+
+
+@pytest.fixture(scope="module")
+def grid(mongo_url: str, redis_url: str, client: Any) -> Iterator[Grid]:
+    process = started(mongo_url, redis_url)
+    layer = RedisEventLayer(redis_url, DEPLOYMENT)
+    tree = psutil.Process(process.pid).children(recursive=True)
+    yield Grid(process, layer, client)
+    layer.close()
+    tree += psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert output.endswith("quaestor grid: stopped\n")
+    _, alive = psutil.wait_procs(tree, timeout=DEADLINE_S)
+    assert alive == []
+
+
+@pytest.mark.timeout(START_S * 2)
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"row {cell.query_partition}, column {cell.write_partition}")
+def test_each_cell_invalidates_what_is_cached_in_its_row_and_written_in_its_column(grid: Grid, cell: Cell) -> None:
+    name = grid.register(cell.query_partition)
+    grid.write(name, cell.write_partition)
+    grid.invalidated_by(name, cell)
+
+
+@pytest.mark.parametrize("victim", [CELLS[1]], ids=str)
+def test_a_killed_cell_is_started_again_alone_and_misses_nothing(grid: Grid, victim: Cell) -> None:
+    boards = {cell: grid.register(cell.query_partition) for cell in CELLS}
+    before = cell_pids(grid.layer, DEPLOYMENT)
+    assert set(before) == set(CELLS)
+    os.kill(before[victim], signal.SIGKILL)
+    for cell, board in boards.items():
+        grid.write(board, cell.write_partition)
+    for cell, board in boards.items():
+        grid.invalidated_by(board, cell)
+    grid.fresh()
+    after = cell_pids(grid.layer, DEPLOYMENT)
+    assert {cell for cell in CELLS if before[cell] != after[cell]} == {victim}
+    for cell in set(CELLS) - {victim}:  # a cell that had been restarted would count its writes from 0 again
+        writes = [n.writes for n in grid.said if isinstance(n, Heartbeat) and n.cell == cell]
+        assert writes == sorted(writes)
+
+
+def test_ingest_killed_together_with_a_cell_comes_back_too(grid: Grid) -> None:
+    """A whole executor dies: Spark starts another one, its tasks go on where they were."""
+    boards = {cell: grid.register(cell.query_partition) for cell in CELLS}
+    worker = psutil.Process(cell_pids(grid.layer, DEPLOYMENT)[CELLS[0]])
+    daemon = worker.parent()
+    assert daemon is not None
+    executor = daemon.parent()
+    assert executor is not None
+    executor.kill()
+    for cell, board in boards.items():
+        grid.write(board, cell.write_partition)
+    for cell, board in boards.items():
+        grid.invalidated_by(board, cell)
+    grid.fresh()
+    _, alive = psutil.wait_procs([worker, daemon], timeout=DEADLINE_S)
+    assert alive == []
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix: str) -> None:
+    process = started(mongo_url, redis_url, prefix)
+    tree = psutil.Process(process.pid).children(recursive=True)
+    assert len(tree) >= 1 + 2 + 2 + 5  # JVM, executors, daemons, workers
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(tree, timeout=DEADLINE_S)
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("master", "remedy"),
+    [
+        ("local-cluster[2,2,1024]", r"has 4 slots, 4 cells and ingest need 5: use local-cluster\[2,3,1024\]"),
+        ("local[4,8]", "has 4 slots"),
+        ("local[8,1]", "never restarts a task"),
+        ("local[8]", "is none that the grid runs on"),
+        ("mesos://x", "is none that the grid runs on"),
+        ("", "is none that the grid runs on"),
+    ],
+)
+def test_a_master_that_cannot_run_the_grid_is_refused_with_the_remedy(master: str, remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy):
+        require_slots(master, SHAPE)
+
+
+@pytest.mark.parametrize(
+    "master", ["local-cluster[2,3,1024]", "local[5,20]", "spark://host:7077", "yarn", default_master(SHAPE)]
+)
+def test_a_master_with_room_is_accepted(master: str) -> None:
+    require_slots(master, SHAPE)
+    assert SparkGrid(master, shape=SHAPE, redis_url="redis://x", mongo_url="mongodb://x").job.tasks == 5
+
+
+def test_no_java_is_one_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=f"no Java found in JAVA_HOME={tmp_path}.*apt-get install openjdk-17"):
+        require_java()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(ConfigurationError, match="is Java 11, Spark needs 17 or 21"):
+        require_java()
+
+
+def test_the_command_without_a_server_is_one_sentence(mongo_url: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "MONGO_URL")}
+    process = subprocess.run(
+        [sys.executable, "-m", "quaestor.invalidation.spark"],
+        env=environment | {"MONGO_URL": mongo_url}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert process.stderr == "quaestor grid: the grid on Spark needs REDIS_URL: set it to the server's URL\n"
