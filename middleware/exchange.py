@@ -13,6 +13,7 @@ from middleware.headers import HeaderPolicy, storable
 from middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
 from middleware.sending import send_resident
 from quaestor.capture import Recorder, recording
+from quaestor.model import Uncacheable
 from quaestor.read_path import freshness
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.flights import Flight, Landing
@@ -29,7 +30,7 @@ _ROUNDS = 3
 """How often a request waits for others before it runs its own handler."""
 _LOOKS = 8
 """How often an entry may die between being found and being sent before the request is answered without the cache."""
-_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime"})
+_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", Uncacheable.READ_FAILED.value})
 """Reasons that say nothing about the next answer under the same key."""
 
 

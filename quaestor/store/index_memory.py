@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,13 +17,15 @@ _Name = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class MemoryIndex:
-    """Implements DependencyIndex. Use from one event loop. Every call is O(1) a dependent."""
+    """Implements DependencyIndex. Use from one event loop. Every call is O(log n) a dependent."""
 
     def __init__(self) -> None:
         self._dependents: dict[_Name, Dependent] = {}
         self._by_registration: dict[str, set[_Name]] = {}
         self._claimed_at_ms: dict[_Name, int] = {}
         self._dead: OrderedDict[str, int] = OrderedDict()
+        self._due: list[tuple[int, _Name]] = []
+        """Heap of when to see whether a dependent has a living copy left."""
 
     def __len__(self) -> int:
         return len(self._dependents)
@@ -33,6 +36,8 @@ class MemoryIndex:
         if known is not None:
             until_ms = max(known.copies_until_ms, dependent.copies_until_ms)
             dependent = replace(dependent, copies_until_ms=until_ms)
+        else:
+            heapq.heappush(self._due, (dependent.copies_until_ms, name))
         self._dependents[name] = dependent
         for registration_id in dependent.registrations:
             self._by_registration.setdefault(registration_id, set()).add(name)
@@ -62,9 +67,15 @@ class MemoryIndex:
 
     def _sweep(self, now_ms: int) -> None:
         """Forget what has no living copy any more, unless somebody is at work on it."""
-        self._forget(
-            [n for n, d in self._dependents.items() if d.copies_until_ms < now_ms and n not in self._claimed_at_ms]
-        )
+        while self._due and self._due[0][0] < now_ms:
+            _, name = heapq.heappop(self._due)
+            dependent = self._dependents.get(name)
+            if dependent is None or name in self._claimed_at_ms:
+                continue  # gone, or gone as soon as it is settled
+            if dependent.copies_until_ms < now_ms:
+                self._forget([name])
+            else:
+                heapq.heappush(self._due, (dependent.copies_until_ms, name))
         while self._dead and next(iter(self._dead.values())) < now_ms - DEAD_MS:
             self._dead.popitem(last=False)
 

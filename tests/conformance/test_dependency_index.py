@@ -150,6 +150,13 @@ async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_wo
         assert not index._by_registration
 
 
+async def test_a_prolonged_dependent_outlives_its_first_expiry(index: DependencyIndex) -> None:
+    await index.add(dependent(until_ms=1_000))
+    await index.add(dependent(until_ms=9_000))
+    await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS + 5_000)
+    assert await index.claim(["o:1"], now_ms=NOW_MS + 5_000) == [dependent(until_ms=9_000)]
+
+
 async def test_concurrent_claims_share_the_dependents_without_overlap(index: DependencyIndex) -> None:
     for n in range(200):
         await index.add(dependent(f"k{n}", f"o:{n}", "o:all"))

@@ -147,6 +147,7 @@ async def test_a_registration_that_dies_while_the_answer_is_stored_takes_the_ans
     assert answer.headers["cache-control"] == "no-store"
     assert "etag" not in answer.headers
     assert site.engine.count("uncacheable", reason="died") == 1
+    assert site.engine.registry.leases == {"test:1": 0}, "certainly not stored: the grid may forget it"
     await site.get()
     assert site.runs == 2
 

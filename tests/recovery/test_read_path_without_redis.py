@@ -124,6 +124,8 @@ async def test_while_redis_is_gone_the_origin_answers_and_nobody_may_keep_it(
     assert (one.runs, other.runs) == (3, 2)
     assert one.engine.count("failures", part="store") >= 2
     assert one.engine.count("uncacheable", reason="failed") == 2
+    leases = one.engine.registry.leases
+    assert all(until_ms > one.engine.clock() for until_ms in leases.values()), "perhaps stored: has to be guarded"
     server.start()
     for process in two:
         process.engine.clock.now_ms += 1
