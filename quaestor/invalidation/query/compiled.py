@@ -10,8 +10,7 @@ from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.ast import Node
 from quaestor.invalidation.query.compile import compile_node
 from quaestor.invalidation.query.geo.near import near_of
-from quaestor.invalidation.query.identity import identity
-from quaestor.invalidation.query.normalise import normalise
+from quaestor.invalidation.query.normalise import normalise_and_identify
 from quaestor.invalidation.query.parse import parse
 from quaestor.invalidation.query.paths import Matcher
 
@@ -36,8 +35,8 @@ def compile_query(source: Mapping[str, Any]) -> CompiledQuery:
         UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
     """
     try:
-        root = normalise(parse(source))
+        root, identity = normalise_and_identify(parse(source))
         near_of(root)
-        return CompiledQuery(compile_node(root), root, identity(root))
+        return CompiledQuery(compile_node(root), root, identity)
     except RecursionError as error:
         raise UnsupportedQueryError("a filter too deeply nested for the stack that is left") from error

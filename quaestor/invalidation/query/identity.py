@@ -15,40 +15,55 @@ from typing import Any, Final
 import bson
 
 from quaestor.invalidation.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
-from quaestor.invalidation.query.bson_order import order_key
+from quaestor.invalidation.query.bson_order import NUMBER, STRING, order_key
 from quaestor.invalidation.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
 
 DIGEST_BYTES: Final = 16
 _AS_INTEGER: Final = 1 << 128
 _VERBATIM: Final = frozenset({"$expr", "$jsonSchema"})
+_KINDS: Final[dict[type, bytes]] = {Conjunction: b"&", Disjunction: b"|", Negation: b"!"}
 
 
 def identity(node: Node) -> bytes:
-    """A digest of `encode(node)`, 16 bytes, the same in every process. The node must be normalised."""
-    return hashlib.blake2b(encode(node), digest_size=DIGEST_BYTES).digest()
+    """A digest of what the tree means, 16 bytes, the same in every process. The node must be normalised."""
+    return digest(_encode(node))
 
 
-def encode(node: Node) -> bytes:
-    """The tree as bytes; members of conjunctions and disjunctions in the order they have."""
+def digest(encoding: bytes) -> bytes:
+    return hashlib.blake2b(encoding, digest_size=DIGEST_BYTES).digest()
+
+
+def _encode(node: Node) -> bytes:
     match node:
         case Predicate():
-            return _joined(b"p", [node.path.encode(), node.operator.encode(), node.elements.encode(), _operand(node)])
-        case Conjunction():
-            return _joined(b"&", [encode(member) for member in node.members])
-        case Disjunction():
-            return _joined(b"|", [encode(member) for member in node.members])
+            return encode_predicate(node, _encode(node.operand) if node.operator == "$elemMatch" else None)
         case Negation():
-            return _joined(b"!", [encode(node.member)])
+            return encode_members(Negation, (_encode(node.member),))
+        case Conjunction() | Disjunction():
+            return encode_members(type(node), [_encode(member) for member in node.members])
         case Constant():
-            return b"1" if node.value else b"0"
+            return encode_constant(node.value)
+
+
+def encode_constant(value: bool) -> bytes:
+    return b"1" if value else b"0"
+
+
+def encode_members(kind: type[Conjunction] | type[Disjunction] | type[Negation], encodings: Iterable[bytes]) -> bytes:
+    """A node over others that are already encoded, in the order given."""
+    return _joined(_KINDS[kind], encodings)
+
+
+def encode_predicate(predicate: Predicate, inner: bytes | None = None) -> bytes:
+    """inner: the encoding of the node that is the operand of an `$elemMatch`."""
+    operand = _operand(predicate) if inner is None else inner
+    return _joined(b"p", (predicate.path.encode(), predicate.operator.encode(), predicate.elements.encode(), operand))
 
 
 def _operand(predicate: Predicate) -> bytes:
     operand = predicate.operand
     if predicate.operator in _VERBATIM:
         return bson.encode({"": operand})
-    if predicate.operator == "$elemMatch":
-        return encode(operand)
     operator = FIELD_OPERATORS.get(predicate.operator) or DOCUMENT_OPERATORS[predicate.operator]
     if operator.identity is not None:
         operand = operator.identity(operand)
@@ -57,6 +72,12 @@ def _operand(predicate: Predicate) -> bytes:
 
 def encode_value(value: Any) -> bytes:
     """A BSON value as bytes, equal for equal values."""
+    if value.__class__ is int:
+        digits = b"n%d" % value
+        return b"(3:n%d%d:%b;" % (NUMBER, len(digits), digits)
+    if value.__class__ is str:
+        text = b"s" + value.encode("utf-8", "surrogatepass")
+        return b"(3:n%d%d:%b;" % (STRING, len(text), text)
     return _key(order_key(value))
 
 
@@ -70,7 +91,9 @@ def _key(part: Any) -> bytes:
             return b"b" + part
         case bool():
             return b"t" if part else b"f"
-        case int() | float() | Decimal():
+        case int():
+            return b"n%d" % part
+        case float() | Decimal():
             return b"n" + _number(part).encode()
     raise TypeError(f"{part!r} is not part of an order key")
 
@@ -83,4 +106,4 @@ def _number(value: float | Decimal) -> str:
 
 
 def _joined(kind: bytes, parts: Iterable[bytes]) -> bytes:
-    return kind + b"".join(b"%d:%b" % (len(part), part) for part in parts) + b";"
+    return kind + b"".join([b"%d:%b" % (len(part), part) for part in parts]) + b";"
