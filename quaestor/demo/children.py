@@ -61,7 +61,7 @@ def varnish_server(folder: Path, *, port: int, app_port: int) -> Server:
 def _uvicorn(factory: str, port: int, *, workers: int) -> list[str]:
     return [
         "-m", "uvicorn", "--factory", factory, "--host", HOST, "--port", str(port), "--workers", str(workers),
-        "--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "2",
+        "--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "2", "--timeout-keep-alive", "60",
     ]  # fmt: skip
 
 

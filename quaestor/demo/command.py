@@ -74,8 +74,11 @@ def _stack(options: DemoOptions, progress: Progress, *, once: bool = False) -> S
 def _owning_all_processes(progress: Progress) -> Iterator[None]:
     """SIGTERM and a closed terminal end the command like Ctrl-C; what stops is not interrupted; nothing stays behind."""
     reaper.adopt_orphans()
+    stopping = False
 
     def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)
         progress.say("stopping")
@@ -87,6 +90,8 @@ def _owning_all_processes(progress: Progress) -> Iterator[None]:
         yield
     finally:
         reaper.sweep()
+        if stopping:
+            progress.say("stopped; nothing is left running")
 
 
 def _announce(stack: Stack, options: DemoOptions) -> None:

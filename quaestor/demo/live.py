@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from fastapi import FastAPI, HTTPException, Request
@@ -175,4 +176,6 @@ async def _send_traffic(settings: LiveSettings) -> None:
         recorded = client[settings.database].recorded_day.find({}, {"_id": 1}).limit(FLIGHTS_ASKED_FOR)
         flight_ids = [flight["_id"] async for flight in recorded]
     drawn = traffic.choices(traffic.paths(flight_ids, settings.day), random.Random(settings.day))
-    await traffic.send([settings.front_url, settings.app_url], drawn, per_second=settings.requests_per_s)
+    urls = [settings.front_url, settings.app_url]
+    host = urlsplit(settings.front_url).netloc
+    await traffic.send(urls, drawn, host=host, per_second=settings.requests_per_s)

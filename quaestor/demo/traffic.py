@@ -32,11 +32,20 @@ def choices(paths: Sequence[str], random_numbers: random.Random, *, exponent: fl
         yield random_numbers.choices(paths, cum_weights=cumulative)[0]
 
 
-async def send(urls: Sequence[str], drawn: Iterator[str], *, per_second: float, seed: int = 2013) -> None:
-    """Ask for ever, at about this rate in all, each time one of the base URLs. Failures are passed over."""
+async def send(
+    urls: Sequence[str], drawn: Iterator[str], *, host: str, per_second: float, readers: int = 4, seed: int = 2013
+) -> None:
+    """Ask for ever, at about this rate in all, each time one of the base URLs. Failures are passed over.
+
+    host: sent as Host whatever the URL, so that all readers ask for the same pages.
+    """
     random_numbers = random.Random(seed)
-    async with httpx.AsyncClient(timeout=5.0) as client:
+
+    async def read(client: httpx.AsyncClient) -> None:
         for path in drawn:
             with suppress(httpx.HTTPError):
                 await client.get(random_numbers.choice(urls) + path)
-            await asyncio.sleep(random_numbers.expovariate(per_second))
+            await asyncio.sleep(random_numbers.expovariate(per_second / readers))
+
+    async with httpx.AsyncClient(timeout=5.0, headers={"host": host}) as client:
+        await asyncio.gather(*(read(client) for _ in range(readers)))

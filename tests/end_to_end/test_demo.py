@@ -87,11 +87,12 @@ STEPS = [
 ]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["spark", "embedded"])
 def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, folder: Path) -> None:
     arguments = ["--once"] if mode == "spark" else ["--once", "--without-spark"]
     with demo(folder, *arguments) as (process, run):
-        out, err = process.communicate(timeout=280)
+        out, err = process.communicate(timeout=500)
         steps = {line["step"]: line for line in map(json.loads, out.splitlines())}
         assert process.returncode == 0, f"{out}\n{err}"
         assert all(line.keys() == {"step", "ok", "observed", "latency_ms"} for line in steps.values())
@@ -105,7 +106,7 @@ def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, folder
         assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, folder: Path) -> None:
     with demo(folder, "--without-spark", "--speed", "1200") as (process, run):
         assert process.stdout is not None
