@@ -5,10 +5,6 @@ checkpoint is saved after that. A restarted cell rebuilds itself: retained write
 the registrations that the cell before it had, then everything behind the checkpoint as usual. Matching twice is
 harmless: notifications are delivered at least once anyway.
 
-**What a checkpoint says.** At this offset of the write pipeline every write up to this version had been matched. Such
-points lie in front of each entry with a new version, and at ticks that name a version; not in the middle of a
-transaction, whose writes share one. A registration taken over from the cell before holds as of that version.
-
 **When entries were missed** (trimmed before they were read, the event layer lost its data, a payload that nobody
 understands), every registration is invalidated and the cell starts over from what there is.
 """
@@ -17,15 +13,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
-
-import bson
+from typing import Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event, encode_notification
 from quaestor.invalidation.matching.node import MatchingNode
@@ -54,14 +48,6 @@ _ENTRIES_AT_ONCE: Final = 500
 _TRIM_EVERY_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 1.0
 _NO_VERSION: Final = 0
-
-
-class Checkpoint(NamedTuple):
-    """Where a cell has got to: see the module's text. `version` belongs to `writes`."""
-
-    queries: str
-    writes: str
-    version: Version
 
 
 class CellLoop:
@@ -143,13 +129,7 @@ class CellLoop:
 
     def _saved_checkpoint(self) -> Checkpoint | None:
         saved = self._layer.get(self._checkpoint_name)
-        if saved is None:
-            return None
-        fields = bson.decode(saved)
-        shape = [self._shape.query_partitions, self._shape.write_partitions]
-        if fields["shape"] != shape:
-            return None  # another grid's: its registrations lie in other partitions
-        return Checkpoint(fields["queries"], fields["writes"], int(fields["version"]))
+        return None if saved is None else Checkpoint.decode(saved, self._shape)
 
     def _rebuild_retention(self, after: str, up_to: str | None) -> str:
         """Feed the node retained writes for replay, without registrations that could fire. Returns the offset reached."""
@@ -332,12 +312,8 @@ class CellLoop:
     def _save_checkpoint(self) -> None:
         if self._complete is None:
             return
-        writes, version = self._complete
-        fields = {
-            "v": 1, "shape": [self._shape.query_partitions, self._shape.write_partitions],
-            "queries": self._position.queries, "writes": writes, "version": version,
-        }  # fmt: skip
-        self._layer.put(self._checkpoint_name, bson.encode(fields))
+        checkpoint = Checkpoint(self._position.queries, *self._complete)
+        self._layer.put(self._checkpoint_name, checkpoint.encode(self._shape))
 
     def _trim(self) -> None:
         """Forget what no restarted cell needs: at most what this one has read, and never the entry it read last."""
@@ -347,26 +323,6 @@ class CellLoop:
         self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
         self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
         self._layer.trim(self._notifications, before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms))
-
-
-class LongestLeases:
-    """Since when registrations have to be kept in the query pipeline, without remembering each of them.
-
-    Kept are only those whose lease outlasts every earlier one's: the first of these that is not over is the oldest that
-    anybody still needs. Registrations that died early are counted as alive.
-    """
-
-    def __init__(self) -> None:
-        self._leases: deque[tuple[int, int]] = deque()
-
-    def add(self, appended_at_ms: int, expires_at_ms: int) -> None:
-        if not self._leases or expires_at_ms > self._leases[-1][1]:
-            self._leases.append((appended_at_ms, expires_at_ms))
-
-    def needed_since_ms(self, now_ms: int) -> int:
-        while self._leases and self._leases[0][1] <= now_ms:
-            self._leases.popleft()
-        return self._leases[0][0] if self._leases else now_ms
 
 
 def _mark(kind: WriteKind, version: Version) -> AfterImage:

@@ -65,6 +65,8 @@ _NOT_ALLOWED: Final = frozenset({13, 18, 8000})
 _PATIENCE: Final = 5
 """Consecutive refusals of a position, for whatever other reason, before it is given up."""
 _LONGEST_PAUSE_S: Final = 2.0
+_PROBES_KEPT: Final = 1_000
+"""Unproven ones pile up while no majority commits; the newest suffice once it does again."""
 _UNKNOWN: Final = 0
 
 
@@ -90,7 +92,11 @@ class Probe(NamedTuple):
 
 
 class Ingest:
-    """Reads the change stream of one deployment and feeds its pipelines. At most one should run; two do no harm."""
+    """Reads the change stream of one deployment and feeds its pipelines.
+
+    At most one should run; a second one for a moment (a restart before the old one is dead) repeats images, no more.
+    layer: its own, see RedisEventLayer.
+    """
 
     def __init__(
         self,
@@ -164,7 +170,7 @@ class Ingest:
 
     def _pump(self, stream: _Stream, first: Any, probe: Probe, stop: threading.Event) -> None:
         """Alternate between probing and reading; `first` is what a read begun after `probe` has returned."""
-        probes = deque([probe])
+        probes = deque([probe], maxlen=_PROBES_KEPT)
         next_probe_s = time.monotonic() + self._heartbeat_s
         while not stop.is_set():
             batch = _buffered(stream, first)

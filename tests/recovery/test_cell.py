@@ -16,7 +16,8 @@ import redis
 from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.cell import CellLoop, LongestLeases
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.checkpoint import LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
 from quaestor.invalidation.event_layer.redis import RedisEventLayer

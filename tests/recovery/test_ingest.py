@@ -153,6 +153,21 @@ def test_without_recorded_images_an_update_carries_the_current_record_marked_as_
         assert summary(images[3]) == (WriteKind.DELETE, {"a": 1}, None, False, None, False)
 
 
+def test_a_server_before_6_0_looks_the_record_up_itself(
+    client: Client, database: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No recorded images and no collection options there: updates are never exact, what is gone stays unknown."""
+    monkeypatch.setattr("quaestor.invalidation.ingest._WIRE_VERSION_6_0", 10_000)
+    namespace = f"{prefix}.images"
+    with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
+        database.images.insert_one({"_id": 1, "x": 1})
+        database.images.update_one({"_id": 1}, {"$set": {"x": 2}})
+        images = of(pipelines.until(count(namespace, 2)), namespace)
+        assert summary(images[1]) == (WriteKind.UPDATE, 1, {"_id": 1, "x": 2}, False, None, False)
+        database.images.drop()
+        pipelines.until(lambda images: _collections(images, prefix) == [namespace])
+
+
 def test_writes_of_many_records_arrive_one_by_one(client: Client, database: Any, prefix: str) -> None:
     """insert_many, update_many, a bulk of everything and delete_many; across four pipelines, each record always in one."""
     namespace = f"{prefix}.plain"

@@ -111,11 +111,14 @@ def client(mongo_url: str) -> Iterator[Any]:
         client.drop_database(DATABASE)
 
 
-def started(mongo_url: str, redis_url: str, deployment: str = DEPLOYMENT) -> subprocess.Popen[str]:
+def started(mongo_url: str, redis_url: str, deployment: str = DEPLOYMENT, **environment: str) -> subprocess.Popen[str]:
     """The grid's process, after it has said that all cells run."""
-    environment = os.environ | {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}
+    environment |= {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}
     process = subprocess.Popen(
-        [sys.executable, "-m", "quaestor.invalidation.spark"], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "quaestor.invalidation.spark"],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     said = []
@@ -188,8 +191,8 @@ def test_ingest_killed_together_with_a_cell_comes_back_too(grid: Grid) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix: str) -> None:
-    process = started(mongo_url, redis_url, prefix)
+def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
+    process = started(mongo_url, redis_url, prefix, TMPDIR=str(tmp_path))  # what it leaves there goes with the test
     tree = psutil.Process(process.pid).children(recursive=True)
     assert len(tree) >= 1 + 2 + 2 + 5  # JVM, executors, daemons, workers
     process.kill()

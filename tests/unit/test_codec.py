@@ -214,7 +214,15 @@ def test_another_format_is_refused_with_the_remedy() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"garbage", bson.encode({}), bson.encode({"v": 1}), bson.encode({"v": 1, "t": "h"})]
+    "payload",
+    [
+        b"",
+        b"garbage",
+        bson.encode({}),
+        bson.encode({"v": 1}),
+        bson.encode({"v": 1, "t": "h"}),
+        bson.encode({"v": 1, "t": "i"}),
+    ],
 )
 def test_what_is_no_image_is_refused(payload: bytes) -> None:
     with pytest.raises(EventLayerError):

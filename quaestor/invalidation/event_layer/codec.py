@@ -15,8 +15,8 @@ namespace never does. Fields that are None or empty are left out. Another "v" is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import bson
 from bson.binary import UuidRepresentation
@@ -57,6 +57,8 @@ UUIDs stay Binary with their subtype, dates are naive UTC datetimes or DatetimeM
 stays Int64. A native uuid.UUID cannot be encoded with these: only the client it came from knows its layout.
 """
 
+_Fields = Mapping[str, Any]
+_T = TypeVar("_T")
 _AFTER_EXACT: Final = 1
 _BEFORE_KNOWN: Final = 2
 _KINDS: Final = {kind.value: kind for kind in WriteKind}
@@ -126,7 +128,10 @@ def _document_bytes(document: Document) -> bytes:
 
 def decode_image(payload: bytes) -> AfterImage:
     """Cost independent of the documents' size: they are decoded on first access. Raises EventLayerError."""
-    fields = _decode(payload, "i")
+    return _decode(payload, "i", _image)
+
+
+def _image(fields: _Fields) -> AfterImage:
     flags = fields["f"]
     return LazyImage(
         namespace=fields["ns"],
@@ -175,7 +180,10 @@ def _query_fields(query: Query) -> dict[str, Any]:
 
 def decode_query_event(payload: bytes) -> Registration | Cancellation:
     """Raises EventLayerError if it is neither."""
-    fields = _decode(payload, "rc")
+    return _decode(payload, "rc", _query_event)
+
+
+def _query_event(fields: _Fields) -> Registration | Cancellation:
     if fields["t"] == "c":
         return Cancellation(tenant=fields["tenant"], query_id=fields["qid"], registration_ids=tuple(fields["ids"]))
     query = fields["query"]
@@ -232,7 +240,10 @@ def encode_notification(notification: Notification) -> bytes:
 
 def decode_notification(payload: bytes) -> Notification:
     """Raises EventLayerError if it is none."""
-    fields = _decode(payload, "+-!h")
+    return _decode(payload, "+-!h", _notification)
+
+
+def _notification(fields: _Fields) -> Notification:
     query_partition, write_partition = fields["cell"]
     cell = Cell(query_partition=query_partition, write_partition=write_partition)
     match fields["t"]:
@@ -262,17 +273,19 @@ def decode_notification(payload: bytes) -> Notification:
     )
 
 
-def _decode(payload: bytes, types: str) -> Mapping[str, Any]:
+def _decode(payload: bytes, types: str, build: Callable[[_Fields], _T]) -> _T:
     try:
         fields = bson.decode(payload, BSON_OPTIONS)
-    except BSONError as error:
-        raise EventLayerError(f"a payload of {len(payload)} bytes is not BSON: {error}", retryable=False) from error
-    if fields.get("v") != FORMAT:
-        raise EventLayerError(
-            f"a payload has format {fields.get('v')!r}, this process understands {FORMAT}; "
-            "run the same release everywhere in a deployment",
-            retryable=False,
-        )
-    if fields.get("t", "none") not in types:
-        raise EventLayerError(f"a payload of type {fields.get('t')!r} where one of {types!r} belongs", retryable=False)
-    return fields
+        if fields.get("v") != FORMAT:
+            raise EventLayerError(
+                f"a payload has format {fields.get('v')!r}, this process understands {FORMAT}; "
+                "run the same release everywhere in a deployment",
+                retryable=False,
+            )
+        if fields.get("t", "none") not in types:
+            raise EventLayerError(
+                f"a payload has type {fields.get('t')!r} where one of {types!r} belongs", retryable=False
+            )
+        return build(fields)
+    except (BSONError, KeyError, TypeError, ValueError) as error:
+        raise EventLayerError(f"a payload of {len(payload)} bytes is unreadable: {error!r}", retryable=False) from error

@@ -45,6 +45,9 @@ class RedisEventLayer:
     Safe to use from several threads: each call takes a connection of its own; idle ones are kept. Offsets count the
     server's milliseconds, so `offset_at` and `trim` expect the caller's clock to agree with the server's.
     Calls are not repeated on failure; the caller decides. A failed append may have been performed.
+
+    That the data were lost is told to every reader that goes on from an old offset, but to writers once: to the first
+    call of this object that finds out. A writer that must know (ingest) has an object of its own.
     """
 
     def __init__(self, url: str, deployment: str) -> None:
@@ -57,7 +60,8 @@ class RedisEventLayer:
                 socket_keepalive=True, health_check_interval=0,
             )  # fmt: skip
         except ValueError as error:
-            raise ConfigurationError(f"redis_url {url!r} is not a Redis URL: {error}") from error
+            scheme = url.partition("://")[0]  # what follows may hold a password
+            raise ConfigurationError(f"redis_url ({scheme}://...) is not a Redis URL: {error}") from error
         self._idle: list[_Connection] = []
         self._lock = threading.Lock()
         self._epoch: str | None = None

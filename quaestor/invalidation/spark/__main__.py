@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from quaestor.errors import ConfigurationError, QuaestorError
+from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.invalidation.spark.grid import SparkGrid
 from quaestor.model import GridShape
 from quaestor.settings import Settings
@@ -41,7 +41,7 @@ def run_grid(
             _say(f"{cells} cells + ingest running")
         while not stop.wait(0.2):
             if grid.wait(0):
-                raise ConfigurationError(f"the grid has ended: {grid.error}")
+                raise DependencyError(f"the grid has ended: {grid.error}")
     finally:
         _say("stopping")
         grid.stop()
