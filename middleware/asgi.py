@@ -15,8 +15,8 @@ from middleware.exchange import Exchange, pass_by
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
-from middleware.sending import send_tracked
 from middleware.sketch_endpoint import SketchEndpoint
+from quaestor.capture import not_recording
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.key import target
 from quaestor.read_path.request import NOTABLE, inspect
@@ -47,12 +47,11 @@ class QuaestorMiddleware:
         self._resident = quaestor.read_path.resident
         self._policy = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._policy.purges
-        self._leaves_copies = self._policy.leaves_copies
         self._lifespan = Lifespan(quaestor)
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
         self._metrics_path = metrics_path
-        self._hits = quaestor.telemetry.requests.labels("hit")
+        self._count_hit = quaestor.telemetry.hit
         for adapter in cdn:
             quaestor.add_cdn(adapter)
 
@@ -79,13 +78,9 @@ class QuaestorMiddleware:
                     now_ms = self._clock()
                     resident = self._resident(wanted.key, now_ms)
                     if resident is not None and (not self._purges or wanted.url in resident.urls):
-                        self._hits.inc()
+                        self._count_hit()
                         headers = self._policy.hit(resident, now_ms)
                         response = resident.response
-                        if self._leaves_copies:
-                            return await send_tracked(
-                                self._read_path, send, response.key, response.status, headers, response.body
-                            )
                         # Fresh messages and a fresh list: whoever wraps us may change them.
                         await send(
                             {"type": "http.response.start", "status": response.status, "headers": headers.copy()}
@@ -101,7 +96,8 @@ class QuaestorMiddleware:
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):
-            return await self._app(scope, receive, send)
+            with not_recording():
+                return await self._app(scope, receive, send)
         facts = inspect(scope["headers"])
         reason = facts.bypass
         wanted = None
@@ -123,6 +119,7 @@ class QuaestorMiddleware:
         return await exchange.run()
 
     async def _serve_metrics(self, send: Send, *, head: bool) -> None:
+        self._engine.telemetry.count_hits()
         body = self._engine.telemetry.exposition()
         headers = [
             (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),

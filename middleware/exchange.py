@@ -12,7 +12,7 @@ from typing import Any
 from middleware.headers import HeaderPolicy, storable
 from middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
 from middleware.sending import send_resident
-from quaestor.capture import Recorder, recording
+from quaestor.capture import Recorder, not_recording, recording
 from quaestor.model import Uncacheable
 from quaestor.read_path import freshness
 from quaestor.read_path.decision import TERMINAL, Event, State, step
@@ -337,4 +337,5 @@ async def pass_by(
             message = {**message, "headers": headers}
         await send(message)
 
-    await app(scope, receive, say)
+    with not_recording():
+        await app(scope, receive, say)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from middleware.headers import HeaderPolicy
-from middleware.interface import RawHeaders, Send
+from middleware.interface import Send
 from quaestor.model import CachedResponse
 from quaestor.read_path import validation
 from quaestor.read_path.key import Target
@@ -42,25 +42,10 @@ async def send_resident(
         status, body, headers = 304, b"", policy.not_modified(headers)
     elif head:
         body = b""
-    if policy.leaves_copies and leave:
-        await send_tracked(read_path, send, response.key, status, headers, body)
-    else:
-        await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-        await send({"type": "http.response.body", "body": body})
+    # Fresh messages and a fresh list: whoever wraps us may change them.
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body})
     return True
-
-
-async def send_tracked(
-    read_path: ReadPath, send: Send, key: str, status: int, headers: RawHeaders, body: bytes
-) -> None:
-    """Send with leave to keep: from before the first byte until a moment after the last, the key counts as handed out."""
-    read_path.handed_out.begin(key)
-    try:
-        # Fresh messages and a fresh list: whoever wraps us may change them.
-        await send({"type": "http.response.start", "status": status, "headers": headers.copy()})
-        await send({"type": "http.response.body", "body": body})
-    finally:
-        read_path.handed_out.end(key, now_ms=read_path.clock())
 
 
 def has_it(response: CachedResponse, facts: RequestFacts) -> bool:

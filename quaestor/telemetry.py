@@ -35,12 +35,23 @@ class Telemetry:
         self.purge_latency_s = self._histogram("purge_latency_seconds", "database write to acknowledged purge")
         self.activation_s = self._histogram("activation_seconds", "registration sent to activated by every cell")
         self._log = structlog.get_logger("quaestor")
+        self._hits = self.requests.labels("hit")
+        self._uncounted_hits = 0
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"quaestor_{name}", text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+
+    def hit(self) -> None:
+        """A hit in memory. Event loop only: without the metric's lock, which would be a good part of what a hit costs."""
+        self._uncounted_hits += 1
+
+    def count_hits(self) -> None:
+        """Move the hits into the metric; called on the event loop, once a second."""
+        hits, self._uncounted_hits = self._uncounted_hits, 0
+        self._hits.inc(hits)
 
     def event(self, name: str, **fields: Any) -> None:
         """An ordinary event, e.g. event("engine.started", mode="embedded")."""

@@ -79,7 +79,7 @@ class FixedEstimator:
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
         return self.ttl_ms
 
-    def observe_read(self, query_ids: Sequence[str], *, now_ms: int) -> None: ...
+    def observe_read(self, query_ids: Sequence[str], *, now_ms: int, ttl_ms: int | None = None) -> None: ...
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...
 
@@ -170,6 +170,7 @@ class HandEngine:
 
     def count(self, name: str, **labels: str) -> float:
         """The value of one counter."""
+        self.telemetry.count_hits()
         return self.telemetry.registry.get_sample_value(f"quaestor_{name}_total", labels) or 0.0
 
 

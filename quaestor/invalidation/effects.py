@@ -136,6 +136,7 @@ class Effects:
         while True:
             await asyncio.sleep(1.0)
             self._registrations.housekeep()
+            self._telemetry.count_hits()
             try:
                 now_ms = self._clock()
                 orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)

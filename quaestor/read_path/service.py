@@ -25,7 +25,6 @@ from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, Quer
 from quaestor.read_path import freshness, validation, vary
 from quaestor.read_path.decision import Event
 from quaestor.read_path.flights import Flights
-from quaestor.read_path.handed_out import HandedOut
 from quaestor.read_path.key import Target
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
@@ -66,7 +65,7 @@ class Verdict:
 
 
 class ReadPath:
-    """One per Quaestor. Use from one event loop at a time; handed_out_recently() from any thread."""
+    """One per Quaestor. Use from one event loop at a time."""
 
     def __init__(
         self,
@@ -85,7 +84,6 @@ class ReadPath:
         self.telemetry = telemetry
         self.flights = Flights()
         self.variants = Variants()
-        self.handed_out = HandedOut(window_ms=settings.repurge_after_ms)
         self._registry = registry
         self._store = store
         self._index = index
@@ -145,10 +143,6 @@ class ReadPath:
         resident.urls.add(url)
         return self.alive(response)
 
-    def handed_out_recently(self, key: str, now_ms: int) -> bool:
-        """Whether an answer with leave to keep may still be on its way to somebody."""
-        return self.handed_out.recently(key, now_ms=now_ms)
-
     # Misses
 
     def serving(self, now_ms: int) -> bool:
@@ -203,7 +197,11 @@ class ReadPath:
         if verdict.resident is not None:
             if self.settings.debug_header:
                 verdict.resident.explain = _explain(outcome.reads, registered, response)
-            self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms)
+            self._estimator.observe_read(
+                registered.query_ids,
+                now_ms=response.stored_at_ms,
+                ttl_ms=response.fresh_until_ms - response.stored_at_ms,
+            )
         return verdict
 
     def _key(self, target: Target, answer: Answer, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -880,16 +880,6 @@ async def test_too_many_spellings_go_out_without_leave_to_keep() -> None:
     assert "cdn-cache-control" not in answer.headers
 
 
-async def test_what_was_handed_out_a_moment_ago_may_still_be_on_its_way() -> None:
-    site = Site(cdn=[TaggingCdn()])
-    read_path, clock = site.engine.read_path, site.engine.clock
-    await site.get()
-    key = "http://shop.test/items"
-    assert read_path.handed_out_recently(key, clock.now_ms + 900)
-    assert not read_path.handed_out_recently(key, clock.now_ms + 1_100)
-    assert not read_path.handed_out_recently("http://shop.test/other", clock.now_ms)
-
-
 async def _until_waiting(tasks: list[asyncio.Task[Any]]) -> None:
     """Give every task its turns until nothing moves any more: whoever can wait is waiting then."""
     for _ in range(50):

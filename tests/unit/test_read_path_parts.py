@@ -8,7 +8,6 @@ import pytest
 
 from quaestor.model import CachedResponse
 from quaestor.read_path.flights import _SOLO_LIMIT, SOLO_MS, Flights, Landing
-from quaestor.read_path.handed_out import HandedOut
 from quaestor.read_path.request import inspect
 from quaestor.read_path.vary import MAX_NAMES, Variants, names, variant_key
 from quaestor.store.memory import MemoryStore, size_bytes
@@ -74,31 +73,6 @@ def test_unstorable_keys_are_remembered_for_a_while_and_within_bounds() -> None:
         flights.go_solo(str(n), now_ms=0)
     assert not flights.solo("9", now_ms=0)
     assert flights.solo("10", now_ms=0)
-
-
-# Handed out
-
-
-def test_answers_count_as_on_their_way_while_sent_and_for_a_window_after() -> None:
-    handed_out = HandedOut(window_ms=1000)
-    handed_out.begin("k")
-    handed_out.begin("k")
-    assert handed_out.recently("k", now_ms=10**9)
-    handed_out.end("k", now_ms=5_000)
-    assert handed_out.recently("k", now_ms=10**9)
-    handed_out.end("k", now_ms=6_000)
-    assert handed_out.recently("k", now_ms=7_000)
-    assert not handed_out.recently("k", now_ms=7_001)
-
-
-def test_nothing_is_remembered_longer_than_two_windows_nor_forgotten_before_one() -> None:
-    handed_out = HandedOut(window_ms=1000)
-    for n in range(10_000):
-        handed_out.begin(str(n))
-        handed_out.end(str(n), now_ms=n)
-        for earlier in range(max(0, n - 1000), n, 100):
-            assert handed_out.recently(str(earlier), now_ms=n)
-    assert len(handed_out._current) + len(handed_out._previous) <= 2001
 
 
 # Requests
