@@ -13,6 +13,8 @@ from quaestor.invalidation.query.geo.near import near_of
 from quaestor.invalidation.query.normalise import normalise_and_identify
 from quaestor.invalidation.query.parse import parse
 from quaestor.invalidation.query.paths import Matcher
+from quaestor.invalidation.query.text import TextIndex
+from quaestor.invalidation.query.text.operator import bind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,15 +29,17 @@ class CompiledQuery:
     identity: bytes
 
 
-def compile_query(source: Mapping[str, Any]) -> CompiledQuery:
+def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None) -> CompiledQuery:
     """Make a filter ready to be matched against many documents.
+
+    text_index: what `$text` searches; without it a filter that holds one is unsupported.
 
     Raises:
         MalformedQueryError: mongod would refuse it.
         UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
     """
     try:
-        root, identity = normalise_and_identify(parse(source))
+        root, identity = normalise_and_identify(bind(parse(source), text_index))
         near_of(root)
         return CompiledQuery(compile_node(root), root, identity)
     except RecursionError as error:

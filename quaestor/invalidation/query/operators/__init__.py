@@ -21,6 +21,7 @@ from quaestor.invalidation.query.operators import (
     regex_match,
 )
 from quaestor.invalidation.query.operators.contract import DocumentOperator, FieldOperator
+from quaestor.invalidation.query.text import operator as text
 
 FIELD_OPERATORS: Final[dict[str, FieldOperator]] = {
     **refused.OPERATORS,
@@ -41,6 +42,7 @@ DOCUMENT_OPERATORS: Final[dict[str, DocumentOperator]] = {
     **refused.DOCUMENT_OPERATORS,
     **logical.DOCUMENT_OPERATORS,
     **evaluation.DOCUMENT_OPERATORS,
+    **text.DOCUMENT_OPERATORS,
 }
 """Operators in the place of a field name: `{$name: operand}`."""
 

@@ -60,18 +60,11 @@ def _parse_where(parser: Parser, operand: Any, level: Level) -> NoReturn:
     raise UnsupportedQueryError("$where runs JavaScript in the database")
 
 
-def _parse_text(parser: Parser, operand: Any, level: Level) -> NoReturn:
-    if level is Level.ELEMENT:
-        raise MalformedQueryError("$text can only be applied to the top-level document")
-    raise UnsupportedQueryError("$text is not evaluated")
-
-
 OPERATORS: Final = {
     **{name: FieldOperator(parse=_refuse_field(f"{name} is not evaluated")) for name in _INTERNAL_FIELD},
 }
 DOCUMENT_OPERATORS: Final = {
     "$where": DocumentOperator(parse=_parse_where),
-    "$text": DocumentOperator(parse=_parse_text),
     "$sampleRate": DocumentOperator(parse=_refuse("$sampleRate is random")),
     **{name: DocumentOperator(parse=_refuse(f"{name} is not evaluated")) for name in _INTERNAL_DOCUMENT},
 }

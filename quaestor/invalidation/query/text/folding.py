@@ -1,0 +1,52 @@
+"""Letters as a text index (version 3) compares them: which separate words, which are the same but for case or accent.
+
+mongod has these properties as of Unicode 8; characters that Unicode has added since may be treated otherwise here.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+from unicodedata import normalize
+
+import regex
+
+_SEPARATES: Final = (
+    r"\p{White_Space}\p{Dash}\p{Hyphen}\p{Quotation_Mark}"
+    r"\p{Terminal_Punctuation}\p{Pattern_Syntax}\p{Sentence_Terminal}"
+)
+_WORDS: Final = regex.compile(f"[^{_SEPARATES}]+")
+_ENGLISH_WORDS: Final = regex.compile(f"(?:[^{_SEPARATES}]|')+")
+_DIACRITIC: Final = regex.compile(r"\p{Diacritic}")
+_ASCII_DIACRITICS: Final = str.maketrans("", "", "^`")
+
+
+def words(text: str, *, english: bool) -> list[str]:
+    """The words of a text as they stand. In English an apostrophe is part of a word. O(length)."""
+    return (_ENGLISH_WORDS if english else _WORDS).findall(text)
+
+
+def lower(text: str) -> str:
+    """Each character folded on its own: "ß" stays, "İ" stays."""
+    return text.lower() if text.isascii() else "".join(map(_lower, text))
+
+
+def without_diacritics(text: str) -> str:
+    """Each character without its accents; those that are nothing else disappear."""
+    return text.translate(_ASCII_DIACRITICS) if text.isascii() else "".join(map(_plain, text))
+
+
+@lru_cache(maxsize=4096)
+def _lower(character: str) -> str:
+    for folded in (character.casefold(), character.lower()):
+        if len(folded) == 1:
+            return folded
+    return character
+
+
+@lru_cache(maxsize=4096)
+def _plain(character: str) -> str:
+    if _DIACRITIC.match(character):
+        return ""
+    plain = normalize("NFC", _DIACRITIC.sub("", normalize("NFD", character)))
+    return plain if len(plain) == 1 else character

@@ -1,0 +1,94 @@
+"""`$text` on generated texts in six languages: the same records with the same scores as from a real mongod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pymongo
+import pytest
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
+
+from quaestor.errors import MalformedQueryError
+from quaestor.invalidation.query import compile_query
+from quaestor.invalidation.query.text import TextIndex
+from quaestor.invalidation.query.text.operator import search_of
+from tests.oracle.text_generator import Document, Generator
+
+RECORDS = 40
+SEARCHES = 60
+Scores = dict[Any, float]
+
+
+@pytest.fixture
+def collection(mongo_url: str, prefix: str) -> Iterator[Collection[Document]]:
+    with pymongo.MongoClient[Document](mongo_url) as client:
+        yield client[prefix]["texts"]
+        client.drop_database(prefix)
+
+
+def theirs(collection: Collection[Document], filter_: Document) -> Scores | str:
+    try:
+        found = collection.find(filter_, {"_id": 1, "score": {"$meta": "textScore"}})
+        return {document["_id"]: document["score"] for document in found}
+    except OperationFailure:
+        return "error"
+
+
+def ours(documents: list[Document], filter_: Document, index: TextIndex) -> Scores | str:
+    try:
+        query = compile_query(filter_, index)
+    except MalformedQueryError:
+        return "error"
+    search = search_of(query.root)
+    assert search is not None
+    return {document["_id"]: search.score(document) for document in documents if query.matches(document)}
+
+
+def disagreements(collection: Collection[Document], seed: int) -> tuple[int, list[str]]:
+    """How many searches found something, and what was answered differently."""
+    generator = Generator(seed)
+    keys, options = generator.index()
+    collection.drop()
+    collection.create_index(keys, **options)
+    documents = [generator.document(position) for position in range(RECORDS)]
+    collection.insert_many(documents)
+    definition = next(index for index in collection.list_indexes() if "weights" in index)
+    found, wrong = 0, []
+    for _ in range(SEARCHES):
+        filter_ = {"$text": generator.search()}
+        expected, got = theirs(collection, filter_), ours(documents, filter_, TextIndex.of(definition))
+        found += bool(got) and got != "error"
+        if expected == got or (isinstance(expected, dict) and expected == pytest.approx(got, rel=1e-9)):
+            continue
+        about = [
+            document
+            for document in documents
+            if isinstance(expected, dict) and isinstance(got, dict)
+            if expected.get(document["_id"]) != pytest.approx(got.get(document["_id"]), rel=1e-9)
+        ]
+        wrong.append(
+            f"seed {seed}, {definition['weights']}, {definition['default_language']}: {filter_!r}\n"
+            f"  mongod {expected}\n  ours {got}\n  {about[:2]!r}"
+        )
+    return found, wrong
+
+
+def compare(collection: Collection[Document], seeds: range) -> None:
+    found, wrong = 0, []
+    for seed in seeds:
+        some, different = disagreements(collection, seed)
+        found += some
+        wrong.extend(different)
+    assert not wrong, f"{len(wrong)} disagreements, the first of them:\n" + "\n".join(wrong[:5])
+    assert found > len(seeds) * SEARCHES / 4, "too few searches find anything to mean much"
+
+
+def test_texts_are_found_and_scored_as_mongod_does(collection: Collection[Document]) -> None:
+    compare(collection, range(30))
+
+
+@pytest.mark.slow
+def test_many_more_texts_are_found_and_scored_as_mongod_does(collection: Collection[Document]) -> None:
+    compare(collection, range(1_000, 1_300))
