@@ -98,7 +98,7 @@ def _engine(translation: Translation) -> Callable[[str], bool]:
         try:
             plain = re.compile(translation.full).search
         except re.error:
-            pass  # \p and \X, which it does not know
+            pass  # \p, which it does not know
         else:
             return lambda value: plain(value) is not None
     if translation.linear is None:

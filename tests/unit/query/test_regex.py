@@ -71,7 +71,7 @@ def test_what_pcre_refuses_is_malformed(source: str) -> None:
         compile_query({"a": {"$regex": source}})
 
 
-@pytest.mark.parametrize("source", ["(?R)", "a(?1)(b)", "\\C", "a(*SKIP)b", "(?C1)a", "(?|(a)|(b))\\1"])
+@pytest.mark.parametrize("source", ["(?R)", "a(?1)(b)", "\\C", "\\R", "\\X", "a(*SKIP)b", "(?C1)a", "(?|(a)|(b))\\1"])
 def test_what_no_engine_here_shares_with_pcre_is_unsupported(source: str) -> None:
     with pytest.raises(UnsupportedQueryError) as raised:
         compile_query({"a": {"$regex": source}})
@@ -94,3 +94,23 @@ def test_a_stored_expression_matches_itself_alone() -> None:
     assert query.matches({"a": Regex("x", "i")})
     assert not query.matches({"a": Regex("x")})
     assert not compile_query({"a": {"$eq": Regex("x")}}).matches({"a": "x"})
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "found"),
+    [
+        ("ß", "\u1e9e", True),
+        ("[\u00df-\u00ff]", "\u1e9e", True),
+        ("k", "\u212a", True),
+        ("i", "\u0131", False),
+        ("\u10d0", "\u1c90", False),
+        ("\\w", "\u017f", False),
+        ("[^\\w]", "\u017f", True),
+        ("[[:upper:]]", "a", True),
+        ("[^k]", "\u212a", False),
+        ("ss", "ß", False),
+    ],
+)
+def test_case_is_ignored_as_in_unicode_7(source: str, text: str, found: bool) -> None:
+    """As a mongod 6.0 does it, whatever Unicode the engines here know."""
+    assert pattern(source, "i").found(text) is found

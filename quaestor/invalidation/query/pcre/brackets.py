@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
+from quaestor.invalidation.query.pcre.case import folded
 from quaestor.invalidation.query.pcre.characters import (
     CONTROL,
     ESCAPES,
@@ -15,7 +16,6 @@ from quaestor.invalidation.query.pcre.characters import (
     UNICODE_POSIX,
     bracketed,
     complement,
-    folded,
     union,
 )
 from quaestor.invalidation.query.pcre.pieces import Options
@@ -49,18 +49,7 @@ class Bracket:
         self.properties.extend(properties)
 
     def text(self, *, ignore_case: bool) -> str:
-        """The bracket expression for RE2."""
-        written, sets = union(self.ranges), union(self.sets)
-        if not ignore_case or not written:
-            return bracketed(union(written + sets), self.properties, negated=self.negated)
-        if not sets and not self.properties:
-            return f"(?i:{bracketed(written, negated=self.negated)})"
-        if self.negated:
-            return self.folded_text(ignore_case=True)
-        return f"(?:(?i:{bracketed(written)})|{bracketed(sets, self.properties)})"
-
-    def folded_text(self, *, ignore_case: bool) -> str:
-        """The bracket expression for `regex`, whose scoped options change what stands beside them: cases written out."""
+        """The bracket expression, for both engines: cases are written out, their ideas of them differ from PCRE's."""
         written = folded(union(self.ranges)) if ignore_case else tuple(self.ranges)
         return bracketed(union((*written, *self.sets)), self.properties, negated=self.negated)
 

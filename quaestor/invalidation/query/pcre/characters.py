@@ -35,36 +35,9 @@ def complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(others)
 
 
-def folded(ranges: Ranges) -> Ranges:
-    """The characters with their other cases. Ranges of more than a thousand characters are left as they are."""
-    cases = [
-        (ord(case), ord(case))
-        for low, high in ranges
-        if high - low < 1000
-        for character in map(chr, range(low, high + 1))
-        for case in (*other_cases(character), character)
-    ]
-    return union((*ranges, *cases))
-
-
-def other_cases(character: str) -> tuple[str, ...]:
-    """The single characters that differ from this one in case alone."""
-    lower = character.lower()
-    family = {character, lower, character.upper(), character.title(), lower.upper(), character.upper().lower()}
-    family |= _FAMILIES.get(lower, frozenset())
-    return tuple(sorted(case for case in family if len(case) == 1 and case != character))
-
-
 def _of(characters: str) -> Ranges:
     return union((ord(character), ord(character)) for character in characters)
 
-
-_FAMILIES: Final = {
-    member: frozenset(family)
-    for family in ("kK\u212a", "sS\u017f", "å\u212bÅ", "σςΣ", "µμΜ", "ωΩ\u2126")
-    for member in family
-}
-"""Letters with more than two cases that Python's str methods do not lead to."""
 
 _UPPER: Final = ((0x41, 0x5A),)
 _LOWER: Final = ((0x61, 0x7A),)

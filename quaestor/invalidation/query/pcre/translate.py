@@ -4,7 +4,7 @@ Only whether a pattern is found matters here, not where, so laziness, group numb
 Options are resolved while translating: each atom carries its own, since the engines scope them differently.
 
 Refused as malformed is what PCRE 8 refuses; constructs whose meaning neither engine shares (recursion, callouts,
-backtracking verbs, single bytes) raise UnsupportedQueryError.
+backtracking verbs, single bytes, line breaks, grapheme clusters) raise UnsupportedQueryError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.pcre.brackets import Bracket, property_escape, read_bracket
-from quaestor.invalidation.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped, other_cases
+from quaestor.invalidation.query.pcre.case import other_cases
+from quaestor.invalidation.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped
 from quaestor.invalidation.query.pcre.groups import read_group
 from quaestor.invalidation.query.pcre.pieces import DEEPEST, LARGEST_SIZE, NAME, Options, Piece, Shape
 from quaestor.invalidation.query.pcre.reader import Reader
@@ -24,7 +25,6 @@ _QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
 _WORD: Final = "[A-Za-z0-9_]"
 _BOUNDARY: Final = f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"
 _NO_BOUNDARY: Final = f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))"
-_LINE_BREAK: Final = "(?>\\r\\n|[\\x0a-\\x0d\\x85\u2028\u2029])"
 _LONGEST_REPEAT: Final = 65535
 _LARGEST_RE2_REPEAT: Final = 1000
 
@@ -232,8 +232,8 @@ class Translator:
             return read_group(self, depth + 1)
         if character == "[":
             bracket = read_bracket(reader, self.options)
-            linear = bracket.text(ignore_case=self.options.ignore_case)
-            return [Piece(linear, bracket.folded_text(ignore_case=self.options.ignore_case), size=33)]
+            text = bracket.text(ignore_case=self.options.ignore_case)
+            return [Piece(text, text, size=33)]
         if character == ".":
             text = "(?s:.)" if self.options.dot_all else "[^\\n]"
             return [Piece(text, text)]
@@ -259,8 +259,8 @@ class Translator:
         text = escaped(code)
         size = 1 + len(character.encode())
         if self.options.ignore_case and (others := other_cases(character)):
-            cases = tuple((ord(case), ord(case)) for case in (character, *others))
-            return Piece(f"(?i:{text})", bracketed(cases), size=size)
+            text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
+            return Piece(text, text, size=size)
         return Piece(text, text, literal=character, size=size)
 
     def _escape(self) -> list[Piece]:
@@ -293,11 +293,9 @@ class Translator:
             if _NAMED_CHARACTER.match(reader.source, reader.at):
                 raise reader.malformed("\\N{name} is not supported")
             return [Piece("[^\\n]", "[^\\n]")]
-        if letter in "RX":
-            self.linear = False
-            return [Piece("", _LINE_BREAK if letter == "R" else "\\X", None)]
-        if letter == "C":
-            raise UnsupportedQueryError("a regular expression with \\C, a single byte")
+        if letter in "CRX":
+            # PCRE 8 lets a repeated dot swallow what \R is for, and knows other grapheme clusters (\X) than Unicode today.
+            raise UnsupportedQueryError(f"a regular expression with \\{letter}")
         if letter in "lLuU":
             raise reader.malformed(f"\\{letter} is not supported")
         if letter in "123456789":
