@@ -162,7 +162,7 @@ class Ingest:
         with closing(self._open(position, probe)) as stream:
             first = stream.try_next()  # opening succeeded: nothing after the position can be missed from here on
             if self._gap:
-                self._append([self._mark(WriteKind.GAP, position.version)])
+                self._append([_gap(position.version)])
                 self._gap = False
             self._save(position)
             self._refused = self._failed = 0
@@ -182,7 +182,7 @@ class Ingest:
             moment = _proven(probes, delivered=self._watermark, idle=not batch)
             if moment is not None:
                 version = _UNKNOWN if batch else self._watermark
-                self._append([self._mark(WriteKind.TICK, version, moment)])
+                self._append([AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=moment)])
                 self._save(self._position_after(stream, None))
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s
@@ -210,11 +210,6 @@ class Ingest:
                 batches[write_partition(image.key, self._partitions)].append(payload)
         for pipeline, batch in zip(self._pipelines, batches, strict=True):
             self._layer.append(pipeline, batch)
-
-    def _mark(self, kind: WriteKind, version: Version, wall_ms: int | None = None) -> AfterImage:
-        return AfterImage(
-            namespace=EVERYTHING, kind=kind, version=version, wall_ms=self._clock() if wall_ms is None else wall_ms
-        )
 
     # The database
 
@@ -333,6 +328,11 @@ class Ingest:
             self._telemetry.failure("mongodb", "ingest.position_lost", error, version=self._position.version)
             self._position = None
             self._refused = 0
+
+
+def _gap(version: Version) -> AfterImage:
+    """Its moment is the second of its version: whatever was performed before then is older than the gap."""
+    return AfterImage(namespace=EVERYTHING, kind=WriteKind.GAP, version=version, wall_ms=(version >> 32) * 1000)
 
 
 def _buffered(stream: _Stream, first: Any) -> list[Any]:

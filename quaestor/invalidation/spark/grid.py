@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -181,7 +182,8 @@ class SparkGrid:
         for name, value in configuration(self.master).items():
             conf.set(name, value)
         log = cleanup.enter_context((home / "driver.log").open("wb"))
-        with environment(home, self.master):
+        with environment(home, self.master), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # about pandas, which the grid does not use
             try:
                 gateway = launch(conf, {"stdout": log, "stderr": log})
             except Exception as error:
