@@ -51,7 +51,7 @@ def explain(
         str, typer.Argument(metavar="FILTER", help="A find filter, or an aggregation pipeline: (extended) JSON.")
     ],
     collection: Annotated[str, typer.Option(help="database.collection")] = "test.collection",
-    sort: Annotated[str | None, typer.Option(help='For example {"at": -1, "_id": 1}')] = None,
+    sort: Annotated[str | None, typer.Option(help='For example scheduled,-_id or {"at": -1, "_id": 1}')] = None,
     skip: Annotated[int, typer.Option(min=0)] = 0,
     limit: Annotated[int, typer.Option(min=0, help="0: none.")] = 0,
     projection: Annotated[str | None, typer.Option(help='For example {"name": 1}')] = None,

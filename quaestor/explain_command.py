@@ -10,7 +10,7 @@ from bson.errors import BSONError
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, MalformedQueryError
 from quaestor.explain import explain
-from quaestor.model import Operation, Query
+from quaestor.model import Operation, Query, SortSpec
 
 
 def run(
@@ -47,11 +47,21 @@ def _query(text: str, namespace: str, sort: str | None, skip: int, limit: int, p
         namespace=namespace,
         operation=Operation.FIND,
         filter=_object("the filter", text),
-        sort=tuple(_object("--sort", sort).items()) if sort else (),
+        sort=_sort(sort) if sort else (),
         skip=skip,
         limit=limit,
         projection=_object("--projection", projection) if projection else None,
     )
+
+
+def _sort(text: str) -> SortSpec:
+    """A sort document, or fields with a minus for descending: `scheduled,-_id`."""
+    if text.lstrip().startswith(("{", "[")):
+        return tuple(_object("--sort", text).items())
+    fields = [field.strip() for field in text.split(",")]
+    if any(not field.lstrip("-") or not field.lstrip("-").isprintable() for field in fields):
+        raise MalformedQueryError(f'--sort is fields like scheduled,-_id or an object like {{"at": -1}}, not {text!r}')
+    return tuple((field.removeprefix("-"), -1 if field.startswith("-") else 1) for field in fields)
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

@@ -34,6 +34,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def test_explain_takes_a_sort_as_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("explain", BOARD, "--sort", "scheduled,-_id", "--limit", "20", "--json") == 0
+    as_fields = capsys.readouterr().out
+    assert call("explain", BOARD, "--sort", '{"scheduled": 1, "_id": -1}', "--limit", "20", "--json") == 0
+    assert capsys.readouterr().out == as_fields
+
+
 def test_explain_says_exact_for_a_sorted_and_limited_filter(capsys: pytest.CaptureFixture[str]) -> None:
     status = call("explain", BOARD, "--sort", '{"scheduled": 1, "_id": 1}', "--limit", "20", "--json")
     told = json.loads(capsys.readouterr().out)
@@ -63,6 +70,7 @@ def test_explain_says_why_a_query_is_not_cached(capsys: pytest.CaptureFixture[st
         (['{"a": {"$date": "never"}}'], "the filter is not (extended) JSON"),
         (['{"a": {"$foo": 1}}'], "$foo"),
         (["{}", "--sort", "[1]"], "--sort is a JSON object"),
+        (["{}", "--sort", "a,,b"], "--sort is fields like scheduled,-_id"),
         (["{}", "--projection", "nothing"], "--projection is not (extended) JSON"),
         (["[1]"], "the stages of a pipeline are objects"),
         (["[]", "--limit", "3"], "a pipeline brings its own"),
