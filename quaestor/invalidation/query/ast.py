@@ -1,6 +1,9 @@
 """A filter as a tree, after parsing and normalisation. What the compiler, the index and `explain` all read.
 
 Every node is hashable by identity only; equality of queries is decided by `identity()` of the normalised tree.
+
+A normalised tree holds no `$ne`, `$nin`, `$not`, `$nor`, `$all`, `$and`, `$or`, `$options`: they have become Negation,
+Conjunction and Disjunction of what remains. Members of a Conjunction are never Conjunctions, and so for Disjunctions.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from typing import Any
 class Predicate:
     """One operator on one path, with MongoDB's array semantics: `operator` includes the dollar sign.
 
-    operand: the BSON value mongod would compare with; for `$in`/`$nin`/`$all` a tuple of values; for `$regex` a
-        `Pattern` (see regex.py); for `$elemMatch` a Node over the element (`elements="documents"`) or over the bare
-        value (`elements="values"`, predicates with path ""); for other operators whatever their module documents.
+    operand: for `$eq`, `$gt`, `$gte`, `$lt`, `$lte` the BSON value mongod would compare with; for `$in` a tuple of at
+        least two such values in BSON order, none a regular expression to be matched; for `$regex` a `Pattern` (see
+        regex.py); for `$elemMatch` a Node over the element (`elements="documents"`) or over the bare value
+        (`elements="values"`, predicates with path ""); for `$exists` True; for `$type` a sorted tuple of type numbers;
+        for `$size` an int; for other operators whatever their module documents.
     path: dotted path; "" for operators on the whole document ($expr, $jsonSchema, $text) and inside value $elemMatch.
     """
 

@@ -62,12 +62,21 @@ def sort_documents(documents: Iterable[Document], sort: Any, *, by_id: bool = Fa
 
 def sort_key(document: Mapping[str, Any], sort: Any, *, by_id: bool = False) -> SortKey:
     """Where the document stands: `sort_key(a, s) < sort_key(b, s)` iff a comes before b. Raises as `sort_documents`."""
-    return sort_key_function(sort, by_id=by_id)(document)
+    try:
+        function = _prepared(sort, by_id)
+    except TypeError:  # a list, or a {$meta: ...}
+        function = sort_key_function(sort, by_id=by_id)
+    return function(document)
 
 
 def sort_key_function(sort: Any, *, by_id: bool = False) -> Callable[[Mapping[str, Any]], SortKey]:
     """`sort_key` for one sort, prepared: what to keep where many documents are placed. Raises as `sort_documents`."""
     return _function(parse_sort(sort), by_id)
+
+
+@lru_cache(maxsize=1024)
+def _prepared(sort: Any, by_id: bool) -> Callable[[Mapping[str, Any]], SortKey]:
+    return sort_key_function(sort, by_id=by_id)
 
 
 def parse_sort(sort: Any) -> tuple[tuple[str, int], ...]:
