@@ -177,7 +177,7 @@ class Quaestor:
         if shape is None:
             return
         images = [
-            codec.encode_image(AfterImage(namespace=n, kind=WriteKind.COLLECTION, version=0, wall_ms=self._clock()))
+            codec.encode_image(AfterImage(namespace=n, kind=WriteKind.COLLECTION, version=0))
             for n in sorted(namespaces)
         ]
         try:
