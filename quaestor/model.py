@@ -117,6 +117,8 @@ class Query:
     distinct_key: distinct only.
     collation: as sent, or the collection's default; None for simple binary comparison.
     let: variables of the command ($expr), or None.
+    text_index: definition of the collection's text index, as list_indexes gives it, if the filter holds $text and it is
+        known; without it such a query is widened.
     widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
     """
 
@@ -131,6 +133,7 @@ class Query:
     distinct_key: str | None = None
     collation: Document | None = None
     let: Document | None = None
+    text_index: Document | None = None
     widened: str | None = None
 
 

@@ -174,6 +174,7 @@ def _query_fields(query: Query) -> dict[str, Any]:
         "ns": query.namespace, "op": query.operation.value, "filter": query.filter, "sort": [*map(list, query.sort)],
         "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
         "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
+        "text": query.text_index,
     }  # fmt: skip
     return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
@@ -204,6 +205,7 @@ def _query_event(fields: _Fields) -> Registration | Cancellation:
             distinct_key=query.get("distinct"),
             collation=query.get("collation"),
             let=query.get("let"),
+            text_index=query.get("text"),
             widened=query.get("widened"),
         ),
         since=int(fields["since"]),

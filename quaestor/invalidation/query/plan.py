@@ -22,6 +22,7 @@ from quaestor.invalidation.matching.fields import ALL, Fields, fields_that_matte
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
 from quaestor.invalidation.query.sorting import parse_sort
+from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Document, Operation, Query
 
 TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
@@ -99,6 +100,8 @@ def plan_query(query: Query) -> QueryPlan:
     if reason is None:
         try:
             condition, reason = _condition(query)
+            if condition is not None:
+                condition = dict(with_text_index(condition, query.text_index))
             predicate = None if condition is None else compile_query(condition)
         except UnsupportedQueryError as unsupported:
             condition, reason = None, unsupported.reason
@@ -223,6 +226,8 @@ def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
         "let": query.let,
         "widened": query.widened,
     }
+    if query.text_index is not None:
+        essence["text_index"] = query.text_index
     try:
         return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
     except (bson.errors.BSONError, OverflowError) as error:

@@ -12,6 +12,8 @@ from quaestor.invalidation.query.bson_order import STRING, type_bracket
 from quaestor.invalidation.query.paths import as_document, is_array, is_document
 from quaestor.invalidation.query.text.language import Language, language
 
+DEFINITION: Final = ("weights", "default_language", "language_override", "textIndexVersion")
+"""What of an index's definition matters."""
 _EVERYTHING: Final = "$**"
 _VERSION: Final = 3
 

@@ -1,8 +1,12 @@
-"""`$text` as an operator. Parsing leaves it unbound; `bind` gives it the index it is about. Manual: $text."""
+"""`$text` as an operator, and how it comes to know the index it is about. Manual: $text.
+
+Either the filter says so itself (`with_text_index` writes the definition into it, so that it can be stored and sent), or
+the parsed filter is told (`bind`). A `$text` that knows no index cannot be compiled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,11 +16,32 @@ from quaestor.invalidation.query.bson_order import STRING, type_bracket
 from quaestor.invalidation.query.operators.contract import Compiler, DocumentOperator, Level, Parser
 from quaestor.invalidation.query.paths import Matcher
 from quaestor.invalidation.query.shape import as_filter
-from quaestor.invalidation.query.text.index import TextIndex
+from quaestor.invalidation.query.text.index import DEFINITION, TextIndex
 from quaestor.invalidation.query.text.matching import Search
 
 _STRINGS: Final = ("$search", "$language")
 _SWITCHES: Final = ("$caseSensitive", "$diacriticSensitive")
+_INDEX: Final = "$_index"
+_TREES: Final = ("$and", "$or")
+
+
+def with_text_index(filter_: Mapping[str, Any], definition: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The filter with the definition of the text index, as `list_indexes` gives it, beside every `$search`.
+
+    Returns the filter itself if there is nothing to add. mongod would not take the result; `parse` does.
+    """
+    if definition is None or not any(name == "$text" or name in _TREES for name in filter_):
+        return filter_
+    known = {name: definition[name] for name in DEFINITION if name in definition}
+    result: dict[str, Any] = {}
+    for name, value in filter_.items():
+        if name == "$text" and isinstance(value, Mapping):
+            result[name] = {**value, _INDEX: known}
+        elif name in _TREES and isinstance(value, list):
+            result[name] = [with_text_index(part, definition) if isinstance(part, Mapping) else part for part in value]
+        else:
+            result[name] = value
+    return result
 
 
 def bind(root: Node, index: TextIndex | None) -> Node:
@@ -31,6 +56,8 @@ def bind(root: Node, index: TextIndex | None) -> Node:
         return root
     if count > 1:
         raise MalformedQueryError("a filter can hold only one $text")
+    if search_of(root) is not None:
+        return root
     if index is None:
         raise UnsupportedQueryError("$text without the definition of the collection's text index")
     return _bound(root, index)
@@ -69,10 +96,13 @@ def _parse(parser: Parser, operand: Any, level: Level) -> Node:
     fields = as_filter(operand)
     if fields is None:
         raise MalformedQueryError(f"$text must be a document, not {operand!r}")
+    index: TextIndex | None = None
     for name, value in fields.items():
         if name in _STRINGS:
             if not isinstance(value, str) or type_bracket(value) != STRING:
                 raise MalformedQueryError(f"{name} of $text must be a string, not {value!r}")
+        elif name == _INDEX and isinstance(value, Mapping):
+            index = TextIndex.of(value)
         elif name in _SWITCHES:
             if not isinstance(value, bool):
                 raise MalformedQueryError(f"{name} of $text must be true or false, not {value!r}")
@@ -80,7 +110,8 @@ def _parse(parser: Parser, operand: Any, level: Level) -> Node:
             raise MalformedQueryError(f"$text cannot hold {name!r}")
     if "$search" not in fields:
         raise MalformedQueryError("$text needs $search")
-    return Predicate("", "$text", dict(fields))
+    source = {name: value for name, value in fields.items() if name != _INDEX}
+    return Predicate("", "$text", source if index is None else Search(source, index))
 
 
 def _matcher(compiler: Compiler, predicate: Predicate) -> Matcher:

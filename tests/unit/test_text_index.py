@@ -1,0 +1,99 @@
+"""A query with `$text` is exact as soon as it carries the definition of the text index, and widened without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
+from quaestor.invalidation.query import compile_query
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.invalidation.query.text import TextIndex
+from quaestor.invalidation.query.text.operator import with_text_index
+from quaestor.model import Operation, Query
+
+DEFINITION: dict[str, Any] = {
+    "v": 2,
+    "key": {"_fts": "text", "_ftsx": 1},
+    "name": "a_text",
+    "weights": {"a": 1},
+    "default_language": "english",
+    "language_override": "language",
+    "textIndexVersion": 3,
+}
+QUERY = Query(namespace="d.c", operation=Operation.FIND, filter={"$text": {"$search": "dogs"}})
+
+
+def test_without_the_definition_every_write_counts() -> None:
+    plan = plan_query(QUERY)
+    assert (plan.match, plan.predicate) == ("widened", None)
+
+
+def test_with_the_definition_the_words_decide() -> None:
+    plan = plan_query(replace(QUERY, text_index=DEFINITION))
+    assert plan.match == "exact"
+    assert plan.predicate is not None
+    assert plan.predicate.matches({"a": "a dog"})
+    assert not plan.predicate.matches({"a": "a cat"})
+
+
+def test_the_condition_of_the_plan_says_all_that_is_needed() -> None:
+    """It is what is kept and compiled again later."""
+    plan = plan_query(replace(QUERY, text_index=DEFINITION))
+    assert plan.condition is not None
+    assert compile_query(plan.condition).matches({"a": "dogged dogs"})
+
+
+def test_another_index_is_another_query() -> None:
+    one = replace(QUERY, text_index=DEFINITION)
+    other = replace(QUERY, text_index={**DEFINITION, "default_language": "none"})
+    assert plan_query(one).query_id != plan_query(other).query_id
+
+
+def test_both_ways_to_give_the_index_mean_the_same() -> None:
+    filter_ = {"n": 1, "$or": [{"$text": {"$search": "dogs"}}, {"b": 2}]}
+    written, told = (
+        compile_query(with_text_index(filter_, DEFINITION)),
+        compile_query(filter_, TextIndex.of(DEFINITION)),
+    )
+    assert written.identity == told.identity
+    assert written.matches({"n": 1, "a": "dog"})
+    assert told.matches({"n": 1, "b": 2})
+
+
+@pytest.mark.parametrize("language", ["russian", "hu", "turkish", "pt"])
+def test_a_language_that_is_not_evaluated_is_unsupported(language: str) -> None:
+    with pytest.raises(UnsupportedQueryError):
+        compile_query({"$text": {"$search": "x", "$language": language}}, TextIndex.of(DEFINITION))
+
+
+def test_a_record_in_such_a_language_may_match() -> None:
+    query = compile_query({"$text": {"$search": "x"}}, TextIndex.of(DEFINITION))
+    with pytest.raises(UncertainMatchError):
+        query.matches({"a": "x", "language": "russian"})
+
+
+def test_an_old_version_of_the_index_is_unsupported() -> None:
+    with pytest.raises(UnsupportedQueryError):
+        TextIndex.of({**DEFINITION, "textIndexVersion": 2})
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        {"$text": {}},
+        {"$text": "dogs"},
+        {"$text": {"$search": 5}},
+        {"$text": {"$search": "x", "$language": "klingon"}},
+        {"$text": {"$search": "x", "$caseSensitive": 1}},
+        {"$text": {"$search": "x", "$more": 1}},
+        {"$nor": [{"$text": {"$search": "x"}}]},
+        {"$and": [{"$text": {"$search": "x"}}, {"$text": {"$search": "y"}}]},
+        {"a": {"$elemMatch": {"$text": {"$search": "x"}}}},
+    ],
+)
+def test_what_mongod_refuses_is_malformed(filter_: dict[str, Any]) -> None:
+    with pytest.raises(MalformedQueryError):
+        compile_query(filter_, TextIndex.of(DEFINITION))
