@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from quaestor.demo import reaper
+from quaestor.demo import reaper, script
 from quaestor.demo.progress import Progress
 from quaestor.demo.replay import MAX_SPEED
-from quaestor.demo.script import SETTINGS, Script
 from quaestor.demo.stack import Stack, StackOptions
 from quaestor.demo.steps import Steps
 from quaestor.errors import ConfigurationError
@@ -50,7 +49,7 @@ def once(options: DemoOptions) -> int:
     """Run the script; returns 0 if every step held, else 1. Progress goes to stderr, steps to stdout."""
     progress = Progress()
     with _owning_all_processes(progress), _stack(options, progress, once=True) as stack:
-        return 0 if Script(stack, Steps()).run() else 1
+        return 0 if script.run(stack, Steps()) else 1
 
 
 def _stack(options: DemoOptions, progress: Progress, *, once: bool = False) -> Stack:
@@ -64,7 +63,7 @@ def _stack(options: DemoOptions, progress: Progress, *, once: bool = False) -> S
             varnish=options.varnish,
             around_days=3 if once else None,
             requests_per_s=0 if once else 40,
-            settings=SETTINGS if once else {},
+            settings=script.SETTINGS if once else {},
         ),
         progress,
     )

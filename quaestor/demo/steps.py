@@ -30,9 +30,7 @@ class Steps:
         self._stream.flush()
 
 
-def percentiles_ms(latencies_ns: Sequence[int]) -> dict[str, float]:
-    """p50 and p99 by the nearest rank, in ms."""
-    ordered = sorted(latencies_ns)
-    return {
-        name: round(ordered[-(-len(ordered) * rank // 100) - 1] / 1e6, 1) for name, rank in (("p50", 50), ("p99", 99))
-    }
+def percentiles_ms(latencies_ms: Sequence[float]) -> dict[str, float]:
+    """p50 and p99 by the nearest rank."""
+    ordered = sorted(latencies_ms)
+    return {name: ordered[-(-len(ordered) * rank // 100) - 1] for name, rank in (("p50", 50), ("p99", 99))}

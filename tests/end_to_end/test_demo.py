@@ -134,6 +134,10 @@ def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, f
             with client.stream("GET", f"{live[1]}/events") as stream:
                 first = next(line for line in stream.iter_lines() if line)
             assert json.loads(first.removeprefix("data: "))["events"]
+        if VARNISH:
+            next(one for one in marked(run) if one.name() == "varnishd").kill()
+            assert process.stderr is not None
+            assert any("varnish has ended by itself" in line for line in process.stderr)
         process.send_signal(how)
         assert process.wait(timeout=60) == 130
         assert marked(run) == []

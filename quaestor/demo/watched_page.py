@@ -1,0 +1,139 @@
+"""The page that the script watches: one departure board, in every app worker and in Varnish, and what it should show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import pymongo
+from pydantic import TypeAdapter
+from pymongo.collection import Collection
+
+from quaestor.demo.flights_app import NOT_YET_DEPARTED
+from quaestor.demo.other_process import OtherProcess
+from quaestor.demo.probe import Answer, Probe, Watch, one_probe_a_worker, until
+from quaestor.demo.served import ServedFrom
+from quaestor.demo.stack import Stack
+from quaestor.invalidation.matching.partitioning import query_partition, write_partition
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.model import Cell, Operation, Query
+
+LIMIT = 10
+PATH, OTHER_PATH = (f"/departures/{origin}?limit={LIMIT}" for origin in ("JFK", "EWR"))
+FILTER = {"origin": "JFK", "status": {"$in": NOT_YET_DEPARTED}}
+SORT = [("scheduled", 1), ("_id", 1)]
+"""What the handler behind PATH asks."""
+PATIENCE_S = 10.0
+_AS_THE_APP_DOES = TypeAdapter(list[dict[str, Any]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A write, and what each probe first got that was not the old answer; None where nothing new came in time."""
+
+    acknowledged_ns: int
+    seen: Sequence[Answer | None]
+
+    def latency_ms(self, answers: Sequence[Answer | None] | None = None) -> float | None:
+        """From the acknowledgement to the last of these answers (those seen, if not given); None without any.
+
+        Never below 0: an entry may be gone before the writer has its acknowledgement.
+        """
+        arrived_ns = [answer.at_ns for answer in (self.seen if answers is None else answers) if answer]
+        return round(max(0, max(arrived_ns) - self.acknowledged_ns) / 1e6, 1) if arrived_ns else None
+
+
+class WatchedPage:
+    """A context manager. apps: one probe a worker; varnish: one through Varnish, None without.
+
+    All send the same Host, so that they ask for the same page. flights: the database's own word.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._exit = ExitStack()
+
+    def __enter__(self) -> WatchedPage:
+        stack = self._stack
+        host = urlsplit(stack.front_url).netloc
+        with ExitStack() as opening:
+            self.apps = one_probe_a_worker(stack.app_url, stack.workers, host=host)
+            self.varnish = Probe(stack.varnish_url, host=host) if stack.varnish_url else None
+            for probe in self.probes:
+                opening.callback(probe.close)
+            for probe in self.apps:  # a worker caches from the moment it has heard of every cell
+                self.cached("/airlines", probe, patience_s=30)
+            self._writer = opening.enter_context(OtherProcess(stack.mongo_url, stack.database))
+            client = opening.enter_context(pymongo.MongoClient[dict[str, Any]](stack.mongo_url, tz_aware=True))
+            self.flights: Collection[dict[str, Any]] = client[stack.database].flights
+            self._exit = opening.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.close()
+
+    @property
+    def probes(self) -> list[Probe]:
+        return [*self.apps, self.varnish] if self.varnish else self.apps
+
+    def expected(self) -> Any:
+        """What the database says the page should show now."""
+        flights = list(self.flights.find(FILTER).sort(SORT).limit(LIMIT))
+        return json.loads(_AS_THE_APP_DOES.dump_json(flights))
+
+    def cached(
+        self, path: str, probe: Probe, *, where: ServedFrom = ServedFrom.APP, patience_s: float = PATIENCE_S
+    ) -> Answer:
+        """Ask until it is cached there; the answer. The last answer if it never is: the step will say so."""
+        found = until(probe, path, lambda answer: answer.served_from is where, timeout_s=patience_s)
+        return found or probe.get(path)
+
+    def cached_everywhere(self) -> Answer:
+        """The page, once every worker and Varnish have it."""
+        for probe in self.apps:
+            answer = self.cached(PATH, probe)
+        if self.varnish is not None:
+            answer = self.cached(PATH, self.varnish, where=ServedFrom.VARNISH)
+        return answer
+
+    def write(self, before: Answer, operation: str, *arguments: Any) -> Written:
+        """Let the other process write, and watch every probe from before that until it shows something new."""
+        watch = Watch(self.probes, PATH, lambda answer: answer.body != before.body, timeout_s=PATIENCE_S)
+        acknowledged_ns = self._writer.write(operation, *arguments)
+        return Written(acknowledged_ns=acknowledged_ns, seen=watch.wait())
+
+    def write_and_watch_other(self, before: Answer, operation: str, *arguments: Any) -> Written:
+        """The same for the other airport's page, in the first worker."""
+        watch = Watch(self.apps[:1], OTHER_PATH, lambda answer: answer.body != before.body, timeout_s=PATIENCE_S)
+        acknowledged_ns = self._writer.write(operation, *arguments)
+        return Written(acknowledged_ns=acknowledged_ns, seen=watch.wait())
+
+    def until_right(self, written: Written) -> list[Answer | None]:
+        """What was seen, if it already shows the whole write; else the first answer that does. A write of several records
+        is several changes, and an answer between them is right for its moment."""
+        now = self.expected()
+
+        def right(answer: Answer) -> bool:
+            return bool(answer.json() == now)
+
+        return [
+            answer if answer and right(answer) else until(probe, PATH, right, timeout_s=PATIENCE_S)
+            for answer, probe in zip(written.seen, self.probes, strict=True)
+        ]
+
+    def responsible_cell(self, flight_id: str, last: Cell) -> Cell:
+        """The one cell that has to notice a write to this flight for the page's query. last: the grid's last cell."""
+        query = Query(
+            namespace=self.flights.full_name, operation=Operation.FIND, filter=FILTER, sort=tuple(SORT), limit=LIMIT
+        )
+        return Cell(
+            query_partition=query_partition(plan_query(query).query_id, last.query_partition + 1),
+            write_partition=write_partition(flight_id, last.write_partition + 1),
+        )
