@@ -175,7 +175,7 @@ async def check(
         truth = case.truth(items)
 
         async def hit() -> bool:
-            served, is_hit, how = await get(case)
+            served, is_hit, _ = await get(case)
             assert served == truth, case.path
             return is_hit
 
