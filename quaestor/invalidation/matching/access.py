@@ -37,6 +37,10 @@ _TWO_SIDED: Final = 100.0
 _NEARBY: Final = 50.0
 _REGION: Final = 16.0
 """Rectangles up to this many degrees tell records apart well."""
+POINT: Final = 4.0
+"""Cost up to which an access path is a few look-ups of rare values."""
+SELECTIVE: Final = _TWO_SIDED
+"""Cost up to which an access path can be expected to leave out most records."""
 _SHARED: Final = 2_000.0
 _EXISTS: Final = 5_000.0
 _MOST_BOXES: Final = 64

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quaestor.invalidation.matching.access import Access, AnyOf, Entry
+from quaestor.invalidation.matching.access import POINT, SELECTIVE, Access, AnyOf, Entry
 from quaestor.invalidation.matching.bucket import Bucket, added, removed, size
 from quaestor.invalidation.matching.path_index import PathIndex
 from quaestor.invalidation.matching.registered import Filter
@@ -75,42 +75,42 @@ class QueryIndex:
     def candidates(self, record: Mapping[str, Any]) -> list[Filter]:
         """Every filter that `record` could satisfy; one may be listed twice."""
         found: list[Slot] = []
-        if len(self._by_field) <= len(record):
-            for name, paths in self._by_field.items():
-                if name in record:
-                    _look(paths, record, found)
-        else:
-            for name in record:
-                if name in self._by_field:
-                    _look(self._by_field[name], record, found)
+        by_field = self._by_field
+        for name in by_field if len(by_field) <= len(record) else record:
+            if name in record and name in by_field:
+                value = record[name]
+                plain = value.__class__ in _SCALARS
+                for path in by_field[name]:
+                    try:
+                        if plain and path.whole_field:
+                            path.find_one(value, found)
+                        else:
+                            _look(path, record, found)
+                    except Exception:
+                        # A value that cannot be ordered or hashed: one bad record must not hide a match.
+                        found.extend(path.everything())
         for path in self._nulls:
             if path.parts[0] not in record:
                 path.find_missing(found)
         if self._always is not None:
             found.append(self._always)
-        candidates: list[Filter] = []
-        for slot in found:
-            if isinstance(slot, Bucket):
-                candidates.extend(slot)
-            else:
-                candidates.append(slot)
-        return candidates
+        return _flat(found)
 
     def _choose(self, alternatives: Sequence[Access]) -> Access | None:
-        """The first, unless it is crowded and a later one is not as much."""
-        best: Access | None = None
-        lowest = size(self._always)
-        for access in alternatives:
-            load = sum(self._load(entry) for entry in _entries(access))
-            if best is None or load < lowest:
-                best, lowest = access, load
-            if lowest < _CROWDED:
-                break
-        return best
+        """The best by kind; among point look-ups, and beyond them once those are crowded, the least loaded."""
+        if len(alternatives) < 2:
+            return alternatives[0] if alternatives else None
+        for limit in (POINT, SELECTIVE):
+            loads = [(self._load(access), place) for place, access in enumerate(alternatives) if access.cost <= limit]
+            if loads:
+                load, place = min(loads)
+                if load < _CROWDED or limit == SELECTIVE:
+                    return alternatives[place]
+        return alternatives[0]
 
-    def _load(self, entry: Entry) -> int:
-        path = self._paths.get(entry.path)
-        return 0 if path is None else path.load(entry)
+    def _load(self, access: Access) -> int:
+        """How many filters a record would find along with one kept there, roughly."""
+        return sum(self._paths[e.path].load(e) for e in _entries(access) if e.path in self._paths)
 
     def _at(self, name: str) -> PathIndex:
         if name not in self._paths:
@@ -126,31 +126,24 @@ class QueryIndex:
             del self._by_field[path.parts[0]]
 
 
-def _look(paths: list[PathIndex], record: Mapping[str, Any], found: list[Slot]) -> None:
-    for path in paths:
-        mark = len(found)
-        try:
-            _look_one(path, record, found)
-        except Exception:
-            # A value that cannot be ordered or hashed: one bad record must not hide a match.
-            del found[mark:]
-            found.extend(path.everything())
-
-
-def _look_one(path: PathIndex, record: Mapping[str, Any], found: list[Slot]) -> None:
-    parts = path.parts
-    if len(parts) == 1:
-        value = record[parts[0]]
-        if value.__class__ in _SCALARS:
-            path.find_one(value, found)
-            return
-    values, plain = reachable(record, parts)
+def _look(path: PathIndex, record: Mapping[str, Any], found: list[Slot]) -> None:
+    values, plain = reachable(record, path.parts)
     if not plain:
         path.find_many(values, found)
     elif values:
         path.find_one(values[0], found)
     else:
         path.find_missing(found)
+
+
+def _flat(found: list[Slot]) -> list[Filter]:
+    filters: list[Filter] = []
+    for slot in found:
+        if isinstance(slot, Bucket):
+            filters.extend(slot)
+        else:
+            filters.append(slot)
+    return filters
 
 
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})

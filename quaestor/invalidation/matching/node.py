@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from quaestor.errors import QueryError
 from quaestor.invalidation.matching.active import ActiveQueries, concerns, covers
+from quaestor.invalidation.matching.collector import Shield
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
 from quaestor.invalidation.matching.partitioning import record_hash, record_key
@@ -40,7 +41,7 @@ class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
     retention_ms: how long writes are kept for replay. max_images: at most so many of them. max_registrations: further
-    ones are refused.
+    ones are refused. freeze_every: see collector.py; only for a process of the node's own.
     watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen.
     """
 
@@ -51,7 +52,8 @@ class MatchingNode:
         *,
         retention_ms: int,
         max_registrations: int = 1_000_000,
-        max_images: int = 500_000,
+        max_images: int = 200_000,
+        freeze_every: int = 0,
     ) -> None:
         self.cell = cell
         self.shape = shape
@@ -65,6 +67,7 @@ class MatchingNode:
         self._live: dict[str, Live] = {}
         self._leases = Leases()
         self._predicates = Predicates()
+        self._shield = Shield(freeze_every)
         self._seeds: dict[str, int] = {}
 
     @property
@@ -191,6 +194,7 @@ class MatchingNode:
         self._active.add(live, plan)
         self._live[live.id] = live
         self._leases.add(live.id, live.expires_at_ms)
+        self._shield.grew()
         return live
 
     def _members(self, registration: Registration) -> tuple[int, ...] | None:

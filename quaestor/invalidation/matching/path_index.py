@@ -5,68 +5,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from sortedcontainers import SortedDict
-
 from quaestor.invalidation.matching.access import Cells, Entry, Equality, Exists, Prefix, Range, hash_key
-from quaestor.invalidation.matching.bucket import Bucket, added, removed, size
+from quaestor.invalidation.matching.bucket import added, removed, size
 from quaestor.invalidation.matching.cells import CellIndex
-from quaestor.invalidation.matching.intervals import IntervalTree
 from quaestor.invalidation.matching.prefixes import PrefixIndex
+from quaestor.invalidation.matching.ranges import Ranges, Slot
 from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.query.bson_order import NUMBER, STRING, order_key
-
-Slot = Filter | Bucket[Filter]
-
-
-class Ranges:
-    """Intervals over one bracket of the BSON order. One-sided ones are kept by their only end."""
-
-    __slots__ = ("above", "below", "between")
-
-    def __init__(self) -> None:
-        self.between: IntervalTree[Slot] = IntervalTree()
-        self.above: Any = SortedDict()
-        self.below: Any = SortedDict()
-
-    def __len__(self) -> int:
-        return len(self.between) + len(self.above) + len(self.below)
-
-    def add(self, entry: Range, item: Filter) -> None:
-        if entry.low is not None and entry.high is not None:
-            self.between.put(entry.low, entry.high, added(self.between.get(entry.low, entry.high), item))
-        else:
-            side, end = (self.above, entry.low) if entry.high is None else (self.below, entry.high)
-            side[end] = added(side.get(end), item)
-
-    def remove(self, entry: Range, item: Filter) -> None:
-        if entry.low is not None and entry.high is not None:
-            slot = removed(self.between.get(entry.low, entry.high), item)
-            if slot is None:
-                self.between.pop(entry.low, entry.high)
-            else:
-                self.between.put(entry.low, entry.high, slot)
-        else:
-            side, end = (self.above, entry.low) if entry.high is None else (self.below, entry.high)
-            _put_back(side, end, removed(side.get(end), item))
-
-    def find(self, low: Any, high: Any, found: list[Slot]) -> None:
-        """Those that overlap [low, high]: the one value of a record, or the span of an array's."""
-        if self.between:
-            self.between.overlapping(low, high, found)
-        if self.above:
-            found.extend(self.above[end] for end in self.above.irange(None, high))
-        if self.below:
-            found.extend(self.below[end] for end in self.below.irange(low, None))
 
 
 class PathIndex:
     """Filters by what they demand of one path. Incremental; a search costs what it finds, and a little per kind."""
 
-    __slots__ = ("cells", "equal", "exists", "filters", "parts", "path", "prefixes", "ranges")
+    __slots__ = ("cells", "equal", "exists", "filters", "parts", "path", "prefixes", "ranges", "whole_field")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.parts = tuple(path.split("."))
+        self.whole_field = len(self.parts) == 1
         self.equal: dict[Hashable, Slot] = {}
         self.ranges: dict[int, Ranges] = {}
         self.prefixes = PrefixIndex()
@@ -80,7 +36,9 @@ class PathIndex:
             for key in entry.keys:
                 self.equal[key] = added(self.equal.get(key), item)
         elif isinstance(entry, Range):
-            self.ranges.setdefault(entry.bracket, Ranges()).add(entry, item)
+            if entry.bracket not in self.ranges:
+                self.ranges[entry.bracket] = Ranges()
+            self.ranges[entry.bracket].add(entry, item)
         elif isinstance(entry, Prefix):
             self.prefixes.add(entry.prefix, item)
         elif isinstance(entry, Cells):
@@ -130,18 +88,21 @@ class PathIndex:
     def find_one(self, value: Any, found: list[Slot]) -> None:
         """The filters that the only value at this path, which is not an array, could satisfy."""
         kind = value.__class__
-        if self.equal and (slot := self.equal.get(hash_key(value))) is not None:
-            found.append(slot)
+        if self.equal:
+            slot = self.equal.get(hash_key(value))
+            if slot is not None:
+                found.append(slot)
         if self.ranges:
             if (kind is int or kind is float) and value == value:
-                bracket, payload = NUMBER, value
+                if NUMBER in self.ranges:
+                    self.ranges[NUMBER].find(value, value, found)
             elif kind is str:
-                bracket, payload = STRING, value
+                if STRING in self.ranges:
+                    self.ranges[STRING].find(value, value, found)
             else:
                 key = order_key(value)
-                bracket, payload = key if len(key) == 2 else (key[0], None)
-            if bracket in self.ranges:
-                self.ranges[bracket].find(payload, payload, found)
+                if key[0] in self.ranges and len(key) == 2:
+                    self.ranges[key[0]].find(key[1], key[1], found)
         if self.prefixes:
             self.prefixes.find_value(value, found)
         if self.cells:
@@ -175,7 +136,7 @@ class PathIndex:
         """Every filter here: for a value that cannot be looked up."""
         found: list[Slot] = [*self.equal.values(), *self.prefixes.everything(), *self.cells.everything()]
         for ranges in self.ranges.values():
-            found.extend([*ranges.between.payloads(), *ranges.above.values(), *ranges.below.values()])
+            found.extend(ranges.everything())
         if self.exists is not None:
             found.append(self.exists)
         return found

@@ -15,7 +15,9 @@ import bson
 
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.compiled import compile_query
+from quaestor.invalidation.query.compile import compile_node
+from quaestor.invalidation.query.normalise import normalise
+from quaestor.invalidation.query.parse import parse
 from quaestor.model import Document
 
 
@@ -34,7 +36,7 @@ class Predicates:
         matches = item.matches
         if matches is None:
             condition: dict[str, Any] = bson.decode(item.source, OPTIONS)
-            matches = item.matches = compile_query(condition).matches
+            matches = item.matches = compile_node(normalise(parse(condition)))
             self._keep(item)
         return matches(record)
 
