@@ -38,8 +38,10 @@ def _exclusive(base: str) -> Keyword:
 
 def _multiple_of(keyword: str, value: Any, context: Context) -> Check:
     divisor = to_decimal(operands.number(keyword, value))
-    if divisor <= 0 and not divisor.is_nan():
+    if not divisor.is_nan() and divisor <= 0:
         raise MalformedQueryError("$jsonSchema keyword 'multipleOf' must have a positive value")
+    if divisor.is_nan() and not context.at_top:
+        raise MalformedQueryError("divisor cannot be NaN")
     return lambda number: not is_number(number) or decimal_remainder(to_decimal(number), divisor) == 0
 
 

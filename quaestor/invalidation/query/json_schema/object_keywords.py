@@ -1,7 +1,7 @@
 """Keywords for documents.
 
 mongod takes a name with a dot in `properties`, `required` and `dependencies` for a path, with the matching of paths through
-arrays; that is refused here as unsupported.
+arrays, and an empty name for the document itself; both are refused here as unsupported.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _for_documents(check: Callable[[Mapping[str, Any]], bool]) -> Check:
 
 
 def _plain(name: str) -> str:
-    if "." in name:
-        raise UnsupportedQueryError(f"the property name {name!r} with a dot in $jsonSchema")
+    if "." in name or not name:
+        raise UnsupportedQueryError(f"the property name {name!r} in $jsonSchema")
     return name
 
 
@@ -53,9 +53,19 @@ def _properties(keyword: str, value: Any, context: Context) -> Check:
 def _patterns(schema: Mapping[str, Any]) -> list[tuple[Callable[[str], bool], Mapping[str, Any]]]:
     keyword = "patternProperties"
     return [
-        (pattern(source, "").found, operands.document(keyword, nested))
+        (_name_pattern(source), operands.document(keyword, nested))
         for source, nested in operands.document(keyword, schema.get(keyword, {})).items()
     ]
+
+
+def _name_pattern(source: str) -> Callable[[str], bool]:
+    """Property names, unlike values, are matched byte by byte: `.` is half of an é."""
+    found = pattern(_bytewise(source), "").found
+    return lambda name: found(_bytewise(name))
+
+
+def _bytewise(text: str) -> str:
+    return text if text.isascii() else text.encode().decode("latin-1")
 
 
 def _pattern_properties(keyword: str, value: Any, context: Context) -> Check:
