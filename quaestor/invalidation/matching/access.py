@@ -4,8 +4,9 @@
 members (one is chosen), a disjunction the union of the best of each member (all are needed), a negation none. What a
 record must have to satisfy an access path is necessary for the filter, never sufficient: the predicate decides.
 
-The order is equality (on `_id` first), `$in` by its length, anchored prefix, places, two-sided range, one-sided range, equality
-with a value that many records share (booleans, null), existence. The index departs from it when the entry is crowded.
+The order is equality (on `_id` first), `$in` by its length, anchored prefix, words of a text index, places, two-sided
+range, one-sided range, equality with a value that many records share (booleans, null), existence. The index departs from
+it when the entry is crowded.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from quaestor.invalidation.query.bson_order import (
     order_key,
 )
 from quaestor.invalidation.query.geo.bounds import Box
+from quaestor.invalidation.query.text import TextIndex
+from quaestor.invalidation.query.text.matching import Search
 
 RANGED: Final = frozenset({NUMBER, STRING, DATE, OBJECT_ID, TIMESTAMP, BOOLEAN, BINARY})
 """Brackets that the interval index keeps; ranges over embedded documents, arrays, null and the like are rare."""
@@ -35,6 +38,7 @@ RANGED: Final = frozenset({NUMBER, STRING, DATE, OBJECT_ID, TIMESTAMP, BOOLEAN, 
 _ONE_SIDED: Final = 1_000.0
 _TWO_SIDED: Final = 100.0
 _NEARBY: Final = 50.0
+_WORD: Final = 20.0
 _REGION: Final = 16.0
 """Rectangles up to this many degrees tell records apart well."""
 POINT: Final = 4.0
@@ -127,7 +131,23 @@ class Cells:
         return f"cell on {self.path}"
 
 
-Entry = Equality | Range | Prefix | Exists | Cells
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The texts that a text index covers hold one of these words (stemmed)."""
+
+    index: TextIndex
+    words: tuple[str, ...]
+
+    @property
+    def cost(self) -> float:
+        return _WORD * len(self.words)
+
+    def describe(self) -> str:
+        return "words of the text index"
+
+
+PathEntry = Equality | Range | Prefix | Exists | Cells
+Entry = PathEntry | Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +212,9 @@ _TOP: Final = _Place("", bare=False)
 
 def _paths(node: Node, place: _Place) -> list[Access]:
     if isinstance(node, Predicate):
+        if isinstance(node.operand, Search):
+            words = tuple(sorted(node.operand.keys))
+            return [Tokens(node.operand.index, words)] if words else [NEVER]
         path = place.of(node.path)
         return [] if path is None else _predicate(node, path)
     if isinstance(node, Conjunction):

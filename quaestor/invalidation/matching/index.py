@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quaestor.invalidation.matching.access import POINT, SELECTIVE, Access, AnyOf, Entry
+from quaestor.invalidation.matching.access import POINT, SELECTIVE, Access, AnyOf, Entry, Tokens
 from quaestor.invalidation.matching.bucket import Bucket, added, removed, size
 from quaestor.invalidation.matching.path_index import PathIndex
 from quaestor.invalidation.matching.registered import Filter
+from quaestor.invalidation.matching.tokens import TokenIndex
 from quaestor.invalidation.matching.values import reachable
+from quaestor.invalidation.query.text import TextIndex
 
 Slot = Filter | Bucket[Filter]
 
@@ -26,12 +28,13 @@ _CROWDED: Final = 32
 class QueryIndex:
     """The filters of one namespace. Incremental; not thread-safe."""
 
-    __slots__ = ("_always", "_by_field", "_filters", "_nulls", "_paths")
+    __slots__ = ("_always", "_by_field", "_filters", "_nulls", "_paths", "_texts")
 
     def __init__(self) -> None:
         self._paths: dict[str, PathIndex] = {}
         self._by_field: dict[str, list[PathIndex]] = {}
         self._nulls: dict[PathIndex, int] = {}
+        self._texts: dict[TextIndex, TokenIndex] = {}
         self._always: Slot | None = None
         self._filters = 0
 
@@ -51,9 +54,14 @@ class QueryIndex:
             self._always = added(self._always, item)
             return
         for entry in _entries(item.access):
-            self._at(entry.path).add(entry, item)
+            if isinstance(entry, Tokens):
+                if entry.index not in self._texts:
+                    self._texts[entry.index] = TokenIndex(entry.index)
+                self._texts[entry.index].add(entry, item)
+                continue
+            path = self._at(entry.path)
+            path.add(entry, item)
             if _wants_null(entry):
-                path = self._paths[entry.path]
                 self._nulls[path] = self._nulls.get(path, 0) + 1
 
     def remove(self, item: Filter) -> None:
@@ -63,6 +71,11 @@ class QueryIndex:
             self._always = removed(self._always, item)
             return
         for entry in _entries(item.access):
+            if isinstance(entry, Tokens):
+                self._texts[entry.index].remove(entry, item)
+                if not self._texts[entry.index].filters:
+                    del self._texts[entry.index]
+                continue
             path = self._paths[entry.path]
             path.remove(entry, item)
             if _wants_null(entry):
@@ -92,6 +105,11 @@ class QueryIndex:
         for path in self._nulls:
             if path.parts[0] not in record:
                 path.find_missing(found)
+        for texts in self._texts.values():
+            try:
+                texts.find(record, found)
+            except Exception:
+                found.extend(texts.everything())
         if self._always is not None:
             found.append(self._always)
         return _flat(found)
@@ -110,7 +128,12 @@ class QueryIndex:
 
     def _load(self, access: Access) -> int:
         """How many filters a record would find along with one kept there, roughly."""
-        return sum(self._paths[e.path].load(e) for e in _entries(access) if e.path in self._paths)
+        return sum(map(self._load_of, _entries(access)))
+
+    def _load_of(self, entry: Entry) -> int:
+        if isinstance(entry, Tokens):
+            return self._texts[entry.index].load(entry) if entry.index in self._texts else 0
+        return self._paths[entry.path].load(entry) if entry.path in self._paths else 0
 
     def _at(self, name: str) -> PathIndex:
         if name not in self._paths:

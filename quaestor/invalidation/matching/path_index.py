@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from quaestor.invalidation.matching.access import Cells, Entry, Equality, Exists, Prefix, Range, hash_key
+from quaestor.invalidation.matching.access import Cells, Equality, Exists, PathEntry, Prefix, Range, hash_key
 from quaestor.invalidation.matching.bucket import added, removed, size
 from quaestor.invalidation.matching.cells import CellIndex
 from quaestor.invalidation.matching.prefixes import PrefixIndex
@@ -30,7 +30,7 @@ class PathIndex:
         self.exists: Slot | None = None
         self.filters = 0
 
-    def add(self, entry: Entry, item: Filter) -> None:
+    def add(self, entry: PathEntry, item: Filter) -> None:
         self.filters += 1
         if isinstance(entry, Equality):
             for key in entry.keys:
@@ -46,7 +46,7 @@ class PathIndex:
         else:
             self.exists = added(self.exists, item)
 
-    def remove(self, entry: Entry, item: Filter) -> None:
+    def remove(self, entry: PathEntry, item: Filter) -> None:
         self.filters -= 1
         if isinstance(entry, Equality):
             for key in entry.keys:
@@ -63,7 +63,7 @@ class PathIndex:
         else:
             self.exists = removed(self.exists, item)
 
-    def load(self, entry: Entry) -> int:
+    def load(self, entry: PathEntry) -> int:
         """How many filters a record would find there that satisfies `entry`, roughly."""
         if isinstance(entry, Equality):
             return sum(size(self.equal.get(key)) for key in entry.keys)

@@ -34,6 +34,11 @@ class Search:
         self._words = words_of(source["$search"])
         self._terms = terms_of(self._words, spoken, case=self._case, diacritics=self._diacritics)
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The words that are looked up, stemmed: a record that holds none of them does not match."""
+        return self._terms.keys
+
     def matches(self, document: Mapping[str, Any]) -> bool:
         """Raises UncertainMatchError if the record is in a language that is not evaluated. O(length of its texts)."""
         if not self._terms.keys:
