@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cdn_adapters import varnish_vcl
@@ -32,7 +33,7 @@ def grid_server(
 
 
 def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, str]) -> Server:
-    return servers.python_server(
+    return _python_server(
         folder,
         "app",
         _uvicorn("quaestor.demo.flights_app:create_app", port, workers=workers),
@@ -43,7 +44,7 @@ def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, 
 
 
 def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Server:
-    return servers.python_server(
+    return _python_server(
         folder,
         "live page",
         _uvicorn("quaestor.demo.live:create_app", port, workers=1),
@@ -56,6 +57,23 @@ def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Serv
 def varnish_server(folder: Path, *, port: int, app_port: int) -> Server:
     """Varnish in front of the app, configured as VarnishAdapter expects."""
     return servers.varnish_server(folder, varnish_vcl(HOST, app_port), port=port)
+
+
+def _python_server(
+    folder: Path, name: str, arguments: Sequence[str], *, port: int, path: str, environment: dict[str, str]
+) -> Server:
+    """A Python process that answers `GET path` on port once it is ready, not started yet."""
+    url = f"http://{HOST}:{port}"
+
+    def ready() -> bool:
+        connection = http.client.HTTPConnection(HOST, port, timeout=2)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status < 500
+        finally:
+            connection.close()
+
+    return Server(name, [sys.executable, *arguments], folder, port, url, ready, environment)
 
 
 def _uvicorn(factory: str, port: int, *, workers: int) -> list[str]:

@@ -7,7 +7,6 @@ naming a running server (MONGO_URL, REDIS_URL; then nothing is started or stoppe
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
 import signal
@@ -103,7 +102,8 @@ class Server:
             time.sleep(0.05)
         tail = self.log_tail()
         self.stop()
-        raise DependencyError(f"{self.name} did not come up on port {self.port}; the end of its log:\n{tail}")
+        where = f" on port {self.port}" if self.port else ""
+        raise DependencyError(f"{self.name} did not come up{where}; the end of its log:\n{tail}")
 
     def died(self) -> bool:
         """Whether it ended without being asked to."""
@@ -252,36 +252,27 @@ def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server
     return Server("varnish", arguments, folder, port, f"http://{HOST}:{port}", ready)
 
 
-def python_server(
-    folder: Path, name: str, arguments: Sequence[str], *, port: int, path: str, environment: dict[str, str]
-) -> Server:
-    """A Python process that answers `GET path` on port once it is ready, not started yet."""
-    url = f"http://{HOST}:{port}"
-
-    def ready() -> bool:
-        connection = http.client.HTTPConnection(HOST, port, timeout=2)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status < 500
-        finally:
-            connection.close()
-
-    return Server(name, [sys.executable, *arguments], folder, port, url, ready, environment)
-
-
 def require_replica_set(url: str) -> None:
     """Raises ConfigurationError unless url leads to a replica set, whose change streams are needed."""
-    client: pymongo.MongoClient[dict[str, object]] = pymongo.MongoClient(url, serverSelectionTimeoutMS=5_000)
     try:
-        hello = client.admin.command("hello")
-    except pymongo.errors.PyMongoError as error:
-        raise ConfigurationError(f"MONGO_URL={url} does not answer ({error}); start it or unset MONGO_URL") from error
-    finally:
-        client.close()
+        with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=5_000) as client:
+            hello = client.admin.command("hello")
+    except (pymongo.errors.PyMongoError, ValueError) as error:
+        why = str(error).split(" (configured timeouts", 1)[0]
+        raise ConfigurationError(f"MONGO_URL={url} does not answer ({why}); start it or unset MONGO_URL") from error
     if not hello.get("setName") and hello.get("msg") != "isdbgrid":
         raise ConfigurationError(
             f"{url} is a standalone mongod, which has no change streams; start it with --replSet rs0 and run rs.initiate()"
         )
+
+
+def require_redis(url: str) -> None:
+    """Raises ConfigurationError unless a Redis answers there."""
+    try:
+        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise ConfigurationError(f"REDIS_URL={url} does not answer ({error}); start it or unset REDIS_URL") from error
 
 
 @contextmanager

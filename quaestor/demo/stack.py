@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import pymongo
+import redis
 
 from quaestor.demo import children, loader, reaper, servers
 from quaestor.demo.flights_app import AppSettings
@@ -138,7 +139,9 @@ class Stack:
                 require_java()
             except ConfigurationError as error:
                 raise ConfigurationError(f"{error}; or go on with --without-spark") from error
-            if not self.redis_url:
+            if self.redis_url:
+                servers.require_redis(self.redis_url)
+            else:
                 servers.redis_binary()
 
     def _start(self, folder: Path) -> None:
@@ -150,6 +153,7 @@ class Stack:
         if options.spark:
             if not self.redis_url:
                 self.redis_url = self._run(servers.redis_server(_inside(folder, "valkey"))).url
+            self._exit.callback(self._forget_deployment)
             grid = children.grid_server(
                 _inside(folder, "grid"),
                 deployment=self.deployment,
@@ -234,6 +238,13 @@ class Stack:
         if "mongod" not in self.servers:
             with suppress(pymongo.errors.PyMongoError), pymongo.MongoClient[dict[str, Any]](self.mongo_url) as client:
                 client.drop_database(self.database)
+
+    def _forget_deployment(self) -> None:
+        """Likewise, where the Redis is not ours."""
+        if "valkey" not in self.servers:
+            with suppress(redis.RedisError), redis.Redis.from_url(self.redis_url) as client:
+                for key in client.scan_iter(match=f"quaestor:*{self.deployment}:*", count=1_000):
+                    client.delete(key)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -103,15 +103,12 @@ class WatchedPage:
             answer = self.cached(PATH, self.varnish, where=ServedFrom.VARNISH)
         return answer
 
-    def write(self, before: Answer, operation: str, *arguments: Any) -> Written:
-        """Let the other process write, and watch every probe from before that until it shows something new."""
-        watch = Watch(self.probes, PATH, lambda answer: answer.body != before.body, timeout_s=PATIENCE_S)
-        acknowledged_ns = self._writer.write(operation, *arguments)
-        return Written(acknowledged_ns=acknowledged_ns, seen=watch.wait())
-
-    def write_and_watch_other(self, before: Answer, operation: str, *arguments: Any) -> Written:
-        """The same for the other airport's page, in the first worker."""
-        watch = Watch(self.apps[:1], OTHER_PATH, lambda answer: answer.body != before.body, timeout_s=PATIENCE_S)
+    def write(
+        self, before: Answer, operation: str, *arguments: Any, path: str = PATH, probes: Sequence[Probe] | None = None
+    ) -> Written:
+        """Let the other process write, and watch from before that until each probe (all, if not given) gets something
+        else than before at the path."""
+        watch = Watch(probes or self.probes, path, lambda answer: answer.body != before.body, timeout_s=PATIENCE_S)
         acknowledged_ns = self._writer.write(operation, *arguments)
         return Written(acknowledged_ns=acknowledged_ns, seen=watch.wait())
 

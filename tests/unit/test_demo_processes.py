@@ -90,3 +90,15 @@ def test_a_standalone_mongod_is_refused_with_the_remedy() -> None:
 
 def test_a_replica_set_is_accepted(mongo_url: str) -> None:
     servers.require_replica_set(mongo_url)
+
+
+@pytest.mark.parametrize("url", ["mongodb://127.0.0.1:1/", "mongodb://[", "nonsense://"])
+def test_a_mongo_url_that_leads_nowhere_is_refused_with_the_remedy(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^MONGO_URL=.* does not answer \([^\n]{1,120}\); start it or unset"):
+        servers.require_replica_set(url)
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "nonsense"])
+def test_a_redis_url_that_leads_nowhere_is_refused_with_the_remedy(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^REDIS_URL=.* does not answer .*; start it or unset"):
+        servers.require_redis(url)
