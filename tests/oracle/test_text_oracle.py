@@ -1,4 +1,4 @@
-"""`$text` on generated texts in six languages: the same records with the same scores as from a real mongod."""
+"""`$text` on generated texts in nine languages: the same records with the same scores as from a real mongod."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ _TEXTS = {
         "schön schon Mädchen"
     ),
     "french": (
+        "naïf naïve haïr ambiguë ambiguïté Haus héroïque maïs "
         "cheval chevaux le la les des manger mangeait mangé mange été ete où ou continuellement continuation "
         "français française Françaises l'eau eau d'un un être avoir élève élèves garçon heureux heureuse"
     ),
@@ -27,13 +28,21 @@ _TEXTS = {
         "niño niña niños correr corriendo corrió el la los de que no canción canciones rápidamente rápido año "
         "años ano mañana manana está esta estaban trabajar trabajando trabajador señor"
     ),
+    "dutch": "hond honden de het en niet België belgie ideeën idee officiële lopen loopt gelopen boeken boek",
     "swedish": (
         "hund hundar hunden och det inte flicka flickor flickorna resultatet resultat tillåtet åka åker över öl"
+    ),
+    "portuguese": (
+        "execução execuções informação informações coração corações não os as de rapidamente rápido feliz felicidade pão pães "
+        "mãe mães estação estações é e"
+    ),
+    "hungarian": (
+        "ház házak házban könyv könyvet könyvek fiúk nőt nők ettől önökről és a az nem gyűjtő repülő időben idő"
     ),
     "none": ("run running the dog dogs café cafe don't Dog is"),
 }
 WORDS = {language: text.split() for language, text in _TEXTS.items()}
-LANGUAGES = ("english", "english", "german", "french", "spanish", "swedish", "none")
+LANGUAGES = ("english", "english", "german", "french", "spanish", "swedish", "none", "portuguese", "hungarian", "dutch")
 SEPARATORS = (" ", " ", " ", " ", ", ", ". ", "-", "! ", " – ", "\t", "\n", "'", "…", "/", "_", "  ")
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
+from uuid import UUID
 
 import bson
 from xxhash import xxh128_hexdigest
@@ -25,6 +27,11 @@ from quaestor.invalidation.query.sorting import parse_sort
 from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Document, Operation, Query
 
+_WITHOUT_LETTERS: Final = (
+    *(int, float, bool, type(None), bytes),
+    *(bson.ObjectId, bson.Decimal128, bson.Timestamp, datetime, UUID),
+)
+"""Types of values that no collation orders."""
 TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
 TO_ITSELF: Final = "pipeline that reads its own collection again: widened to the collection"
 TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
@@ -123,9 +130,21 @@ def plan_query(query: Query) -> QueryPlan:
 
 
 def _collated(query: Query) -> str | None:
+    """Why a collation matters. It has no say where neither the filter nor the order compares a string."""
     if query.collation is None or query.collation.get("locale") == "simple":
         return None
+    plain = query.operation in (Operation.FIND, Operation.COUNT) and not query.sort
+    if plain and not _compares_strings(query.filter):
+        return None
     return f"collation {query.collation.get('locale')!r}: strings compare by rules of a language"
+
+
+def _compares_strings(operand: Any) -> bool:
+    if isinstance(operand, Mapping):
+        return any(_compares_strings(value) for value in operand.values())
+    if isinstance(operand, list | tuple):
+        return any(_compares_strings(value) for value in operand)
+    return not isinstance(operand, _WITHOUT_LETTERS)
 
 
 def _condition(query: Query) -> tuple[Document | None, str | None]:

@@ -258,7 +258,7 @@ def test_a_find_whose_members_are_unknown_is_judged_by_the_images() -> None:
 
 def test_a_widened_query_is_changed_by_every_write_to_its_collection() -> None:
     scene = Scene()
-    scene.register(find({"a": 1}, collation={"locale": "de"}), (1,))
+    scene.register(find({"a": "x"}, collation={"locale": "de"}), (1,))
     assert scene.insert({"_id": 2}, namespace="shop.other") == []
     assert types(scene.insert({"_id": 2})) == ["match"]
 

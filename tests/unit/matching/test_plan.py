@@ -50,6 +50,7 @@ def test_the_most_selective_predicate_is_indexed(condition: Document, index: str
         (find({"a": 1}), find({"a": 1.0})),
         (find({"a": 1}, sort=(("b", 1),)), find({"a": 1}, sort=(("b", 1.0),))),
         (find({"a": 1}, collation={"locale": "simple"}), find({"a": 1})),
+        (find({"a": 1}, collation={"locale": "de"}), find({"a": 1})),
         (find({"a": 1}, projection={}), find({"a": 1})),
     ],
 )
@@ -70,7 +71,8 @@ def test_different_queries_have_different_ids() -> None:
         find({"a": 1}, sort=(("a", 1), ("b", 1))),
         find({"a": 1}, sort=(("b", 1), ("a", 1))),
         find({"a": 1}, projection={"b": 1}),
-        find({"a": 1}, collation={"locale": "de"}),
+        find({"a": "x"}),
+        find({"a": "x"}, collation={"locale": "de"}),
         find({"a": 1}, namespace="shop.other"),
         find({"a": 1}, widened="hint"),
         count({"a": 1}),
@@ -95,6 +97,7 @@ def test_ids_are_the_same_in_every_process() -> None:
         (count({"a": 1}), "exact", None),
         (distinct("b", {"a": 1}), "exact", None),
         (find({"a": 1}, collation={"locale": "simple"}), "exact", None),
+        (find({"a": 1}, collation={"locale": "de"}), "exact", None),
         (aggregate(), "exact", None),
         (aggregate(MATCH), "exact", None),
         (aggregate(MATCH, {"$sort": {"b": 1}}, {"$project": {"b": 1}}), "exact", None),
@@ -114,7 +117,9 @@ def test_exact_or_widened(query: Any, match: str, reason: str | None) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        find({"a": 1}, collation={"locale": "de"}),
+        find({"a": "x"}, collation={"locale": "de"}),
+        find({"a": [{"b": "x"}]}, collation={"locale": "de"}),
+        find({"a": 1}, sort=(("b", 1),), collation={"locale": "de"}),
         find({"$where": "true"}),
         find({"$text": {"$search": "x"}}),
         find({"a": 1}, sort=(("score", {"$meta": "textScore"}),)),

@@ -1,7 +1,7 @@
 """Languages of text indexes: their names, what they leave out, how they cut words down to stems.
 
 A language is here only if its stems and stop words were compared with a real mongod's and are the same. The others make
-the query widened. Stems are those of Snowball as it was before version 3, which is what mongod has.
+the query widened. Stems are Snowball's of 2015, which is what mongod has: later versions cut some words down otherwise.
 """
 
 from __future__ import annotations
@@ -23,18 +23,14 @@ _EXACT: Final = {
     "es": "spanish",
     "fi": "finnish",
     "fr": "french",
+    "hu": "hungarian",
     "it": "italian",
+    "nb": "norwegian",
     "nl": "dutch",
+    "pt": "portuguese",
     "sv": "swedish",
 }
-_OTHERS: Final = {
-    "hu": "hungarian",
-    "nb": "norwegian",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "tr": "turkish",
-}
+_OTHERS: Final = {"ro": "romanian", "ru": "russian", "tr": "turkish"}
 _NAMES: Final = {NONE: NONE, **_EXACT, **{name: name for name in _EXACT.values()}}
 _KNOWN: Final = frozenset(_OTHERS) | frozenset(_OTHERS.values())
 _STEMS_KEPT: Final = 65_536
