@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from quaestor.invalidation.query.expressions.arithmetic import total_of
+from quaestor.invalidation.query.expressions.arithmetic import decimal_total, total_of
 from quaestor.invalidation.query.expressions.arrays import is_array
 from quaestor.invalidation.query.expressions.forms import Function, associative, ordered, variadic
 from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, kind_of
@@ -28,34 +28,28 @@ def elements_or_operands(values: Iterable[Any]) -> Sequence[Any]:
     return operands
 
 
-def _totals(values: Iterable[Any]) -> tuple[str, int, DoubleDouble, Decimal]:
-    """(widest type, how many numbers, their non-decimal sum, their decimal sum)."""
-    kinds = []
-    total, decimals = DoubleDouble(), Decimal(0)
+def _numbers(values: Iterable[Any]) -> tuple[str, list[Any]]:
+    """(widest type, the numbers)."""
+    numbers, kinds = [], []
     for value in elements_or_operands(values):
         kind = kind_of(value)
-        if kind not in NUMERIC:
-            continue
-        kinds.append(kind)
-        if kind == "decimal":
-            decimals = DECIMAL.add(decimals, value.to_decimal())
-        else:
-            total.add(value)
-    return widest(kinds), len(kinds), total, decimals
+        if kind in NUMERIC:
+            numbers.append(value)
+            kinds.append(kind)
+    return widest(kinds), numbers
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    kind, _, total, decimals = _totals(values)
-    return total_of(kind, total, decimals)
+    return total_of(*_numbers(values))
 
 
 def _avg(values: Iterable[Any]) -> Any:
-    kind, count, total, decimals = _totals(values)
-    if not count:
+    kind, numbers = _numbers(values)
+    if not numbers:
         return None
     if kind == "decimal":
-        return decimal128(DECIMAL.divide(DECIMAL.add(decimals, total.decimal()), Decimal(count)))
-    return total.double() / count
+        return decimal128(DECIMAL.divide(decimal_total(numbers), Decimal(len(numbers))))
+    return DoubleDouble(numbers).double() / len(numbers)
 
 
 def _extreme(sign: int) -> Callable[[Scope], Function]:

@@ -6,11 +6,11 @@ Null and missing make the result null, in operand order: `{$add: [null, "x"]}` i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from bson import Int64
+from bson import Decimal128, Int64
 
 from quaestor.invalidation.query.expressions.dates import date, date_ms, in_range
 from quaestor.invalidation.query.expressions.errors import ExpressionError
@@ -24,7 +24,6 @@ from quaestor.invalidation.query.expressions.numeric import (
     decimal128,
     decimal_remainder,
     fits_long,
-    int_or_long,
     integer,
     to_decimal,
     to_double,
@@ -35,46 +34,51 @@ from quaestor.invalidation.query.expressions.numeric import (
 
 def _add(values: Iterable[Any]) -> Any:
     kinds: list[str] = []
-    total = DoubleDouble()
-    decimals = Decimal(0)
-    moment = None
+    numbers: list[Any] = []
+    has_date = False
     for value in values:
         kind = kind_of(value)
         if kind == "date":
-            if moment is not None:
+            if has_date:
                 raise ExpressionError("only one date allowed in an $add expression")
-            moment = date_ms(value)
-            total.add(moment)
+            has_date = True
+            numbers.append(Int64(date_ms(value)))
             continue
         if is_nullish(value):
             return None
         if kind not in NUMERIC:
             raise ExpressionError(f"$add only supports numeric or date types, not {kind}")
         kinds.append(kind)
-        if kind == "decimal":
-            decimals = DECIMAL.add(decimals, value.to_decimal())
-        else:
-            total.add(value)
+        numbers.append(value)
     kind = widest(kinds)
-    if moment is not None:
-        return _moved_date(total, decimals if kind == "decimal" else None)
-    return total_of(kind, total, decimals)
+    return _moved_date(kind, numbers) if has_date else total_of(kind, numbers)
 
 
-def total_of(kind: str, total: DoubleDouble, decimals: Decimal) -> Any:
-    """A sum in its type: an int grows into a long, both into a double where they overflow."""
+def total_of(kind: str, numbers: Sequence[Any]) -> Any:
+    """The sum of numbers in its type, the widest of theirs: an int grows into a long, both into a double on overflow."""
+    if kind in ("int", "long"):
+        whole = sum(map(int, numbers))
+        return integer(whole, kind) if fits_long(whole) else DoubleDouble(numbers).double()
     if kind == "decimal":
-        return decimal128(DECIMAL.add(decimals, total.decimal()))
-    whole = total.whole() if kind != "double" else None
-    if whole is None or not fits_long(whole):
-        return total.double()
-    return Int64(whole) if kind == "long" else int_or_long(whole)
+        return decimal128(decimal_total(numbers))
+    return DoubleDouble(numbers).double()
 
 
-def _moved_date(total: DoubleDouble, decimals: Decimal | None) -> Any:
-    if decimals is not None:
-        return date(to_long(decimal128(DECIMAL.add(decimals, total.decimal()))))
-    whole = total.whole()
+def decimal_total(numbers: Sequence[Any]) -> Decimal:
+    """The sum where one of the numbers is a Decimal128: those are added apart from the others."""
+    decimals = Decimal(0)
+    for number in numbers:
+        if isinstance(number, Decimal128):
+            decimals = DECIMAL.add(decimals, number.to_decimal())
+    return DECIMAL.add(
+        decimals, DoubleDouble(number for number in numbers if not isinstance(number, Decimal128)).decimal()
+    )
+
+
+def _moved_date(kind: str, numbers: Sequence[Any]) -> Any:
+    if kind == "decimal":
+        return date(to_long(decimal128(decimal_total(numbers))))
+    whole = DoubleDouble(numbers).whole()
     if whole is None:
         raise ExpressionError("date overflow in $add")
     return date(in_range(whole, "$add"))

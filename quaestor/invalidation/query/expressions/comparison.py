@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from quaestor.invalidation.query.bson_order import order_key
 from quaestor.invalidation.query.expressions.forms import Function, fixed, ordered
 from quaestor.invalidation.query.expressions.nodes import Operator, Scope
 
@@ -13,9 +14,11 @@ from quaestor.invalidation.query.expressions.nodes import Operator, Scope
 def _comparing(relation: Callable[[Any, Any], bool]) -> Operator:
     def make(scope: Scope) -> Function:
         key = scope.order_key
+        # Of these, Python's order is the BSON order, unless a collation orders strings.
+        plain = (int, str) if key is order_key else (int,)
 
         def compare(left: Any, right: Any) -> bool:
-            if type(left) is type(right) and type(left) is int:
+            if type(left) is type(right) and type(left) in plain:
                 return relation(left, right)
             return relation(key(left), key(right))
 

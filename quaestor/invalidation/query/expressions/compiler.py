@@ -77,7 +77,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
 }
 """Every operator by name."""
 
-_DECODING: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
+_CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
 
@@ -153,7 +153,7 @@ def _compiled(
 def _as_decoded(expression: Any) -> Any:
     """The expression with the types that a driver decodes, so that a constant looks like a stored value."""
     try:
-        return bson.decode(bson.encode({"": expression}), _DECODING)[""]
+        return bson.decode(bson.encode({"": expression}, codec_options=_CODEC), _CODEC)[""]
     except (BSONError, OverflowError, TypeError, ValueError) as error:
         raise MalformedQueryError(f"expression cannot be sent to MongoDB: {error}") from error
 

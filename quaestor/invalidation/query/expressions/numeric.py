@@ -7,7 +7,7 @@ two; which one it is follows from its size, or from being an Int64.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any, Final
 
@@ -146,25 +146,22 @@ def as_int32(value: Any) -> int | None:
 
 
 class DoubleDouble:
-    """A running sum of doubles with the rounding error carried along (Knuth's TwoSum), as mongod's `$sum` keeps it."""
+    """A sum of doubles with the rounding error carried along (Knuth's TwoSum), as mongod's `$sum` keeps it."""
 
     __slots__ = ("_carry", "_plain", "_total")
 
-    def __init__(self) -> None:
-        self._total = 0.0
-        self._carry = 0.0
-        self._plain = 0.0
-
-    def add(self, value: Any) -> None:
-        """Add an int, a long or a double. A long goes in as two halves, so that nothing is lost."""
-        if isinstance(value, float):
-            self._add(value)
-        elif fits_int(value):
-            self._add(float(value))
-        else:
-            low = abs(int(value)) % 2**32 * (1 if value > 0 else -1)
-            self._add(float(low))
-            self._add(float(int(value) - low))
+    def __init__(self, numbers: Iterable[float]) -> None:
+        """numbers: ints, longs and doubles. A long goes in as two halves, so that nothing is lost."""
+        self._total = self._carry = self._plain = 0.0
+        for number in numbers:
+            if isinstance(number, float):
+                self._add(number)
+            elif fits_int(number):
+                self._add(float(number))
+            else:
+                low = abs(int(number)) % 2**32 * (1 if number > 0 else -1)
+                self._add(float(low))
+                self._add(float(int(number) - low))
 
     def _add(self, value: float) -> None:
         self._plain += value

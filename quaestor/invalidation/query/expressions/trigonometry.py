@@ -12,7 +12,7 @@ from bson import Decimal128
 from quaestor.invalidation.query.expressions import decimal_functions as decimals
 from quaestor.invalidation.query.expressions.errors import ExpressionError
 from quaestor.invalidation.query.expressions.forms import fixed
-from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, kind_of
+from quaestor.invalidation.query.expressions.kinds import is_nullish
 from quaestor.invalidation.query.expressions.nodes import Operator
 from quaestor.invalidation.query.expressions.numeric import decimal128, to_decimal, to_double
 from quaestor.invalidation.query.expressions.rounding import number
@@ -69,11 +69,10 @@ def _of_decimal(
 
 
 def _atan2(y: Any, x: Any) -> Any:
-    if is_nullish(y) or is_nullish(x):
+    number("$atan2", y)
+    if is_nullish(x):
         return None
-    for value in (y, x):
-        if kind_of(value) not in NUMERIC:
-            raise ExpressionError(f"$atan2 only supports numeric types, not {kind_of(value)}")
+    number("$atan2", x)
     if isinstance(y, Decimal128) or isinstance(x, Decimal128):
         sides = to_decimal(y), to_decimal(x)
         if any(side.is_nan() for side in sides):

@@ -1,0 +1,74 @@
+"""What the oracle cannot see: reasons, and where this engine declines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.invalidation.query.json_schema import compile_schema
+
+FLIGHT = {
+    "bsonType": "object",
+    "title": "a flight",
+    "required": ["carrier", "origin"],
+    "properties": {
+        "carrier": {"bsonType": "string", "pattern": "^[A-Z0-9]{2}$"},
+        "origin": {"enum": ["EWR", "JFK", "LGA"]},
+        "delay": {"bsonType": ["int", "null"], "minimum": -120, "description": "minutes"},
+        "stops": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "maxItems": 3},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "valid"),
+    [
+        ({"carrier": "UA", "origin": "EWR"}, True),
+        ({"carrier": "UA", "origin": "EWR", "delay": None, "stops": ["ORD"]}, True),
+        ({"carrier": "United", "origin": "EWR"}, False),
+        ({"carrier": "UA"}, False),
+        ({"carrier": "UA", "origin": "EWR", "delay": -121}, False),
+        ({"carrier": "UA", "origin": "EWR", "delay": 2.5}, False),
+        ({"carrier": "UA", "origin": "EWR", "stops": ["ORD", "ORD"]}, False),
+    ],
+)
+def test_a_schema_people_write(document: dict[str, Any], valid: bool) -> None:
+    assert compile_schema(FLIGHT)(document) is valid
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"$ref": "#/definitions/a"}, "not currently supported"),
+        ({"format": "email"}, "not currently supported"),
+        ({"propertyNames": {}}, "Unknown"),
+        ({"type": "integer"}, "integer"),
+        ({"type": "int"}, "Unknown type name alias: int"),
+        ({"type": "number", "bsonType": "int"}, "both"),
+        ({"required": []}, "empty"),
+        ({"exclusiveMinimum": True}, "'minimum' must be a present"),
+        ({"properties": {"a": {"properties": {"b": {"minLength": -1}}}}}, "non-negative"),
+        ({"properties": {"a": {"pattern": "("}}}, "missing"),
+        ("a", "object"),
+    ],
+)
+def test_what_mongod_refuses_is_malformed_with_its_reason(schema: Any, reason: str) -> None:
+    with pytest.raises(MalformedQueryError, match=reason):
+        compile_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a.b": {"type": "string"}}},
+        {"required": ["a.b"]},
+        {"dependencies": {"a.b": ["c"]}},
+        {"required": [""]},
+        {"properties": {"a": {"encrypt": {"bsonType": "int"}}}},
+    ],
+)
+def test_what_is_a_path_to_mongod_or_belongs_to_encryption_is_unsupported(schema: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedQueryError):
+        compile_schema(schema)
