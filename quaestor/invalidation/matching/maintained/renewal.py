@@ -1,0 +1,82 @@
+"""When a maintained result has to be read again, how much more to read then, and how often that may happen.
+
+(Wingerath's thesis, section 3.3.2: query renewal, adaptive slack, poll frequency rate limit.) Pure: time is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaestor.errors import ConfigurationError
+from quaestor.model import Query, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewalRequest:
+    """Read these queries again and hand the records to `renew`.
+
+    query: the result's own records, rewritten (no offset, more than the limit). foreign: one query for each joined
+    collection. at_least: the read must contain every write up to this version.
+    not_before_ms: the poll frequency limit does not allow it earlier. reason: a sentence for `explain`.
+    """
+
+    query: Query
+    foreign: tuple[Query, ...]
+    at_least: Version
+    not_before_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewalSettings:
+    """slack: records to know behind the window, to begin with; 0 renews on the first removal from a full window.
+    most_slack: it never grows beyond this. frequent_ms: a renewal sooner than this after the one before is frequent.
+    poll_interval_ms: at most one renewal in this time. most_waiting: images kept for replay while a renewal is awaited;
+        when there are more, the renewal has to be newer than they are.
+    """
+
+    slack: int = 10
+    most_slack: int = 1_000
+    frequent_ms: int = 30_000
+    poll_interval_ms: int = 1_000
+    most_waiting: int = 10_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slack <= self.most_slack:
+            raise ConfigurationError(f"slack must lie in 0..most_slack ({self.most_slack}), not {self.slack}")
+        for name in ("frequent_ms", "poll_interval_ms", "most_waiting"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(f"{name} must not be negative, it is {getattr(self, name)}")
+
+
+class RenewalPace:
+    """Adapts the slack to how often it was used up. Not thread-safe.
+
+    Doubles when renewals are frequent, halves (down to where it began) after ten times as long without one.
+    """
+
+    __slots__ = ("_last_ms", "_settings", "slack")
+
+    def __init__(self, settings: RenewalSettings) -> None:
+        self._settings = settings
+        self._last_ms: int | None = None
+        self.slack = settings.slack
+
+    @property
+    def not_before_ms(self) -> int:
+        """When the next renewal may be made; 0 if there was none."""
+        return 0 if self._last_ms is None else self._last_ms + self._settings.poll_interval_ms
+
+    def used_up(self, now_ms: int) -> None:
+        """The slack was used up and is being renewed now."""
+        settings, last = self._settings, self._last_ms
+        if last is not None:
+            if now_ms - last < settings.frequent_ms:
+                self.slack = min(max(self.slack * 2, 1), settings.most_slack)
+            elif now_ms - last >= 10 * settings.frequent_ms:
+                self.slack = max(self.slack // 2, settings.slack)
+        self.polled(now_ms)
+
+    def polled(self, now_ms: int) -> None:
+        """The database was asked now, for whatever reason."""
+        self._last_ms = now_ms if self._last_ms is None else max(now_ms, self._last_ms)

@@ -1,0 +1,196 @@
+"""A real collection with a real change stream, random writes on it, and queries that are maintained from its images."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import bson
+import pymongo
+from pymongo.database import Database
+
+from quaestor.invalidation.change_events import RAW_OPTIONS, after_images
+from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
+from quaestor.invalidation.matching.maintained import (
+    MaintainedResult,
+    Memory,
+    RenewalSettings,
+    bootstrap_queries,
+    maintain,
+    replay,
+    unambiguous,
+)
+from quaestor.invalidation.query.bson_order import order_key
+from quaestor.model import AfterImage, Operation, Query, Version
+from tests.oracle.maintained_generator import Generator
+
+Document = dict[str, Any]
+ANY_ORDER = frozenset({"set", "joined"})
+"""Arrays whose order the database leaves open."""
+ANY_TYPE = frozenset({"_id", "min", "max", "set", "first", "last"})
+"""Values that stand for all equal ones, of whatever numeric type."""
+
+
+@dataclass
+class Active:
+    """One maintained query, and the list that a subscriber makes of its events."""
+
+    query: Query
+    memory: Memory
+    maintained: MaintainedResult
+    client: list[tuple[Any, Any]]
+    renewals: int = 0
+    events: int = 0
+
+
+@dataclass
+class World:
+    """One database. images: record before- and after-images with every write."""
+
+    client: pymongo.MongoClient[Document]
+    name: str
+    images: bool
+    generator: Generator
+    version: Version = 0
+    actives: list[Active] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random: random.Random = self.generator.random
+        self.database: Database[Document] = self.client.get_database(self.name, codec_options=BSON_OPTIONS)
+        for collection in ("things", "others"):
+            self.database.create_collection(collection, changeStreamPreAndPostImages={"enabled": self.images})
+        raw = self.client.get_database(self.name, codec_options=RAW_OPTIONS)
+        self.stream = raw.watch(
+            full_document="required" if self.images else "updateLookup",
+            full_document_before_change="whenAvailable",
+            show_expanded_events=False,
+        )
+        for _ in range(self.random.choice([0, 10, 40])):
+            self.write()
+        self.drain()
+
+    def close(self) -> None:
+        self.stream.close()
+        self.client.drop_database(self.name)
+
+    def drain(self) -> list[AfterImage]:
+        """Every image so far, in order; a marker written now tells where they end."""
+        marker = self.database["markers"].insert_one({}).inserted_id
+        images: list[AfterImage] = []
+        while True:
+            event = self.stream.next()
+            found = after_images(event, post_images=self.images)
+            if found and found[0].namespace == f"{self.name}.markers":
+                if found[0].key == marker:
+                    self.version = found[0].version
+                    return images
+                continue
+            images.extend(found)
+
+    def activate(self, query: Query, memory: Memory, settings: RenewalSettings) -> None:
+        """Begin to maintain a query."""
+        own, *foreign = bootstrap_queries(query, memory=memory, settings=settings)
+        maintained = maintain(
+            query,
+            initial=self.execute(own),
+            version=self.version,
+            foreign={side.namespace: self.execute(side) for side in foreign},
+            memory=memory,
+            settings=settings,
+        )
+        rows = replay([], maintained.initial_events())
+        if not maintained.maintenance.kept:
+            keys = [record["_id"] for record in self.execute(replace(query, projection=None))]
+            rows = list(zip(keys, self.execute(query), strict=True))
+        self.actives.append(Active(query, memory, maintained, rows))
+
+    def write(self) -> None:
+        """One random write to one of the collections."""
+        generator, draw = self.generator, self.random
+        name = draw.choice(["things", "things", "others"])
+        collection = self.database[name]
+        key = draw.randrange(20)
+        body = generator.thing() if name == "things" else generator.other()
+        kind = draw.choice(["put", "put", "put", "update", "update", "delete", "delete", "many", "delete many"])
+        if kind == "put":
+            collection.replace_one({"_id": key}, body, upsert=True)
+        elif kind == "update":
+            some = {field: value for field, value in body.items() if draw.random() < 0.4} or {"touched": draw.random()}
+            collection.update_one({"_id": key}, {"$set": some})
+        elif kind == "delete":
+            collection.delete_one({"_id": key})
+        elif kind == "many":
+            collection.update_many(
+                {"a": draw.randrange(4)}, {"$set": {"a": draw.randrange(4), "n": generator.number()}}
+            )
+        else:
+            collection.delete_many({"a": draw.randrange(4), "_id": {"$lt": draw.randrange(20)}})
+
+    def settle(self) -> None:
+        """Hand every image to every query, and serve the renewals they ask for."""
+        for image in self.drain():
+            for active in self.actives:
+                events = active.maintained.apply(image)
+                active.events += len(events)
+                active.client = replay(active.client, events)
+        for active in self.actives:
+            request = active.maintained.renewal
+            if request is None:
+                continue
+            active.renewals += 1
+            events = active.maintained.renew(
+                self.execute(request.query),
+                self.version,
+                foreign={side.namespace: self.execute(side) for side in request.foreign},
+                now_ms=self.version >> 32,
+            )
+            active.client = replay(active.client, events)
+
+    def check(self, active: Active) -> str | None:
+        """What is wrong with the maintained result, if anything is."""
+        expected = self.execute(unambiguous(active.query))
+        ordered = active.maintained.maintenance.window is not None
+        shown = [document for _, document in active.client]
+        kept = active.maintained.maintenance.kept
+        if kept and comparable(active.maintained.result(), ordered) != comparable(expected, ordered):
+            return f"maintained {active.maintained.result()}\n  database {expected}"
+        if comparable(shown, ordered) != comparable(expected, ordered):
+            return f"replayed {shown}\n  database {expected}"
+        if active.maintained.renewal is not None:
+            return f"still wants a renewal: {active.maintained.renewal}"
+        return None
+
+    def execute(self, query: Query) -> list[Any]:
+        """What the database answers."""
+        collection = self.database[query.namespace.split(".", 1)[1]]
+        if query.operation is Operation.AGGREGATE:
+            return list(collection.aggregate(list(query.pipeline)))
+        if query.operation is Operation.COUNT:
+            options: dict[str, Any] = {"skip": query.skip} | ({"limit": query.limit} if query.limit else {})
+            return [self.database.command("count", collection.name, query=query.filter, **options)["n"]]
+        if query.operation is Operation.DISTINCT:
+            return collection.distinct(query.distinct_key or "", query.filter)
+        cursor = collection.find(query.filter, query.projection)
+        if query.sort:
+            cursor = cursor.sort(list(query.sort))
+        return list(cursor.skip(query.skip).limit(query.limit))
+
+
+def comparable(rows: Sequence[Any], ordered: bool) -> Any:
+    """The rows as something that is equal iff the database means the same."""
+    known = [_row(row) for row in rows]
+    return known if ordered else sorted(known, key=repr)
+
+
+def _row(row: Any) -> Any:
+    if not isinstance(row, Mapping):
+        return order_key(row)
+    return [(name, _value(name, value)) for name, value in row.items()]
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in ANY_ORDER and isinstance(value, list):
+        return sorted(map(order_key, value))
+    return order_key(value) if name in ANY_TYPE else bson.encode({"": value})

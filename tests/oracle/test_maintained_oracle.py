@@ -1,0 +1,87 @@
+"""Random writes on real collections, with queries maintained from the images of their change stream: after every write
+each result is what the database returns for the query executed again, and a subscriber that only sees the events has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pymongo
+import pytest
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.invalidation.matching.maintained import Memory, RenewalSettings
+from tests.oracle.maintained_generator import Document, Generator
+from tests.oracle.maintained_world import World
+
+QUERIES = 14
+WRITES = 40
+
+
+@pytest.fixture
+def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
+    with pymongo.MongoClient[Document](mongo_url) as client:
+        yield client
+
+
+def run(
+    client: pymongo.MongoClient[Document], prefix: str, seed: int, *, images: bool, burst: bool = False
+) -> Counter[str]:
+    """One world. burst: several writes at a time, so that looked-up records are newer than their events."""
+    name = f"{prefix}_{seed}"
+    world = World(client, name, images, Generator(seed, name))
+    told: Counter[str] = Counter()
+    try:
+        while len(world.actives) < QUERIES:
+            query = world.generator.query()
+            memory = world.random.choice([*Memory]) if images else Memory.MEMBERSHIP
+            try:
+                world.activate(query, memory, RenewalSettings(slack=world.random.randrange(3), most_slack=6))
+            except UnsupportedQueryError as unsupported:
+                told["unsupported"] += 1
+                assert told["unsupported"] < QUERIES, f"seed {seed}: {unsupported} for {query}"
+        for number in range(WRITES):
+            for _ in range(world.random.randint(2, 6) if burst else 1):
+                world.write()
+            world.settle()
+            for active in world.actives:
+                wrong = world.check(active)
+                assert wrong is None, f"seed {seed}, write {number}, {active.memory.value}: {active.query}\n  {wrong}"
+        for active in world.actives:
+            told["renewals"] += active.renewals
+            told["events"] += active.events
+            told["changed"] += active.events > 0
+        return told
+    finally:
+        world.close()
+
+
+def test_after_every_write_the_result_is_what_the_database_returns(
+    client: pymongo.MongoClient[Document], prefix: str
+) -> None:
+    """By membership: collections without before-images, updates carry what is found when they are read."""
+    told = sum((run(client, prefix, seed, images=False) for seed in range(5)), Counter[str]())
+    assert told["changed"] > 5 * QUERIES * 0.8, f"too little happened to mean much: {told}"
+    assert told["renewals"] > 5
+
+
+def test_and_so_it_is_by_before_images(client: pymongo.MongoClient[Document], prefix: str) -> None:
+    """Images before and after every write: some queries remember what counted, some take it from the write."""
+    told = sum((run(client, prefix, seed, images=True) for seed in range(100, 105)), Counter[str]())
+    assert told["changed"] > 5 * QUERIES * 0.8, f"too little happened to mean much: {told}"
+
+
+def test_records_that_are_newer_than_their_events_do_no_harm(
+    client: pymongo.MongoClient[Document], prefix: str
+) -> None:
+    told = sum((run(client, prefix, seed, images=False, burst=True) for seed in range(200, 203)), Counter[str]())
+    assert told["changed"] > 3 * QUERIES * 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("burst", [False, True])
+def test_in_many_more_worlds(client: pymongo.MongoClient[Document], prefix: str, images: bool, burst: bool) -> None:
+    for seed in range(1_000, 1_060):
+        run(client, prefix, seed, images=images, burst=burst)
