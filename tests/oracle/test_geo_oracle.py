@@ -113,6 +113,87 @@ def test_places_are_found_as_mongod_finds_them(collection: Collection[Document])
     compare(collection, range(30))
 
 
+POINT = {"type": "Point", "coordinates": [1, 1]}
+OPERANDS: list[Document] = [
+    {"$near": [1, 1]},
+    {"$near": [1, 1, 5]},
+    {"$near": [1, 1, -5]},
+    {"$near": [1, 1, 5, 6]},
+    {"$near": [1]},
+    {"$near": []},
+    {"$near": {}},
+    {"$near": 5},
+    {"$near": "here"},
+    {"$near": {"x": 1, "y": 1}},
+    {"$near": {"x": 1, "y": "a"}},
+    {"$near": [500, 1]},
+    {"$nearSphere": [500, 1]},
+    {"$nearSphere": [1, 1, 0.5]},
+    {"$near": [1, 1], "$maxDistance": 5},
+    {"$near": [1, 1], "$maxDistance": -5},
+    {"$near": [1, 1], "$maxDistance": "5"},
+    {"$near": [1, 1], "$maxDistance": float("inf")},
+    {"$near": [1, 1], "$maxDistance": float("nan")},
+    {"$near": [1, 1], "$minDistance": 1, "$maxDistance": 5},
+    {"$near": [1, 1], "$minDistance": -1},
+    {"$near": [1, 1], "$uniqueDocs": True},
+    {"$near": [1, 1], "$gt": 5},
+    {"$maxDistance": 5, "$near": [1, 1]},
+    {"$gt": 5, "$near": [1, 1]},
+    {"$near": POINT},
+    {"$near": POINT, "$maxDistance": 500_000},
+    {"$near": {"$geometry": POINT}},
+    {"$near": {"$geometry": POINT, "$maxDistance": 500_000}},
+    {"$near": {"$geometry": POINT, "$maxDistance": float("inf")}},
+    {"$near": {"$geometry": POINT, "$minDistance": -1}},
+    {"$near": {"$geometry": POINT, "$minDistance": "a"}},
+    {"$near": {"$geometry": POINT, "$more": 1}},
+    {"$near": {"$geometry": POINT}, "$maxDistance": 5},
+    {"$near": {"$geometry": [1, 1]}},
+    {"$near": {"$geometry": {"type": "LineString", "coordinates": [[1, 1], [2, 2]]}}},
+    {"$near": {"$geometry": {"type": "Point", "coordinates": [500, 1]}}},
+    {"$near": {"$maxDistance": 5}},
+    {"$near": {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}},
+    {"$nearSphere": POINT, "$maxDistance": 500_000},
+    {"$nearSphere": {"$geometry": POINT, "$maxDistance": 500_000}},
+    {"$nearSphere": {"x": 1, "y": 1}, "$maxDistance": 0.05},
+    {"$geoNear": [1, 1]},
+    {"$geoNear": {"$geometry": POINT, "$maxDistance": 500_000}},
+    {"$not": {"$near": [1, 1]}},
+    {"$elemMatch": {"$near": [1, 1]}},
+    {"$geoWithin": {"$centerSphere": [[1, 1], 0.05]}, "$maxDistance": 5},
+    {"$within": {"$box": [[0, 0], [2, 2]]}},
+    {"$within": {"$box": [[0, 0], [2, 2]], "$center": [[5, 5], 1]}},
+    {"$geoIntersects": {"$centerSphere": [[1, 1], 0.05]}},
+    {"$geoWithin": {"$uniqueDocs": True, "$box": [[0, 0], [2, 2]]}},
+]
+
+
+@pytest.mark.parametrize("operand", OPERANDS, ids=str)
+def test_operands_are_read_and_refused_as_mongod_does(collection: Collection[Document], operand: Document) -> None:
+    """With both kinds of index, so that mongod refuses nothing for the lack of one."""
+    documents: list[Document] = [{"_id": step, "loc": [step, step]} for step in range(10)]
+    collection.create_index([("loc", "2dsphere")])
+    collection.create_index([("loc", "2d")], min=-1000, max=1000)
+    collection.insert_many(documents)
+    expected, got = theirs(collection, {"loc": operand}), ours(documents, {"loc": operand})
+    assert (sorted(got) if isinstance(got, list) else got) == (
+        sorted(expected) if isinstance(expected, list) else expected
+    )
+
+
+@pytest.mark.parametrize("operator", ["$or", "$nor", "$and"])
+def test_near_stands_where_mongod_lets_it(collection: Collection[Document], operator: str) -> None:
+    documents: list[Document] = [{"_id": step, "loc": [step, step]} for step in range(10)]
+    collection.create_index([("loc", "2dsphere")])
+    collection.insert_many(documents)
+    near = {"loc": {"$near": {"$geometry": POINT, "$maxDistance": 500_000}}}
+    for members in ([near], [near, {"_id": {"$gt": 2}}], [near, near], [{"$and": [near]}], [{"$nor": [near]}]):
+        filter_ = {operator: members}
+        expected, got = theirs(collection, filter_), ours(documents, filter_)
+        assert got == expected if isinstance(got, str) else sorted(got) == sorted(expected), filter_
+
+
 @pytest.mark.slow
 def test_many_more_places_are_found_as_mongod_finds_them(collection: Collection[Document]) -> None:
     compare(collection, range(1_000, 1_400))

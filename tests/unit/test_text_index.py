@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query
-from quaestor.invalidation.query.plan import plan_query
+from quaestor.invalidation.matching.fields import ALL
+from quaestor.invalidation.query import compile_query, rank_key
+from quaestor.invalidation.query.plan import Window, plan_query
 from quaestor.invalidation.query.text import TextIndex
 from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Operation, Query
@@ -50,6 +51,32 @@ def test_another_index_is_another_query() -> None:
     one = replace(QUERY, text_index=DEFINITION)
     other = replace(QUERY, text_index={**DEFINITION, "default_language": "none"})
     assert plan_query(one).query_id != plan_query(other).query_id
+
+
+def test_sorted_by_score_any_match_counts() -> None:
+    """Where it stands is not known, and need not be."""
+    by_score = replace(QUERY, text_index=DEFINITION, sort=(("s", {"$meta": "textScore"}),), limit=3)
+    plan = plan_query(by_score)
+    assert (plan.match, plan.window, plan.fields) == ("exact", Window.UNORDERED, ALL)
+    assert plan.query_id != plan_query(replace(by_score, sort=())).query_id
+
+
+def test_rank_is_by_score() -> None:
+    query = compile_query({"$text": {"$search": "dogs"}}, TextIndex.of(DEFINITION))
+    rank = rank_key(query.root)
+    assert rank is not None
+    assert sorted([{"a": "a cat, two dogs and more"}, {"a": "dogs dogs"}, {"a": "dog"}], key=rank) == [
+        {"a": "dogs dogs"},
+        {"a": "dog"},
+        {"a": "a cat, two dogs and more"},
+    ]
+
+
+def test_rank_is_by_distance() -> None:
+    rank = rank_key(compile_query({"p": {"$near": [0, 0]}}).root)
+    assert rank is not None
+    assert sorted([{"p": [9, 9]}, {}, {"p": [1, 1]}], key=rank) == [{"p": [1, 1]}, {"p": [9, 9]}, {}]
+    assert rank_key(compile_query({"p": 1}).root) is None
 
 
 def test_both_ways_to_give_the_index_mean_the_same() -> None:

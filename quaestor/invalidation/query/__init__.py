@@ -8,6 +8,7 @@ from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
 from quaestor.invalidation.query.identity import identity
 from quaestor.invalidation.query.normalise import normalise
 from quaestor.invalidation.query.parse import parse
+from quaestor.invalidation.query.ranking import rank_key
 from quaestor.invalidation.query.sorting import sort_documents, sort_key, sort_key_function
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "identity",
     "normalise",
     "parse",
+    "rank_key",
     "sort_documents",
     "sort_key",
     "sort_key_function",

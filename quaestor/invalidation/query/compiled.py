@@ -9,7 +9,7 @@ from typing import Any
 from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.query.ast import Node
 from quaestor.invalidation.query.compile import compile_node
-from quaestor.invalidation.query.geo.near import near_of
+from quaestor.invalidation.query.geo.near import near_of, require_one
 from quaestor.invalidation.query.normalise import normalise_and_identify
 from quaestor.invalidation.query.parse import parse
 from quaestor.invalidation.query.paths import Matcher
@@ -39,7 +39,9 @@ def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None
         UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
     """
     try:
-        root, identity = normalise_and_identify(bind(parse(source), text_index))
+        parsed = bind(parse(source), text_index)
+        require_one(parsed)
+        root, identity = normalise_and_identify(parsed)
         near_of(root)
         return CompiledQuery(compile_node(root), root, identity)
     except RecursionError as error:

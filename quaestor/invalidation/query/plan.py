@@ -27,6 +27,7 @@ from quaestor.invalidation.query.sorting import parse_sort
 from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Document, Operation, Query
 
+_BY_SCORE: Final = {"$meta": "textScore"}
 _WITHOUT_LETTERS: Final = (
     *(int, float, bool, type(None), bytes),
     *(bson.ObjectId, bson.Decimal128, bson.Timestamp, datetime, UUID),
@@ -64,6 +65,7 @@ class Result(StrEnum):
 class QueryPlan:
     """match: "exact" or "widened"; reason: why it is widened, a sentence, else None.
 
+    query: as asked, but without an order by score.
     query_id: equal for equal queries, however written.
     condition: the filter that says which records concern the query; predicate: the same, compiled. None: all of the
         namespace.
@@ -98,6 +100,7 @@ def plan_query(query: Query) -> QueryPlan:
 
     Raises MalformedQueryError if mongod would refuse it too. O(size of the query).
     """
+    asked, query = query, _without_rank(query)
     foreign = tuple(sorted(pipelines.foreign_namespaces(query.pipeline, query.namespace.split(".", 1)[0])))
     reason = query.widened or _collated(query)
     if reason is None and query.namespace in foreign:
@@ -115,7 +118,7 @@ def plan_query(query: Query) -> QueryPlan:
     access = () if predicate is None else tuple(access_paths(predicate.root))
     return QueryPlan(
         query=query,
-        query_id=_query_id(query, predicate),
+        query_id=_query_id(asked, predicate),
         match="exact" if reason is None else "widened",
         reason=reason,
         condition=condition,
@@ -127,6 +130,13 @@ def plan_query(query: Query) -> QueryPlan:
         fields=_fields(query, predicate),
         foreign_namespaces=foreign,
     )
+
+
+def _without_rank(query: Query) -> Query:
+    """The query without an order by score: any change of a record can move it then, so where it stands need not be known."""
+    if query.text_index is None or not any(direction == _BY_SCORE for _, direction in query.sort):
+        return query
+    return replace(query, sort=())
 
 
 def _collated(query: Query) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import s2geometry as s2
 
-from quaestor.errors import MalformedQueryError
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query.ast import Conjunction, Negation, Node, Predicate
 from quaestor.invalidation.query.geo import planar, sphere
 from quaestor.invalidation.query.geo.bounds import Box, boxes_of_cap
@@ -93,9 +93,9 @@ def _places(document: Mapping[str, Any], path: str) -> Iterator[Any]:
 
 
 def near_of(root: Node) -> Predicate | None:
-    """The near predicate of a filter, which orders its result, if it has one.
+    """The near predicate of a normalised filter, which orders its result, if it has one.
 
-    Raises MalformedQueryError if there are two, or if it is part of $or, $nor, $not or $elemMatch.
+    Raises MalformedQueryError if it is part of $or, $nor, $not or $elemMatch.
     """
     members_ = root.members if isinstance(root, Conjunction) else (root,)
     direct = [member for member in members_ if isinstance(member, Predicate) and member.operator == "$near"]
@@ -103,9 +103,23 @@ def near_of(root: Node) -> Predicate | None:
         raise MalformedQueryError(
             "$near and $nearSphere must stand at the top of the filter, not in $or, $not or the like"
         )
-    if len(direct) > 1:
-        raise MalformedQueryError("a filter can hold only one $near or $nearSphere")
     return direct[0] if direct else None
+
+
+def require_one(parsed: Node) -> None:
+    """Raises MalformedQueryError if a filter, before equal parts are made one, holds several near predicates, or one in
+    a negation."""
+    if sum(1 for _ in _all(parsed)) > 1:
+        raise MalformedQueryError("a filter can hold only one $near or $nearSphere")
+    if any(True for negation in _negations(parsed) for _ in _all(negation)):
+        raise MalformedQueryError("$near and $nearSphere cannot stand in $not or $nor")
+
+
+def _negations(node: Any) -> Iterator[Negation]:
+    if isinstance(node, Negation):
+        yield node
+    for member in getattr(node, "members", ()):
+        yield from _negations(member)
 
 
 def _all(node: Any) -> Iterator[Predicate]:
@@ -123,8 +137,10 @@ def _all(node: Any) -> Iterator[Predicate]:
 
 def _parse(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any], level: Level) -> Node:
     name = next(iter(siblings))
-    if name not in NAMES or sum(key in NAMES for key in siblings) > 1:
-        raise MalformedQueryError(f"$near of {path!r} must come first and only once")
+    if name not in NAMES:
+        raise MalformedQueryError(f"$near of {path!r} must come first")
+    if sum(key in NAMES for key in siblings) > 1:
+        raise UnsupportedQueryError(f"$near of {path!r} beside another $near, of which one is ignored")
     if not holds_members(operand):
         raise MalformedQueryError(f"{name} of {path!r} needs a point or a document, not {operand!r}")
     near = _pair(name, operand, siblings)
