@@ -100,11 +100,10 @@ class Namespace:
         for live in members:
             _judge(live, entry, True, verdicts, changes)
         if image.after is not None:
-            for item in dict.fromkeys(self.index.candidates(image.after)):
-                if verdicts.now(item):
-                    for live in _lives(item):
-                        if live not in members:
-                            _judge(live, entry, False, verdicts, changes)
+            for item in verdicts.matching(self.index.candidates(image.after)):
+                for live in _lives(item):
+                    if live not in members:
+                        _judge(live, entry, False, verdicts, changes)
         if self.unremembered:
             for live in self._concerned_before(entry, verdicts):
                 if live.needs_before and live not in members:
@@ -116,6 +115,8 @@ class Namespace:
             changes.update(
                 (live, MatchType.MATCH) for live in things(query.registrations) if image.version > live.since
             )
+        tally.tried += verdicts.tried
+        tally.tried_last = verdicts.tried
         return changes
 
     def _concerned_before(self, entry: Retained, verdicts: Verdicts) -> Iterator[Live]:
@@ -134,7 +135,9 @@ def judged(live: Live, entry: Retained, predicates: Predicates, tally: Tally) ->
     """What one retained write means for one registration: replay."""
     changes: Changes = {}
     member = live.members is not None and entry.identity in live.members
-    _judge(live, entry, member, Verdicts(entry.image, predicates, tally), changes)
+    verdicts = Verdicts(entry.image, predicates, tally)
+    _judge(live, entry, member, verdicts, changes)
+    tally.tried += verdicts.tried
     return changes.get(live)
 
 

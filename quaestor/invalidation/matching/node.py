@@ -37,11 +37,16 @@ from quaestor.model import (
 Outcome = Activated | Refused | Invalidated
 
 
+class _NoRoomError(Exception):
+    """The node has no place for a registration."""
+
+
 class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
     retention_ms: how long writes are kept for replay. max_images: at most so many of them. max_registrations: further
-    ones are refused. freeze_every: see collector.py; only for a process of the node's own.
+    ones are refused. max_unindexed: so many different predicates without an index a namespace may have, since every write
+    tries them all. freeze_every: see collector.py; only for a process of the node's own.
     watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen.
     """
 
@@ -52,6 +57,7 @@ class MatchingNode:
         *,
         retention_ms: int,
         max_registrations: int = 1_000_000,
+        max_unindexed: int = 20_000,
         max_images: int = 200_000,
         freeze_every: int = 0,
     ) -> None:
@@ -61,6 +67,7 @@ class MatchingNode:
         self.fresh_as_of_ms = 0
         self.tally = Tally()
         self._max_registrations = max_registrations
+        self._max_unindexed = max_unindexed
         self._retention = Retention(retention_ms=retention_ms, max_images=max_images)
         self._rates = RecordRates()
         self._active = ActiveQueries()
@@ -96,6 +103,8 @@ class MatchingNode:
             live = self._admit(registration)
         except QueryError as error:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=str(error))]
+        except _NoRoomError as full:
+            return [Refused(registration_id=registration.id, cell=self.cell, reason=str(full))]
         except Exception as error:
             self.tally.failed += 1
             reason = f"cannot be matched: {error!r}"
@@ -175,6 +184,8 @@ class MatchingNode:
 
     def _admit(self, registration: Registration) -> Live:
         query, plan = self._active.prepare(registration.query_id, registration.query)
+        if plan is not None and self._active.tried_always(plan) >= self._max_unindexed:
+            raise _NoRoomError(f"every write tries {self._max_unindexed} queries without an index already")
         rules = query.rules
         members = self._members(registration)
         boundary = None

@@ -28,9 +28,9 @@ class Tally:
 
 
 class Verdicts:
-    """Lazy and memoised; lives as long as one write is looked at."""
+    """Lazy and memoised; lives as long as one write is looked at. tried: how many predicates were evaluated."""
 
-    __slots__ = ("_after", "_before", "_now", "_predicates", "_tally", "_then", "before_known", "failing")
+    __slots__ = ("_after", "_before", "_now", "_predicates", "_tally", "_then", "before_known", "failing", "tried")
 
     def __init__(self, image: AfterImage, predicates: Predicates, tally: Tally) -> None:
         self._after = None if image.kind is WriteKind.DELETE else image.after
@@ -41,6 +41,28 @@ class Verdicts:
         self._tally = tally
         self.before_known = image.before_known
         self.failing: set[Filter] = set()
+        self.tried = 0
+
+    def matching(self, candidates: list[Filter]) -> list[Filter]:
+        """Those of the candidates that the record matches after the write, each once. The loop that everything waits for."""
+        record, known = self._after, self._now
+        if record is None:
+            return []
+        found: list[Filter] = []
+        for item in dict.fromkeys(candidates):
+            if item in known:
+                verdict = known[item]
+            elif (matches := item.matches) is None:
+                verdict = self.now(item)
+            else:
+                self.tried += 1
+                try:
+                    verdict = known[item] = matches(record)
+                except Exception:
+                    verdict = known[item] = self._failed(item)
+            if verdict:
+                found.append(item)
+        return found
 
     def now(self, item: Filter) -> bool:
         """Does the record match after the write?"""
@@ -65,11 +87,13 @@ class Verdicts:
     def _ask(self, item: Filter, record: Document | None) -> bool:
         if record is None:
             return False
-        self._tally.tried += 1
-        self._tally.tried_last += 1
+        self.tried += 1
         try:
             return self._predicates.holds(item, record)
         except Exception:
-            self._tally.failed += 1
-            self.failing.add(item)
-            return True
+            return self._failed(item)
+
+    def _failed(self, item: Filter) -> bool:
+        self._tally.failed += 1
+        self.failing.add(item)
+        return True

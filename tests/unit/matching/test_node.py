@@ -119,6 +119,15 @@ def test_a_full_node_refuses() -> None:
     assert types(scene.register(PAID)) == ["Refused"]
 
 
+def test_a_node_refuses_more_queries_without_an_index_than_it_can_try() -> None:
+    scene = Scene(max_unindexed=1)
+    assert types(scene.register(find({"a": {"$ne": 1}}))) == ["Activated"]
+    assert types(scene.register(find({"a": {"$ne": 1}}, limit=5))) == ["Activated"]
+    assert types(scene.register(find({"a": {"$ne": 2}}))) == ["Refused"]
+    assert types(scene.register(find({"a": {"$ne": 2}}, namespace="shop.other"))) == ["Activated"]
+    assert types(scene.register(PAID)) == ["Activated"]
+
+
 def test_a_malformed_query_is_refused_with_the_reason() -> None:
     scene = Scene()
     bad = replace(scene.registration(PAID), query=find({"a": {"$gt": 1, "$nonsense": 2}}), query_id="bad")
