@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from quaestor.demo import servers
+from quaestor.demo.served import ServedFrom, served_from
 
 MARK = "DEMO_TEST_RUN"
 VARNISH = servers.varnish_binary() is not None
@@ -87,6 +88,12 @@ STEPS = [
 ]
 
 
+READS = [
+    "/departures/LGA?dest=ORD&limit=5", "/flights/2013-07-03:UA:1545:EWR", "/delays?day=2013-07-03", "/counts/EWR",
+    "/counts/JFK/departed?day=2013-07-04", "/airports/LAX", "/airlines", "/weather/JFK?limit=3",
+]  # fmt: skip
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["spark", "embedded"])
 def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, folder: Path) -> None:
@@ -131,6 +138,12 @@ def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, f
             assert eventually(all_moving, within_s=60), client.get(f"{live[1]}/totals").text
             board = client.get(f"{live[1]}/board/JFK").json()
             assert board["flights"]
+            for path in READS:
+                answers = (client.get(front[1] + path) for _ in range(100))
+                assert any(served_from(answer.headers) is not ServedFrom.HANDLER for answer in answers), path
+            for path in ("/flights/none", "/airports/ZZZ"):
+                assert client.get(front[1] + path).status_code == 404
+            assert client.get(f"{front[1]}/departures/JFK?limit=0").status_code == 422
             with client.stream("GET", f"{live[1]}/events") as stream:
                 first = next(line for line in stream.iter_lines() if line)
             assert json.loads(first.removeprefix("data: "))["events"]

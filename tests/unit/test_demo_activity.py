@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import random
+from collections import Counter
+from itertools import islice
 
 import pytest
 
+from quaestor.demo import traffic
 from quaestor.demo.activity import Activity, Effect, WorkerReport, percentiles
+from quaestor.demo.live import describe
 from quaestor.demo.progress import Progress
 from quaestor.demo.reporter import Reporter
 from quaestor.demo.served import ServedFrom, served_from
@@ -127,6 +132,27 @@ def test_the_script_prints_one_json_object_a_step_and_a_skipped_step_breaks_noth
         ("b", None, None),
         ("c", False, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "flight", "text"),
+    [
+        ("update", {"status": "boarding"}, "UA 1 JFK–LAX boarding"),
+        ("update", {"status": "departed", "dep_delay": 12}, "UA 1 JFK–LAX departed, 12 min late"),
+        ("update", {"status": "departed", "dep_delay": -3}, "UA 1 JFK–LAX departed"),
+        ("delete", None, "delete 2013-07-04:UA:1:JFK"),
+    ],
+)
+def test_a_write_is_told_in_a_few_words(operation: str, flight: dict[str, object] | None, text: str) -> None:
+    whole = {"carrier": "UA", "flight": 1, "origin": "JFK", "dest": "LAX"} | flight if flight else {}
+    assert describe(operation, {"_id": "2013-07-04:UA:1:JFK"}, whole) == text
+
+
+def test_the_traffic_asks_more_often_for_what_ranks_higher_and_for_everything_in_the_end() -> None:
+    known = traffic.paths(["2013-07-04:UA:1:JFK"], "2013-07-04")
+    drawn = Counter(islice(traffic.choices(known, random.Random(1)), 20_000))
+    assert set(drawn) == set(known)
+    assert drawn[known[0]] > drawn[known[9]] > drawn[known[-1]]
 
 
 def test_progress_off_a_terminal_is_one_line_a_step() -> None:
