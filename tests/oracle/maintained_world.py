@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import bson
 import pymongo
+from bson import Decimal128
 from pymongo.database import Database
 
 from quaestor.invalidation.change_events import RAW_OPTIONS, after_images
@@ -31,6 +33,8 @@ ANY_ORDER = frozenset({"set", "joined"})
 """Arrays whose order the database leaves open."""
 ANY_TYPE = frozenset({"_id", "min", "max", "set", "first", "last"})
 """Values that stand for all equal ones, of whatever numeric type."""
+COMPUTED = frozenset({"sum", "avg", "total"})
+"""Sums and what follows from them."""
 
 
 @dataclass
@@ -178,6 +182,26 @@ class World:
         return list(cursor.skip(query.skip).limit(query.limit))
 
 
+class Nearly:
+    """A computed number: of the same type, and equal but for the last digits, where the database's depend on the order in
+    which it scans."""
+
+    def __init__(self, value: Any) -> None:
+        self.kind = type(value)
+        self.number = value.to_decimal() if isinstance(value, Decimal128) else Decimal(value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Nearly) or self.kind is not other.kind:
+            return False
+        if not self.number.is_finite() or not other.number.is_finite():
+            return str(self.number) == str(other.number)
+        most = Decimal("1e-28") if self.kind is Decimal128 else Decimal("1e-13")
+        return abs(self.number - other.number) <= most * max(abs(self.number), 1)
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__} {self.number:.6g}"
+
+
 def comparable(rows: Sequence[Any], ordered: bool) -> Any:
     """The rows as something that is equal iff the database means the same."""
     known = [_row(row) for row in rows]
@@ -193,4 +217,6 @@ def _row(row: Any) -> Any:
 def _value(name: str, value: Any) -> Any:
     if name in ANY_ORDER and isinstance(value, list):
         return sorted(map(order_key, value))
+    if name in COMPUTED and isinstance(value, float | Decimal128):
+        return Nearly(value)
     return order_key(value) if name in ANY_TYPE else bson.encode({"": value})

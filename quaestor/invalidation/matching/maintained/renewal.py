@@ -55,28 +55,30 @@ class RenewalPace:
     Doubles when renewals are frequent, halves (down to where it began) after ten times as long without one.
     """
 
-    __slots__ = ("_last_ms", "_settings", "slack")
+    __slots__ = ("_polled_ms", "_settings", "_used_up_ms", "slack")
 
     def __init__(self, settings: RenewalSettings) -> None:
         self._settings = settings
-        self._last_ms: int | None = None
+        self._used_up_ms: int | None = None
+        self._polled_ms: int | None = None
         self.slack = settings.slack
 
     @property
     def not_before_ms(self) -> int:
         """When the next renewal may be made; 0 if there was none."""
-        return 0 if self._last_ms is None else self._last_ms + self._settings.poll_interval_ms
+        return 0 if self._polled_ms is None else self._polled_ms + self._settings.poll_interval_ms
 
-    def used_up(self, now_ms: int) -> None:
-        """The slack was used up and is being renewed now."""
-        settings, last = self._settings, self._last_ms
-        if last is not None:
-            if now_ms - last < settings.frequent_ms:
-                self.slack = min(max(self.slack * 2, 1), settings.most_slack)
-            elif now_ms - last >= 10 * settings.frequent_ms:
-                self.slack = max(self.slack // 2, settings.slack)
-        self.polled(now_ms)
+    def used_up(self, at_ms: int) -> None:
+        """The slack was used up by a write of that time."""
+        settings, last = self._settings, self._used_up_ms
+        self._used_up_ms = at_ms if last is None else max(at_ms, last)
+        if last is None:
+            return
+        if at_ms - last < settings.frequent_ms:
+            self.slack = min(max(self.slack * 2, 1), settings.most_slack)
+        elif at_ms - last >= 10 * settings.frequent_ms:
+            self.slack = max(self.slack // 2, settings.slack)
 
     def polled(self, now_ms: int) -> None:
         """The database was asked now, for whatever reason."""
-        self._last_ms = now_ms if self._last_ms is None else max(now_ms, self._last_ms)
+        self._polled_ms = now_ms if self._polled_ms is None else max(now_ms, self._polled_ms)

@@ -141,9 +141,12 @@ class MaintainedResult:
 
         documents, foreign, version: as for `maintain`, read by the queries of `renewal` (without one: by `bootstrap`).
         now_ms: when; the next renewal may follow after the poll interval.
+        If meanwhile no renewal is needed any more, one that is older than what has been seen changes nothing.
 
         Raises ValueError if the read is older than `renewal.at_least`: read again, causally after that version.
         """
+        if self._request is None and version < self._seen:
+            return []
         least = self._seen if self._request is None else self._request.at_least
         if version < least:
             raise ValueError(f"read at version {version}, needed is at least {least}: read causally after it")

@@ -1,9 +1,10 @@
 """Sums of BSON numbers from which what was added can be taken away again, without any error left behind.
 
 Everything is kept exactly: integers as such, doubles as multiples of the smallest one (2^-1074), decimals with as many
-digits as it takes. The result is rounded once. mongod adds doubles with a compensation that carries about 106 bits, and
-Decimal128s rounded to 34 digits each time; where that suffices, and so its own result does not depend on the order in
-which it happens to scan, both agree to the last bit. Manual: $sum, $avg.
+digits as it takes; the result is rounded once. mongod adds doubles with a compensation, but returns the leading part
+alone: after cancellation the last digits of its result depend on the order in which it happens to scan. Then this sum is
+the exact one, and mongod's may differ in its last digits; the same holds for the 34th digit of a Decimal128. Integers
+never differ. Manual: $sum, $avg.
 """
 
 from __future__ import annotations
