@@ -23,18 +23,46 @@ class Record(NamedTuple):
     key: bytes
 
 
-class Retained(NamedTuple):
+class Retained:
     """One event as the node saw it.
 
-    image: with `before` filled in where it is known from the write before. record: None for collection events.
-    identity: hash of the record, or 0. highest: the highest version among this and everything that arrived before.
+    record: None for collection events. identity: hash of the record, or 0. highest: the highest version among this and
+    everything that arrived before.
     """
 
-    image: AfterImage
-    record: Record | None
-    identity: int
-    arrived_ms: int
-    highest: Version
+    __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "record", "version")
+
+    def __init__(
+        self,
+        image: AfterImage,
+        record: Record | None,
+        identity: int,
+        *,
+        previous: AfterImage | None,
+        arrived_ms: int,
+        highest: Version,
+    ) -> None:
+        self._image = image
+        self._previous = previous
+        self.version = image.version
+        self.record = record
+        self.identity = identity
+        self.arrived_ms = arrived_ms
+        self.highest = highest
+
+    @property
+    def image(self) -> AfterImage:
+        """The event, with the record before it filled in if the write before tells. Documents are only decoded for that
+        when somebody asks."""
+        if self._previous is not None:
+            self._image = _with_before(self._image, self._previous)
+            self._previous = None
+        return self._image
+
+    @property
+    def raw(self) -> AfterImage:
+        """The event as it came."""
+        return self._image
 
 
 class Retention:
@@ -62,19 +90,24 @@ class Retention:
         An image with the version of the newest known for its record is a duplicate unless its content differs: a
         transaction may write a record twice under one version.
         """
-        if record is not None:
-            known = self._newest.get(record)
-            if known is not None:
-                if image.version < known.image.version:
-                    return None
-                if image.version == known.image.version and _same_content(image, known.image):
-                    return None
-                image = _with_before(image, known.image)
-            elif image.kind is WriteKind.INSERT and not image.before_known:
-                image = replace(image, before=None, before_known=True)
+        known = None if record is None else self._newest.get(record)
+        if known is not None:
+            if image.version < known.version:
+                return None
+            if image.version == known.version and _same_content(image, known.raw):
+                return None
+        elif image.kind is WriteKind.INSERT and not image.before_known:
+            image = replace(image, before=None, before_known=True)
         self.reached(image.version)
         self._highest = max(self._highest, image.version)
-        entry = Retained(image, record, identity, now_ms, self._highest)
+        entry = Retained(
+            image,
+            record,
+            identity,
+            previous=None if known is None or image.before_known else known.raw,
+            arrived_ms=now_ms,
+            highest=self._highest,
+        )
         self._entries.append(entry)
         if record is not None:
             self._newest[record] = entry
@@ -88,7 +121,7 @@ class Retention:
         for entry in reversed(self._entries):
             if entry.highest <= since:
                 break
-            if entry.image.version > since:
+            if entry.version > since:
                 newer.append(entry)
         newer.reverse()
         return newer
@@ -112,7 +145,7 @@ class Retention:
 
     def _drop_oldest(self) -> None:
         entry = self._entries.popleft()
-        self.floor = max(self.floor or 0, entry.image.version)
+        self.floor = max(self.floor or 0, entry.version)
         if entry.record is not None and self._newest.get(entry.record) is entry:
             del self._newest[entry.record]
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import bson
 import pytest
 
+from quaestor.invalidation.event_layer.codec import decode_image, encode_image
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.partitioning import query_partition, write_partition
-from quaestor.model import Cancellation, Cell, GridShape, Invalidated, Refused, WriteKind
+from quaestor.model import AfterImage, Cancellation, Cell, GridShape, Invalidated, Refused, WriteKind
 from tests.unit.matching.scene import Scene, aggregate, count, find, types
 
 PAID = find({"status": "paid"})
@@ -343,3 +344,19 @@ def test_an_id_that_bson_does_not_know_invalidates_the_collection() -> None:
     scene.register(find({}, namespace="shop.other"), ())
     assert types(scene.write(WriteKind.UPDATE, object(), {"status": "open"})) == ["match"]
     assert scene.node.registrations == 1
+
+
+def test_images_from_the_wire_are_judged_like_any_other() -> None:
+    """They decode their records when asked; the write before still tells what the next one replaces."""
+    scene = Scene()
+    scene.node.process(_over_the_wire(scene.image(WriteKind.INSERT, 1, {"_id": 1, "status": "open"})), now_ms=0)
+    scene.register(count({"status": "paid"}), None)
+    for value in (1, 2):
+        image = scene.image(WriteKind.REPLACE, 1, {"_id": 1, "status": "open", "x": value})
+        assert scene.node.process(_over_the_wire(image), now_ms=0) == []
+    image = scene.image(WriteKind.REPLACE, 1, {"_id": 1, "status": "paid"})
+    assert types(scene.node.process(_over_the_wire(image), now_ms=0)) == ["add"]
+
+
+def _over_the_wire(image: AfterImage) -> AfterImage:
+    return decode_image(encode_image(image))
