@@ -101,23 +101,27 @@ class Group:
         self._grouping = grouping
         self._groups: dict[Hashable, _Group] = {}
         self._remembered: dict[Hashable, _Contribution] = {}
+        self._untold: dict[Hashable, None] = {}
         if grouping.always:
             self._group(order_key(None), None)
+            self._untold[order_key(None)] = None
 
     @property
     def remembered(self) -> int:
         """How many rows a contribution is remembered for."""
         return len(self._remembered)
 
+    def holds(self, key: Hashable) -> bool:
+        return key in self._remembered
+
     def preload(self, group_id: Any, values: Sequence[Any], rows: int) -> None:
         """Begin with so many rows that contribute the same, without saying which rows they are."""
         group_id = None if group_id is MISSING else group_id
         self._apply(_Contribution(order_key(group_id), group_id, tuple(values), None), rows)
+        self._untold[order_key(group_id)] = None
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        touched: dict[Hashable, None] = dict.fromkeys(
-            [key for key, group in self._groups.items() if group.shown is None] if not changes else []
-        )
+        touched, self._untold = self._untold, {}
         for change in changes:
             new = None if change.after is None else self._contribution(change, change.after)
             old = self._old(change, new)

@@ -51,6 +51,9 @@ class Stage(Protocol):
     def feed(self, changes: Sequence[Change]) -> list[Change]:
         """What these changes of the input change in the output, in order."""
 
+    def holds(self, key: Hashable) -> bool | None:
+        """Whether the row with this key is remembered, so that its end would change something. None: never any is."""
+
 
 class Rows:
     """`$match`, `$project` and their kin: every row by itself. Remembers nothing."""
@@ -62,6 +65,9 @@ class Rows:
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
         return [moved for change in changes if (moved := self._moved(change)) is not None]
+
+    def holds(self, key: Hashable) -> None:
+        """Nothing is."""
 
     def _moved(self, change: Change) -> Change | None:
         before, after = change.before, change.after

@@ -38,6 +38,9 @@ class Expansion:
     def feed(self, changes: Sequence[Change]) -> list[Change]:
         return [part for change in changes for part in self._parts(change)]
 
+    def holds(self, key: Hashable) -> bool:
+        return key in self._remembered
+
     def _parts(self, change: Change) -> Iterator[Change]:
         now = {part.key: part for part in self._expand(change.after)} if change.after is not None else {}
         if isinstance(change.before, Unknown):

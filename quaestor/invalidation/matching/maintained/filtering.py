@@ -88,6 +88,10 @@ class Bag:
         pairs = zip(changes, presented, strict=True)
         return [event for change, shown in pairs if (event := self._one(change, shown)) is not None]
 
+    def holds(self, key: Hashable) -> bool:
+        """Whether the row is in the result."""
+        return key in self._rows
+
     def shown(self) -> list[Shown]:
         """The result, oldest member first."""
         return list(self._rows.values())
@@ -119,6 +123,10 @@ class Passing:
     def feed(self, changes: Sequence[Change]) -> list[ResultEvent]:
         """At most one event for each change."""
         return [event for change in changes if (event := self._one(change)) is not None]
+
+    def holds(self, key: Hashable) -> bool:
+        """Nothing is kept."""
+        return False
 
     def shown(self) -> list[Shown]:
         """Always empty: ask the database."""

@@ -63,6 +63,9 @@ class Lookup:
         """Whose writes go to `feed_foreign`."""
         return self._join.namespace
 
+    def holds(self, key: Hashable) -> bool:
+        return key in self._local
+
     def feed(self, changes: Sequence[Change]) -> list[Change]:
         return [told for change in changes if (told := self._on_local(change)) is not None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from quaestor.invalidation.matching.maintained.aggregation import Group
 from quaestor.invalidation.matching.maintained.changes import Change
@@ -76,6 +76,14 @@ class Machine:
                 if change is not None:
                     changes += self._through(self._lookup(place).feed_foreign([change]), place + 1)
         return self._view.feed(changes) if changes else []
+
+    def holds(self, key: Hashable) -> bool:
+        """Whether anything is remembered of this record of the own namespace. O(stages)."""
+        for stage in self._stages:
+            held = stage.holds(key)
+            if held is not None:
+                return held
+        return self._view.holds(key)
 
     def shown(self) -> list[Shown]:
         """The result. O(its length)."""

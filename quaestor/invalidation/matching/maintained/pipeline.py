@@ -21,11 +21,12 @@ from quaestor.invalidation.matching.maintained.expansion import Expansion, unwin
 from quaestor.invalidation.matching.maintained.joining import Lookup
 from quaestor.invalidation.matching.maintained.lookup import count_of, parse_lookup, stage_of
 from quaestor.invalidation.matching.maintained.maintenance import ForeignSide, Maintenance, Memory
-from quaestor.invalidation.matching.maintained.rows import filter_of, is_row_stage, row_function
+from quaestor.invalidation.matching.maintained.rows import conditions, filter_of, is_row_stage, row_function
 from quaestor.invalidation.matching.maintained.sorting import WindowRules
 from quaestor.invalidation.query import compile_query, sort_key_function
 from quaestor.invalidation.query.geo.near import near_of
 from quaestor.invalidation.query.sorting import parse_sort
+from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Document, Operation, Query
 
 _AFTER_LIMIT: Final = "after a $limit or $skip: what it lets through would have to be read again at every write"
@@ -54,8 +55,7 @@ class _Parsing:
 
     def add(self, name: str, argument: Any) -> None:
         if name == "$match" and not self.stages and self.sort is None and not self.cut:
-            row_function(name, argument)
-            self.filters.append(argument)
+            self.filters.extend(conditions(argument))
         elif is_row_stage(name):
             self._shape(name, argument)
         elif name == "$sort":
@@ -156,10 +156,10 @@ def plan_pipeline(query: Query, memory: Memory) -> Maintenance:
     for stage in query.pipeline:
         parsing.add(*stage_of(stage))
     filter_ = filter_of(parsing.filters)
-    compiled = compile_query(filter_)
+    compiled = compile_query(with_text_index(filter_, query.text_index))
     if near_of(compiled.root) is not None:
         raise MalformedQueryError("$near is not allowed inside of a $match")
-    own = Query(namespace=query.namespace, operation=Operation.FIND, filter=filter_)
+    own = Query(namespace=query.namespace, operation=Operation.FIND, filter=filter_, text_index=query.text_index)
     ordered = parsing.sort is not None or parsing.cut
     sliding = ordered and not parsing.stages and bool(parsing.limit)
     if sliding:

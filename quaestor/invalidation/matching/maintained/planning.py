@@ -18,6 +18,7 @@ from quaestor.invalidation.matching.maintained.sorting import WindowRules
 from quaestor.invalidation.query import CompiledQuery, compile_query, sort_key_function
 from quaestor.invalidation.query.geo.near import near_of
 from quaestor.invalidation.query.sorting import parse_sort
+from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Document, Operation, Query
 
 
@@ -36,10 +37,10 @@ def plan_maintenance(query: Query, memory: Memory = Memory.MEMBERSHIP) -> Mainte
         raise UnsupportedQueryError("let: variables of the command")
     if query.operation is Operation.AGGREGATE:
         return plan_pipeline(query, memory)
-    compiled = compile_query(query.filter)
+    compiled = compile_query(with_text_index(query.filter, query.text_index))
     if near_of(compiled.root) is not None and not query.sort:
         raise UnsupportedQueryError("$near without a sort of its own: the order by distance is not maintained")
-    own = Query(namespace=query.namespace, operation=Operation.FIND, filter=query.filter)
+    own = Query(namespace=query.namespace, operation=Operation.FIND, filter=query.filter, text_index=query.text_index)
     if query.operation is Operation.COUNT:
         return _count(query, memory, compiled, own)
     if query.operation is Operation.DISTINCT:

@@ -44,18 +44,26 @@ def maintain(
     foreign: Mapping[str, Sequence[Document]] = _NO_FOREIGN,
     memory: Memory = Memory.MEMBERSHIP,
     settings: RenewalSettings | None = None,
+    stale_dropped: bool = False,
 ) -> MaintainedResult:
     """Keep the result of `query` from now on.
 
     initial, foreign: what the queries of `bootstrap_queries` found, foreign by namespace.
     version: every write up to it is contained in what was read; images up to it are ignored. With membership, what was
         read may contain later writes too; with before-images it must be the snapshot of that version.
+    stale_dropped: the images come from somebody who drops stale ones and redeliveries (a node's retention does); then no
+        versions are remembered here.
 
     Raises MalformedQueryError if mongod would refuse the query, UnsupportedQueryError with the reason if it cannot be
     maintained, another QueryError if mongod would fail it on these records.
     """
     return MaintainedResult(
-        plan_maintenance(query, memory), initial, version, foreign=foreign, settings=settings or RenewalSettings()
+        plan_maintenance(query, memory),
+        initial,
+        version,
+        foreign=foreign,
+        settings=settings or RenewalSettings(),
+        stale_dropped=stale_dropped,
     )
 
 
@@ -70,12 +78,14 @@ class MaintainedResult:
         *,
         foreign: Mapping[str, Sequence[Document]],
         settings: RenewalSettings,
+        stale_dropped: bool = False,
     ) -> None:
         self.maintenance = maintenance
         self._settings = settings
         self._pace = RenewalPace(settings)
         self._machine = Machine(maintenance, initial, foreign, slack=self._pace.slack)
-        self._versions = Versions(version, repeatable=maintenance.memory is Memory.MEMBERSHIP)
+        repeatable = maintenance.memory is Memory.MEMBERSHIP
+        self._versions = Versions(version, repeatable=repeatable, dropped=stale_dropped)
         self._seen = version
         self._request: RenewalRequest | None = None
         self._broken = False
@@ -98,6 +108,18 @@ class MaintainedResult:
     def remembered(self) -> int:
         """For how many records the aggregation stage remembers what they contributed."""
         return self._machine.remembered
+
+    def holds(self, namespace: str, key: Any) -> bool:
+        """Whether a write to this record may change the result although the record does not match after it.
+
+        For whoever finds the results that a write concerns by an index: a write to a record that does not match and is
+        not held need not be applied (but its version has to be known to whoever drops stale images).
+        """
+        if self._request is not None or self.maintenance.memory is Memory.BEFORE_IMAGES:
+            return namespace in self.maintenance.namespaces
+        if any(side.namespace == namespace for side in self.maintenance.lookups.values()):
+            return True
+        return namespace == self.maintenance.query.namespace and self._machine.holds(order_key(key))
 
     def result(self) -> list[Any]:
         """The result as the database would return it; of count a list with the number. O(its length).

@@ -99,6 +99,10 @@ class Window:
         self._still = None
         return differences(before, self._window(), ordered=True)
 
+    def holds(self, key: Hashable) -> bool:
+        """Whether the row is known: in the offset, the window or the slack."""
+        return key in self._known
+
     def shown(self) -> list[Shown]:
         """The result in order. O(its length)."""
         return self._window() if self._still is None else list(self._still)

@@ -33,10 +33,12 @@ class Versions:
         several times under one version.)
     """
 
-    __slots__ = ("_newest", "_repeatable", "floor")
+    __slots__ = ("_dropped", "_newest", "_repeatable", "floor")
 
-    def __init__(self, floor: Version, *, repeatable: bool) -> None:
+    def __init__(self, floor: Version, *, repeatable: bool, dropped: bool = False) -> None:
+        """dropped: somebody else drops what is no news; only the floor is looked at, and nothing is remembered."""
         self.floor = floor
+        self._dropped = dropped
         self._repeatable = repeatable
         self._newest: dict[RecordId, _Newest] = {}
 
@@ -47,6 +49,8 @@ class Versions:
         """Whether the image is news; if so, it is remembered. O(size of the image)."""
         if image.version <= self.floor:
             return False
+        if self._dropped:
+            return True
         known = self._newest.get(record)
         if known is not None and image.version < known.version:
             return False
