@@ -51,9 +51,10 @@ class Generator:
 
     def filter(self) -> Document:
         draw = self.random
+        if draw.random() < 0.35:
+            return {}
         return draw.choice(
             [
-                {},
                 {"a": draw.randrange(4)},
                 {"a": {"$gte": draw.randrange(4)}},
                 {"a": {"$in": [draw.randrange(4), draw.randrange(4)]}},
@@ -89,7 +90,20 @@ class Generator:
     def query(self) -> Query:
         draw = self.random
         kind = draw.choice(
-            ["filter", "sorted", "limited", "limited", "window", "window", "skip", "count", "distinct", "shape"]
+            [
+                "filter",
+                "sorted",
+                "limited",
+                "limited",
+                "limited",
+                "window",
+                "window",
+                "window",
+                "skip",
+                "count",
+                "distinct",
+                "shape",
+            ]
             + ["group"] * 4
             + ["ordered group", "join", "join", "unwound join", "join group", "unwind", "limited pipeline"]
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import bson
 import pymongo
-from bson import Decimal128
+from bson import Decimal128, ObjectId
 from pymongo.database import Database
 
 from quaestor.invalidation.change_events import RAW_OPTIONS, after_images
@@ -33,8 +33,18 @@ ANY_ORDER = frozenset({"set", "joined"})
 """Arrays whose order the database leaves open."""
 ANY_TYPE = frozenset({"_id", "min", "max", "set", "first", "last"})
 """Values that stand for all equal ones, of whatever numeric type."""
+IDS: list[Any] = [*range(24), 2.5, "p", "q", {"k": 1}, True, Decimal128("7.5"), ObjectId("65f000000000000000000000")]
 COMPUTED = frozenset({"sum", "avg", "total"})
 """Sums and what follows from them."""
+
+
+@dataclass
+class Read:
+    """What was read for a renewal, and when."""
+
+    own: list[Any]
+    foreign: dict[str, list[Any]]
+    version: Version
 
 
 @dataclass
@@ -47,6 +57,7 @@ class Active:
     client: list[tuple[Any, Any]]
     renewals: int = 0
     events: int = 0
+    read: Read | None = None
 
 
 @dataclass
@@ -71,7 +82,7 @@ class World:
             full_document_before_change="whenAvailable",
             show_expanded_events=False,
         )
-        for _ in range(self.random.choice([0, 10, 40])):
+        for _ in range(self.random.choice([0, 20, 60])):
             self.write()
         self.drain()
 
@@ -115,7 +126,7 @@ class World:
         generator, draw = self.generator, self.random
         name = draw.choice(["things", "things", "others"])
         collection = self.database[name]
-        key = draw.randrange(20)
+        key = draw.choice(IDS)
         body = generator.thing() if name == "things" else generator.other()
         kind = draw.choice(["put", "put", "put", "update", "update", "delete", "delete", "many", "delete many"])
         if kind == "put":
@@ -132,25 +143,38 @@ class World:
         else:
             collection.delete_many({"a": draw.randrange(4), "_id": {"$lt": draw.randrange(20)}})
 
-    def settle(self) -> None:
-        """Hand every image to every query, and serve the renewals they ask for."""
+    def settle(self, *, late: bool = False) -> None:
+        """Hand every image to every query, and serve the renewals they ask for.
+
+        late: what is read for a renewal is handed over the next time only, when there have been more writes.
+        """
         for image in self.drain():
             for active in self.actives:
                 events = active.maintained.apply(image)
                 active.events += len(events)
                 active.client = replay(active.client, events)
         for active in self.actives:
+            if active.read is not None:
+                self._hand_over(active, active.read)
             request = active.maintained.renewal
             if request is None:
                 continue
-            active.renewals += 1
-            events = active.maintained.renew(
+            active.read = Read(
                 self.execute(request.query),
+                {side.namespace: self.execute(side) for side in request.foreign},
                 self.version,
-                foreign={side.namespace: self.execute(side) for side in request.foreign},
-                now_ms=self.version >> 32,
             )
-            active.client = replay(active.client, events)
+            if not late:
+                self._hand_over(active, active.read)
+
+    def _hand_over(self, active: Active, read: Read) -> None:
+        active.read = None
+        active.renewals += 1
+        request = active.maintained.renewal
+        if request is not None and request.at_least > read.version:
+            return
+        events = active.maintained.renew(read.own, read.version, foreign=read.foreign, now_ms=self.version >> 32)
+        active.client = replay(active.client, events)
 
     def check(self, active: Active) -> str | None:
         """What is wrong with the maintained result, if anything is."""

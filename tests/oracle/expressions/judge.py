@@ -38,6 +38,10 @@ class Failure:
         return 0
 
 
+TOO_LARGE = object()
+"""mongod's answer does not fit into a document."""
+
+
 class UnknownError(Exception):
     """This engine does not claim to know."""
 
@@ -76,7 +80,7 @@ def theirs(database: Database[Document], expressions: Sequence[Any], documents: 
             return theirs(database, expressions[:half], documents) + theirs(database, expressions[half:], documents)
         if len(documents) > 1:
             return [[theirs(database, expressions, [document])[0][0] for document in documents]]
-        return [[Failure(str(error))]]
+        return [[TOO_LARGE if error.code == 10334 else Failure(str(error))]]
 
 
 def _aggregate(
@@ -147,6 +151,6 @@ def disagreements(database: Database[Document], expressions: Sequence[Any], docu
             lines += [
                 f"{expression!r} on {document!r}: {a!r}, mongod says {b!r}"
                 for document, a, b in zip(stored, mine, yours, strict=True)
-                if not same(a, b, exact=not inexact)
+                if b is not TOO_LARGE and not same(a, b, exact=not inexact)
             ]
     return lines
