@@ -28,6 +28,7 @@ _CONTENT = {
     Result.VALUES: "the values of {key}: a write counts unless the record contributes the same values as before",
     Result.OPAQUE: "computed by a pipeline from the matching records",
 }
+_TIES = "records with equal sort keys stand in any order: with _id as the last sort key a tie at the end does not count"
 _BEFORE_IMAGES = "without pre-images in the collection every update and delete may count: changeStreamPreAndPostImages"
 
 
@@ -111,7 +112,7 @@ def explain(query: Query, *, now_ms: int | None = None, clock_window_ms: int = D
         fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in _refusals(query, now_ms, clock_window_ms)),
-        remark=_BEFORE_IMAGES if _needs_images(plan) else None,
+        remark=_remark(plan),
     )
 
 
@@ -122,8 +123,14 @@ def _window(plan: QueryPlan) -> str:
     return _CONTENT[plan.result].format(key=query.distinct_key)
 
 
-def _needs_images(plan: QueryPlan) -> bool:
-    return plan.predicate is not None and (plan.result is not Result.RECORDS or plan.window is Window.OFFSET)
+def _remark(plan: QueryPlan) -> str | None:
+    if plan.predicate is None:
+        return None
+    if plan.result is not Result.RECORDS or plan.window is Window.OFFSET:
+        return _BEFORE_IMAGES
+    if plan.window is Window.BOUNDARY and all(path != "_id" for path, _ in plan.query.sort):
+        return _TIES
+    return None
 
 
 def _refusals(query: Query, now_ms: int | None, clock_window_ms: int) -> dict[Reason, None]:

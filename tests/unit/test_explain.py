@@ -60,6 +60,11 @@ def test_counts_recommend_pre_images() -> None:
     assert explain(find({"a": 1})).remark is None
 
 
+def test_windows_that_end_in_a_tie_are_remarked_upon() -> None:
+    assert "_id" in str(explain(find({"a": 1}, sort=(("b", 1),), limit=5)).remark)
+    assert explain(find({"a": 1}, sort=(("b", 1), ("_id", 1)), limit=5)).remark is None
+
+
 def test_both_forms_carry_the_same_facts() -> None:
     explanation = explain(find({"a": {"$ne": 1}}))
     assert json.loads(explanation.to_json())["index"] == "always try"
