@@ -96,6 +96,7 @@ class Quaestor:
         self._effects = Effects(
             registrations=self.registry,
             store=store,
+            forget=memory.drop_guarded,
             index=index,
             sketch=self.sketch,
             estimator=estimator,

@@ -163,6 +163,10 @@ class QueryRegistry(Protocol):
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""
 
+    @property
+    def known_since_ms(self) -> int:
+        """Of responses that others stored before then it is not known whether they were invalidated."""
+
     def serving(self, *, now_ms: int) -> bool:
         """Whether the grid is fresh enough for anything to be served from cache or stored."""
 

@@ -68,6 +68,8 @@ class HandRegistry:
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         return self.up and self.dead.isdisjoint(registration_ids)
 
+    known_since_ms = 0
+
     def serving(self, *, now_ms: int) -> bool:
         return self.up
 

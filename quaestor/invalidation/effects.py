@@ -56,13 +56,17 @@ class Observed:
 
 
 class Effects:
-    """Owns the background tasks of one process. notify() and reset() may be called from any thread."""
+    """Owns the background tasks of one process. notify() and reset() may be called from any thread.
+
+    forget: drops from this process's memory what dead registrations guarded, whoever made them.
+    """
 
     def __init__(
         self,
         *,
         registrations: Registrations,
         store: ResponseStore,
+        forget: Callable[[Sequence[str]], None],
         index: DependencyIndex,
         sketch: CacheSketch,
         estimator: LifetimeEstimator,
@@ -72,6 +76,7 @@ class Effects:
     ) -> None:
         self._registrations = registrations
         self._store = store
+        self._forget = forget
         self._index = index
         self._sketch = sketch
         self._estimator = estimator
@@ -126,6 +131,7 @@ class Effects:
             self._estimator.observe_invalidation(one.query_id, now_ms=self._clock())
             for i in one.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign).append(i)
+        self._forget(own + foreign)
         if own:
             self._spawn(self._work_off(own, written_at_ms))
         if foreign:

@@ -25,7 +25,6 @@ import xxhash
 from quaestor.clock import Clock
 from quaestor.errors import (
     EventLayerError,
-    EventLayerResetError,
     MalformedQueryError,
     NotCacheableError,
     RegistrationRefusedError,
@@ -33,7 +32,9 @@ from quaestor.errors import (
 from quaestor.invalidation.activation import Activation
 from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.grid_view import GridView
+from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.partitioning import query_partition
+from quaestor.invalidation.notification_reader import NotificationReader
 from quaestor.invalidation.registering import dependencies, registration
 from quaestor.model import (
     Activated,
@@ -55,11 +56,6 @@ from quaestor.telemetry import Telemetry
 
 TOMBSTONE_MS = 120_000
 """How long a dead registration is remembered: longer than any store look-up that began before its death can last."""
-LOOK_BACK_MS = 120_000
-"""How far back a starting process reads notifications, to know the dead among what others have stored."""
-RECONNECT_S = 0.2
-BATCH = 1_000
-"""Notifications read at once; fewer than that means that the reader has caught up."""
 
 
 class Resolver(Protocol):
@@ -108,10 +104,13 @@ class Registry:
         self._grid = GridView()
         self._dead: dict[str, int] = {}
         self._leases: dict[str, tuple[int, str]] = {}
+        self._ends = Leases()
         self._pending: dict[str, Activation] = {}
         self._serving_until_ms = 0
         self._suspended = False
-        self._caught_up = False
+        self._reader = NotificationReader(
+            layer, settings=settings, telemetry=telemetry, clock=clock, take=self._take, reset=self._reset
+        )
         self._outbox: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -125,6 +124,10 @@ class Registry:
     def shape(self) -> GridShape | None:
         """As the heartbeats tell; None until the first."""
         return self._grid.shape
+
+    @property
+    def known_since_ms(self) -> int:
+        return self._reader.known_since_ms
 
     def serving(self, *, now_ms: int) -> bool:
         return now_ms <= self._serving_until_ms
@@ -172,6 +175,7 @@ class Registry:
         for registration_id in registration_ids:
             if (known := self._leases.get(registration_id)) is not None:
                 self._leases[registration_id] = (until_ms, known[1])
+                self._ends.add(registration_id, until_ms)
 
     async def _activate(self, registrations: Sequence[Registration], shape: GridShape) -> float:
         """Send, wait for every cell of every column; returns the summed write rate of the members."""
@@ -189,6 +193,7 @@ class Registry:
         for r in registrations:
             self._pending[r.id] = pending
             self._leases[r.id] = (r.expires_at_ms, r.query_id)
+            self._ends.add(r.id, r.expires_at_ms)
         deployment = self._settings.deployment
         for r in registrations:
             self._outbox.put(
@@ -232,10 +237,10 @@ class Registry:
     def housekeep(self) -> None:
         """Once a second: cancel what no copy needs any more, forget old tombstones. Called from any one thread."""
         now_ms = self._clock()
-        self.cancel([i for i, (until_ms, _) in list(self._leases.items()) if until_ms < now_ms])
-        for registration_id, died_ms in list(self._dead.items()):
-            if died_ms + TOMBSTONE_MS < now_ms:
-                self._dead.pop(registration_id, None)
+        ended = [i for i in self._ends.over(now_ms) if self._leases.get(i, (now_ms, ""))[0] < now_ms]
+        self.cancel(ended)
+        while (oldest := next(iter(self._dead.items()), None)) and oldest[1] + TOMBSTONE_MS < now_ms:
+            self._dead.pop(oldest[0], None)
         self._telemetry.registrations.set(len(self._leases))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
 
@@ -243,6 +248,7 @@ class Registry:
         """Prolong the tombstones of registrations whose effects are not settled yet."""
         now_ms = self._clock()
         for registration_id in registration_ids:
+            self._dead.pop(registration_id, None)  # to the end: the oldest are forgotten from the front
             self._dead[registration_id] = now_ms
 
     # Threads
@@ -250,7 +256,7 @@ class Registry:
     def start(self) -> None:
         self._threads = [
             threading.Thread(target=self._send_loop, name="quaestor-sender", daemon=True),
-            threading.Thread(target=self._read_loop, name="quaestor-notifications", daemon=True),
+            threading.Thread(target=self._reader.run, args=(self._stop,), name="quaestor-notifications", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -282,36 +288,6 @@ class Registry:
                             item.pending.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
             if None in batch:
                 return
-
-    def _read_loop(self) -> None:
-        stream = streams.notifications(self._settings.deployment)
-        offset: str | None = None
-        read_at_ms = self._clock()
-        while not self._stop.is_set():
-            try:
-                if offset is None:
-                    offset = self._layer.offset_at(stream, self._clock() - LOOK_BACK_MS)
-                if self._clock() - read_at_ms > self._settings.retention_ms / 2:
-                    first = self._layer.first_offset(stream)
-                    if first is None or first > offset:
-                        self._reset("notifications were trimmed before they were read")
-                entries = self._layer.read({stream: offset}, count=BATCH, block_ms=self._settings.heartbeat_ms)
-                read_at_ms = self._clock()
-                if entries:
-                    offset = entries[-1].offset
-                    self._take([codec.decode_notification(entry.payload) for entry in entries])
-                if len(entries) < BATCH:
-                    self._caught_up = True
-            except EventLayerResetError as error:
-                self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
-                self._reset(str(error))
-                offset = None
-            except EventLayerError as error:
-                self._telemetry.failure("event-layer", "registry.read_failed", error)
-                self._stop.wait(RECONNECT_S)
-            except Exception as error:  # a payload nobody understands must not end the only reader
-                self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
-                self._reset(f"a notification could not be read: {error}")
 
     def _reset(self, why: str) -> None:
         """Nothing stored may be served: what we hold dies, pending registrations fail, the grid must prove itself anew."""
@@ -348,7 +324,7 @@ class Registry:
                     if self._grid.observe(notification):
                         self._reset("the grid was re-partitioned")
                         self._grid.observe(notification)
-        if self._caught_up and not self._suspended:
+        if self._reader.caught_up and not self._suspended:
             self._serving_until_ms = self._grid.oldest_ms() + self._settings.staleness_bound_ms
         if invalidated:
             # The cell that fired has forgotten them; the others of the column have to be told.

@@ -120,7 +120,10 @@ class ReadPath:
             return None
         if response is None:
             return None
-        return (self._store.resident(key) or Resident(response)) if self.alive(response) else None
+        if response.stored_at_ms < self._registry.known_since_ms or not self.alive(response):
+            self._store.drop(key)  # reading it took it into memory
+            return None
+        return self._store.resident(key) or Resident(response)
 
     def alive(self, response: CachedResponse) -> bool:
         """Whether it may be served now, until something is awaited."""

@@ -44,6 +44,7 @@ class MemoryStore:
     def __init__(self, *, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self._entries: OrderedDict[str, Resident] = OrderedDict()
+        self._guarded: dict[str, str] = {}
         self.used_bytes = 0
 
     def resident(self, key: str) -> Resident | None:
@@ -59,19 +60,28 @@ class MemoryStore:
         self.drop(response.key)
         if entry.size_bytes <= self._budget_bytes:
             self._entries[response.key] = entry
+            self._guarded.update(dict.fromkeys(response.registrations, response.key))
             self.used_bytes += entry.size_bytes
             while self.used_bytes > self._budget_bytes:
-                _, oldest = self._entries.popitem(last=False)
-                self.used_bytes -= oldest.size_bytes
+                self.drop(next(iter(self._entries)))
         return entry
 
     def drop(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.used_bytes -= entry.size_bytes
+            for registration_id in entry.response.registrations:
+                self._guarded.pop(registration_id, None)
+
+    def drop_guarded(self, registration_ids: Sequence[str]) -> None:
+        """Forget what any of these guarded, whoever registered it: they are dead, and will not always be known to be."""
+        for registration_id in registration_ids:
+            if (key := self._guarded.get(registration_id)) is not None:
+                self.drop(key)
 
     def drop_all(self) -> None:
         self._entries.clear()
+        self._guarded.clear()
         self.used_bytes = 0
 
     def __len__(self) -> int:

@@ -23,12 +23,14 @@ from pymongo import AsyncMongoClient
 from cdn_adapters import VarnishAdapter
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.model import Cell, GridShape
+from quaestor.model import Cell, GridShape, Invalidated
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -271,3 +273,38 @@ async def test_without_a_grid_everything_is_answered_and_nothing_cached(
         with grid(mongo_url, redis_url, prefix):
             async with workers(mongo_url, redis_url, prefix, 1) as (one,):
                 await eventually(lambda: one.is_hit(0))
+
+
+@pytest.mark.parametrize("trimmed", [False, True], ids=["still retained", "trimmed meanwhile"])
+async def test_what_changed_while_no_process_ran_is_not_served_by_the_next_one(
+    mongo_url: str, redis_url: str, prefix: str, trimmed: bool
+) -> None:
+    """Entries outlive the processes in Redis; the grid invalidates them while nobody is there to evict them."""
+    layer = RedisEventLayer(redis_url, prefix)
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix):
+        async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+            await eventually(lambda: one.is_hit(0))
+            await eventually(lambda: layer.get(streams.attended(prefix)) is not None)
+        touch(collection, 0, 1)
+        if trimmed:
+            await eventually(lambda: _invalidated(layer, prefix))
+            layer.trim(streams.notifications(prefix), before_ms=system_clock())
+        async with workers(mongo_url, redis_url, prefix, 1) as (two,):
+            await two.get(1)  # starts it
+            await eventually(lambda: two.quaestor.registry.serving(now_ms=two.quaestor.read_path.clock()))
+            assert await two.shows(0, 1)
+            await eventually(lambda: two.is_hit(0))
+            assert await two.shows(0, 1)
+            assert await dark(two) == trimmed, "what nobody acted on is taken back from every client"
+    layer.close()
+
+
+def _invalidated(layer: RedisEventLayer, deployment: str) -> bool:
+    entries = layer.read({streams.notifications(deployment): "0"}, count=10_000, block_ms=0)
+    return any(isinstance(codec.decode_notification(entry.payload), Invalidated) for entry in entries)
+
+
+async def dark(worker: Worker) -> bool:
+    """Whether the sketch tells clients to revalidate everything."""
+    body = await worker.quaestor.sketch.snapshot(now_ms=worker.quaestor.read_path.clock())
+    return "/never-seen" in pybloom_live.BloomFilter.fromfile(io.BytesIO(body))

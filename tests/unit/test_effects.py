@@ -88,6 +88,7 @@ class World:
         self.effects = Effects(
             registrations=self.registrations,
             store=self.store,
+            forget=self.store.drop_guarded,
             index=self.index,
             sketch=self.sketch,
             estimator=TtlEstimator(ttl_min_ms=1_000, ttl_max_ms=60_000),
@@ -196,6 +197,16 @@ async def test_the_registrations_of_a_dead_process_are_worked_off_by_another() -
         world.effects.notify([world.invalidated("somebody-else:1")])
         await eventually(lambda: len(world.observed) == 1)
         assert await world.store.get("k") is None
+
+
+async def test_what_another_process_has_settled_already_is_dropped_from_this_ones_memory() -> None:
+    """Its death is remembered for a while only; after that the entry would count as live again."""
+    async with running() as world:
+        await world.cache("somebody-else:1")
+        dependents = await world.index.claim(["somebody-else:1"], now_ms=world.now_ms)
+        await world.index.settle(dependents)
+        world.effects.notify([world.invalidated("somebody-else:1")])
+        await eventually(lambda: len(world.store) == 0)
 
 
 async def test_a_claim_that_its_claimant_did_not_settle_is_taken_over() -> None:

@@ -28,6 +28,11 @@ def position(text: str) -> tuple[int, int]:
     return int(at_ms), int(rest.partition("@")[0])
 
 
+def is_entry(text: str) -> bool:
+    """Whether it is the place of an entry, not a moment or the beginning."""
+    return text != START and position(text)[1] != LAST_SEQUENCE
+
+
 def appended_at_ms(text: str) -> int:
     """When the entry at this offset was appended."""
     return position(text)[0]

@@ -44,6 +44,11 @@ def grid(deployment: str) -> str:
     return f"quaestor:{{{deployment}:n}}:grid"
 
 
+def attended(deployment: str) -> str:
+    """Value: offset in the notification pipeline up to which app processes have acted."""
+    return f"quaestor:{{{deployment}:n}}:attended"
+
+
 def epoch(deployment: str) -> str:
     """Value: the name of this life of the server's data; gone or changed if the data are."""
     return f"quaestor:{{{deployment}:n}}:epoch"
@@ -55,6 +60,4 @@ def missed(offset: str, first_offset: str | None) -> bool:
     Trimming takes entries from the front, so as long as the entry last read is still there, so is all that follows.
     An offset that is no entry (a moment, or the beginning) asks for whatever is retained and misses nothing.
     """
-    if first_offset is None or offset == offsets.START or offsets.position(offset)[1] == offsets.LAST_SEQUENCE:
-        return False
-    return first_offset > offset
+    return first_offset is not None and offsets.is_entry(offset) and first_offset > offset

@@ -171,6 +171,8 @@ def _from_parts(
     if not 1 <= year <= 9999:
         raise ExpressionError(f"the year must evaluate to an integer in the range 1 to 9999, found {year}")
     midnight = calendar.days_from_iso(year, middle, day) * calendar.DAY_MS if is_iso else local_ms(year, middle, day)
+    if abs(millisecond) > INT64_MAX // 1000:
+        raise ExpressionError("Overflow casting from a lower-precision duration to a higher-precision duration")
     elapsed = ((hour * 60 + minute) * 60 + second) * 1000 + millisecond
     return date(in_range(local.moment(midnight + elapsed), "$dateFromParts"))
 

@@ -57,7 +57,7 @@ def date_add(at_ms: int, unit: str, amount: int, local: Zone) -> int:
         raise UnsupportedQueryError("adding to a date before 1970 with a fraction of a second differs between servers")
     if unit in ELAPSED:
         return in_range(at_ms + amount * UNIT_MS[unit], "dateAdd")
-    offset = local.offset_ms(at_ms)
+    offset, saving = local.clock(at_ms)
     there = at_ms + offset
     if unit in UNIT_MS:
         moved = there + amount * UNIT_MS[unit]
@@ -66,7 +66,7 @@ def date_add(at_ms: int, unit: str, amount: int, local: Zone) -> int:
         years, month_index = divmod(year * 12 + month - 1 + amount * UNIT_MONTHS[unit], 12)
         last = days_in_month(years, month_index + 1)
         moved = local_ms(years, month_index + 1, min(day, last), there % DAY_MS)
-    return in_range(local.moment(in_range(moved, "dateAdd"), prefer_ms=offset), "dateAdd")
+    return in_range(local.moment(in_range(moved, "dateAdd"), saving=saving), "dateAdd")
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {"$dateAdd": _shift(1), "$dateSubtract": _shift(-1)}

@@ -140,16 +140,17 @@ def _truncated(at_ms: int, unit: str, size: int, local: Zone, first_day: int) ->
         width = UNIT_MS[unit] * size
         return reference + in_range(at_ms - reference, "dateTrunc") // width * width
     there = local.local(at_ms)
+    saving = local.clock(local.moment(local_ms(2000, 1, 1)))[1]
     if unit in UNIT_MS:
         # 2000-01-01 was a Saturday; weeks count from the first week start after it.
         reference_day = 1 + (first_day - 6) % 7 if unit == "week" else 1
         reference = local_ms(2000, 1, reference_day)
         width = UNIT_MS[unit] * size
-        return local.moment(reference + (there - reference) // width * width)
+        return local.moment(reference + (there - reference) // width * width, saving=saving)
     year, month, _ = calendar.civil(there)
     width = UNIT_MONTHS[unit] * size
     months = ((year - 2000) * 12 + month - 1) // width * width
-    return local.moment(local_ms(2000, 1 + months, 1))
+    return local.moment(local_ms(2000, 1 + months, 1), saving=saving)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {"$dateDiff": _date_diff, "$dateTrunc": _date_trunc}

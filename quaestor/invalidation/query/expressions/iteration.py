@@ -17,7 +17,7 @@ from quaestor.invalidation.query.expressions.numeric import as_int32
 def _let(name: str, operand: Any, scope: Scope) -> Compiled:
     members = members_of(name, operand, required=("vars", "in"))
     written = members["vars"]
-    if kind_of(written) != "object":
+    if kind_of(written) != "object" and written != []:
         raise MalformedQueryError(f"invalid parameter: expected an object (vars), found: {kind_of(written)}")
     for variable in written:
         check_variable_name(variable)

@@ -151,12 +151,12 @@ class DoubleDouble:
     __slots__ = ("_carry", "_plain", "_total")
 
     def __init__(self, numbers: Iterable[float]) -> None:
-        """numbers: ints, longs and doubles. A long goes in as two halves, so that nothing is lost."""
+        """numbers: ints, longs and doubles. A long goes in as two halves, lower first: nothing is lost."""
         self._total = self._carry = self._plain = 0.0
         for number in numbers:
             if isinstance(number, float):
                 self._add(number)
-            elif fits_int(number):
+            elif kind_of(number) == "int":
                 self._add(float(number))
             else:
                 low = abs(int(number)) % 2**32 * (1 if number > 0 else -1)

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from bisect import insort_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final
 
-from quaestor.errors import MalformedQueryError
+import bson
+
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query.bson_order import Key
 from quaestor.invalidation.query.expressions.arrays import is_array
 from quaestor.invalidation.query.expressions.errors import ExpressionError
@@ -18,6 +21,7 @@ from quaestor.invalidation.query.expressions.kinds import NUMERIC, as_mapping, i
 from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Scope, call
 from quaestor.invalidation.query.expressions.numeric import to_decimal, whole_number
 
+_STABLE_UP_TO: Final = 16
 Pick = Callable[[Sequence[Any], int, Callable[[Any], Key]], list[Any]]
 
 
@@ -118,7 +122,7 @@ def _direction(value: Any, message: str) -> bool:
 def _arrangement(written: Any, key: Callable[[Any], Key]) -> Callable[[Sequence[Any]], list[Any]]:
     if kind_of(written) in NUMERIC:
         descending = _direction(written, "The $sort element value must be either 1 or -1")
-        return lambda array: sorted(array, key=key, reverse=descending)
+        return lambda array: _determined(sorted(array, key=key, reverse=descending), key)
     if kind_of(written) != "object":
         raise MalformedQueryError(
             "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to sort embedded fields"
@@ -136,9 +140,22 @@ def _arrangement(written: Any, key: Callable[[Any], Key]) -> Callable[[Sequence[
         ordered = list(array)
         for names, descending in reversed(columns):
             ordered.sort(key=lambda member: key(_sort_value(member, names)), reverse=descending)
-        return ordered
+        return _determined(ordered, lambda member: tuple(key(_sort_value(member, names)) for names, _ in columns))
 
     return arrange
+
+
+def _determined(ordered: list[Any], key: Callable[[Any], Any]) -> list[Any]:
+    """The sorted array, if only one order is right.
+
+    mongod keeps the order of equals in short arrays; in longer ones it is whatever its library makes of it.
+    """
+    if len(ordered) <= _STABLE_UP_TO:
+        return ordered
+    for left, right in pairwise(ordered):
+        if key(left) == key(right) and bson.encode({"": left}) != bson.encode({"": right}):
+            raise UnsupportedQueryError("$sortArray of a long array with different elements that sort alike")
+    return ordered
 
 
 def _sort_value(value: Any, names: Sequence[str]) -> Any:

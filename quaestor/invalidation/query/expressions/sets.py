@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
@@ -91,14 +91,18 @@ def _difference(scope: Scope) -> Function:
 def _equals(scope: Scope) -> Function:
     order_key = scope.order_key
 
-    def equals(arrays: Sequence[Any]) -> bool:
+    def equals(arrays: Iterable[Any]) -> bool:
+        first: set[Key] | None = None
         for position, array in enumerate(arrays, start=1):
             if not is_array(array):
                 raise ExpressionError(
                     f"All operands of $setEquals must be arrays. {position}-th argument is of type: {kind_of(array)}"
                 )
-        first, *others = ({order_key(member) for member in array} for array in arrays)
-        return all(other == first for other in others)
+            keys = {order_key(member) for member in array}
+            if first is not None and keys != first:
+                return False
+            first = keys
+        return True
 
     return equals
 
@@ -122,8 +126,10 @@ def _set_equals(name: str, operand: Any, scope: Scope) -> Compiled:
         if part.is_constant and not is_array(part.constant):
             scope.build.failures.append(ExpressionError(f"All operands of {name} must be arrays."))
     equals = _equals(scope)
-    evaluations = [part.evaluate for part in operands]
-    return Compiled(lambda frame: equals([evaluate(frame) for evaluate in evaluations]))
+    # The first constant is what the others are compared with; those after one that differs are not looked at.
+    known = next((position for position, part in enumerate(operands) if part.is_constant), 0)
+    evaluations = [part.evaluate for part in (operands[known], *operands[:known], *operands[known + 1 :])]
+    return Compiled(lambda frame: equals(evaluate(frame) for evaluate in evaluations))
 
 
 def _set_is_subset(name: str, operand: Any, scope: Scope) -> Compiled:

@@ -17,43 +17,61 @@ from quaestor.invalidation.query.expressions.calendar import DAY_MS, civil, cloc
 from quaestor.invalidation.query.expressions.errors import ExpressionError
 from quaestor.invalidation.query.expressions.kinds import is_nullish, is_string, kind_of
 
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _OFFSET: Final = re.compile(r"([+-])([0-9]{2})(?::?([0-9]{2}))?\Z")
 
 
-def _no_offset(at_ms: int) -> int:
-    return 0
-
-
-def _one_offset(local_ms: int) -> tuple[int, int]:
-    return 0, 0
+Clock = tuple[int, bool]
+"""What is added to UTC (ms), and whether that is daylight saving time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """offset_ms: what is added to UTC at a moment (UTC ms) to get local time.
-
-    candidates_ms: the offsets that a local time (ms) may have: twice the same, or before and after a change of clocks.
-    """
+    """clock: how clocks are set at a moment (UTC ms)."""
 
     name: str
-    offset_ms: Callable[[int], int] = field(compare=False)
-    candidates_ms: Callable[[int], tuple[int, int]] = field(compare=False)
+    clock: Callable[[int], Clock] = field(compare=False)
+
+    def offset_ms(self, at_ms: int) -> int:
+        """What is added to UTC at that moment to get local time."""
+        return self.clock(at_ms)[0]
 
     def local(self, at_ms: int) -> int:
         """Local time of a moment, counted as though it were UTC."""
-        return at_ms + self.offset_ms(at_ms)
+        return at_ms + self.clock(at_ms)[0]
 
-    def moment(self, local_ms: int, *, prefer_ms: int | None = None) -> int:
-        """The moment of a local time. A time that does not exist moves on by the gap; of a time that exists twice it is
-        the later one, or the one with the offset prefer_ms.
+    def moment(self, local_ms: int, *, saving: bool | None = None) -> int:
+        """The moment of a local time.
+
+        A time that clocks skip moves on by what they skip. Of a time that they show twice, saving says whether the one
+        with daylight saving time is meant; None: as clocks were in this zone at the epoch, which is where timelib, the
+        library of mongod, starts from.
         """
-        before, after = self.candidates_ms(local_ms)
-        if before > after and prefer_ms == before:
-            return local_ms - before
-        return local_ms - min(before, after)
+        if saving is None:
+            saving = self.clock(0)[1]
+        current, current_saves = self.clock(local_ms)
+        actual = after = self.offset_ms(local_ms - current)
+        if current == after:
+            actual = self._clarified(local_ms, current, current_saves, saving)
+        if current == actual or (actual > current and self.offset_ms(local_ms - actual) != actual):
+            return local_ms - current
+        return local_ms - actual
+
+    def _clarified(self, local_ms: int, current: int, current_saves: bool, saving: bool) -> int:
+        """Look two hours back or ahead for the change of clocks that decides which offset is meant."""
+        if current >= 0 and saving and not current_saves:
+            earlier = self.offset_ms(local_ms - current - _TWO_HOURS_MS)
+            if earlier > current and self.offset_ms(local_ms - earlier) != current:
+                return earlier
+        elif current <= 0 and current_saves and not saving:
+            later = self.offset_ms(local_ms - current + _TWO_HOURS_MS)
+            if later != current and self.offset_ms(local_ms - later) == later:
+                return later
+        return current
 
 
-UTC: Final = Zone("UTC", _no_offset, _one_offset)
+_TWO_HOURS_MS: Final = 7_200_000
+UTC: Final = Zone("UTC", lambda at_ms: (0, False))
 
 
 def zone(name: Any) -> Zone:
@@ -73,13 +91,13 @@ def _zone(name: str) -> Zone:
     if found := _OFFSET.match(name):
         sign, hours, minutes = found.groups()
         shift = (int(hours) * 60 + int(minutes or 0)) * 60_000 * (-1 if sign == "-" else 1)
-        return Zone(name, lambda at_ms: shift, lambda local_ms: (shift, shift))
+        return Zone(name, lambda at_ms: (shift, False))
     if name == "UTC":
         return UTC
     if name not in _names():
         raise ExpressionError(f'unrecognized time zone identifier: "{name}"')
     info = zoneinfo.ZoneInfo(name)
-    return Zone(name, lambda at_ms: _utc_offset(info, at_ms), lambda local_ms: _local_offsets(info, local_ms))
+    return Zone(name, lambda at_ms: _clock(info, at_ms))
 
 
 @lru_cache(maxsize=1)
@@ -87,17 +105,10 @@ def _names() -> frozenset[str]:
     return frozenset(zoneinfo.available_timezones()) - {"localtime", "posixrules"}
 
 
-def _utc_offset(info: zoneinfo.ZoneInfo, at_ms: int) -> int:
-    return _offset(_near(at_ms).replace(tzinfo=datetime.UTC).astimezone(info))
-
-
-def _local_offsets(info: zoneinfo.ZoneInfo, local_ms: int) -> tuple[int, int]:
-    local = _near(local_ms)
-    return _offset(local.replace(tzinfo=info, fold=0)), _offset(local.replace(tzinfo=info, fold=1))
-
-
-def _offset(moment: datetime.datetime) -> int:
-    return (moment.utcoffset() or datetime.timedelta()) // datetime.timedelta(milliseconds=1)
+def _clock(info: zoneinfo.ZoneInfo, at_ms: int) -> Clock:
+    there = _near(at_ms).replace(tzinfo=datetime.UTC).astimezone(info)
+    offset = there.utcoffset() or datetime.timedelta()
+    return offset // _MILLISECOND, bool(there.dst())
 
 
 def _near(at_ms: int) -> datetime.datetime:
