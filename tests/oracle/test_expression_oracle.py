@@ -16,11 +16,18 @@ import pymongo
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
+from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
+from quaestor.invalidation.query import compile_query
+from quaestor.invalidation.query.expressions import ExpressionError
 from tests.oracle.expressions import values
-from tests.oracle.expressions.generator import Generator
+from tests.oracle.expressions.clock_changes import case
+from tests.oracle.expressions.generator import INEXACT, Generator, count
 from tests.oracle.expressions.judge import DECODING, Document, UnknownError, as_stored, disagreements, ours
+from tests.oracle.expressions.shapes import shaped
 
 BATCH = 12
 """Expressions in one aggregate."""
@@ -32,6 +39,7 @@ def database(mongo_url: str) -> Iterator[Database[Document]]:
     client: pymongo.MongoClient[Document] = pymongo.MongoClient(mongo_url)
     with client:
         yield client.get_database("expression_oracle", codec_options=DECODING)
+        client.drop_database("expression_oracle")
 
 
 def drawn(random: Random, depth: int) -> tuple[list[Any], list[Document]]:
@@ -45,6 +53,12 @@ def check(database: Database[Document], random: Random, depth: int) -> None:
     assert not wrong, f"{len(wrong)} disagreements:\n" + "\n".join(wrong[:5])
 
 
+def fresh_seed() -> int:
+    seed = int(os.environ.get("QUAESTOR_ORACLE_SEED") or Random().randrange(10**9))
+    print(f"QUAESTOR_ORACLE_SEED={seed}")
+    return seed
+
+
 RELAXED = settings(
     deadline=None,
     derandomize=True,
@@ -54,7 +68,7 @@ RELAXED = settings(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-@settings(RELAXED, max_examples=60)
+@settings(RELAXED, max_examples=40)
 @given(random=st.randoms(use_true_random=False))
 def test_expressions_evaluate_as_in_mongod(database: Database[Document], random: Random, depth: int) -> None:
     """Drawn by Hypothesis, so that a disagreement shrinks to the smallest expression that shows it."""
@@ -64,9 +78,79 @@ def test_expressions_evaluate_as_in_mongod(database: Database[Document], random:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_seeded_expressions_evaluate_as_in_mongod(database: Database[Document], depth: int) -> None:
     """Far more of them than Hypothesis can draw in the same time; the seed names the case."""
-    for seed in range(250):
+    for seed in range(150):
         wrong = disagreements(database, *drawn(Random(f"{depth}/{seed}"), depth))
         assert not wrong, f"seed {depth}/{seed}: {len(wrong)} disagreements:\n" + "\n".join(wrong[:5])
+
+
+def test_operands_of_any_shape_are_refused_as_in_mongod(database: Database[Document]) -> None:
+    """Wrong arities, names and types: what mongod refuses is refused, what it takes is taken."""
+    for seed in range(150):
+        check_shapes(database, seed)
+
+
+def check_shapes(database: Database[Document], seed: int) -> None:
+    random = Random(f"shapes/{seed}")
+    documents = [values.root(random) | {"_id": 0}]
+    for _ in range(20):
+        wrong = disagreements(database, [shaped(random)], documents)
+        assert not wrong, f"seed {seed}: {wrong[0]}"
+
+
+def test_dates_around_changes_of_clocks_are_as_in_mongod(database: Database[Document]) -> None:
+    """Hours that are skipped, and hours that come twice."""
+    for seed in range(400):
+        expressions, document = case(Random(f"clocks/{seed}"))
+        wrong = disagreements(database, expressions, [document])
+        assert not wrong, f"seed {seed}: {wrong[0]}"
+
+
+def test_filters_by_expression_match_as_in_mongod(database: Database[Document]) -> None:
+    """`$expr` in find, through the whole query engine; a filter that fails in find fails here."""
+    collection = database.get_collection("filtered")
+    for seed in range(60):
+        random = Random(f"filters/{seed}")
+        generator = Generator(random)
+        collection.delete_many({})
+        collection.insert_many([values.root(random) | {"_id": number} for number in range(DOCUMENTS)])
+        documents = list(collection.find())
+        for _ in range(BATCH):
+            expression = generator.any(2)
+            if count(expression, INEXACT):
+                continue
+            for document in documents:
+                mine, yours = matched(expression, document), found(collection, expression, document["_id"])
+                assert mine in (yours, None), (
+                    f"seed {seed}: {expression!r} on {document!r}: {mine}, mongod says {yours}"
+                )
+
+
+def matched(expression: Any, document: Document) -> bool | str | None:
+    """None if this engine does not know."""
+    try:
+        return compile_query({"$expr": expression}).matches(document)
+    except (MalformedQueryError, ExpressionError):
+        return "fails"
+    except (UnsupportedQueryError, UncertainMatchError):
+        return None
+
+
+def found(collection: Collection[Document], expression: Any, key: Any) -> bool | str:
+    try:
+        return collection.find_one({"_id": key, "$expr": expression}) is not None
+    except OperationFailure:
+        return "fails"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fresh_shapes_and_clocks_are_as_in_mongod(database: Database[Document]) -> None:
+    start = fresh_seed()
+    for seed in range(start, start + 5000):
+        check_shapes(database, seed)
+        expressions, document = case(Random(seed))
+        wrong = disagreements(database, expressions, [document])
+        assert not wrong, f"seed {seed}: {wrong[0]}"
 
 
 @pytest.mark.slow
@@ -83,8 +167,7 @@ def test_many_expressions_evaluate_as_in_mongod(database: Database[Document], ra
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_fresh_seeds_evaluate_as_in_mongod(database: Database[Document], depth: int) -> None:
     """A new seed every time, printed: 36,000 expressions on three documents each."""
-    start = int(os.environ.get("QUAESTOR_ORACLE_SEED") or Random().randrange(10**9))
-    print(f"QUAESTOR_ORACLE_SEED={start}")
+    start = fresh_seed()
     for seed in range(start, start + 3000):
         wrong = disagreements(database, *drawn(Random(f"{depth}/{seed}"), depth))
         assert not wrong, f"seed {depth}/{seed}: {len(wrong)} disagreements:\n" + "\n".join(wrong[:5])
