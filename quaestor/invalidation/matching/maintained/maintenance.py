@@ -23,7 +23,8 @@ class Memory(StrEnum):
     """What every record contributes is remembered. Works with any collection; images may come more than once, and may
     already be contained in what the result was built from."""
     BEFORE_IMAGES = "before-images"
-    """The write says it; nothing is remembered for a record. Needs exact images before and after every write
+    """The write says it; nothing is remembered for a record. For counts, groups, distinct values and unordered finds; windows
+    and joins hold their records in any case and go by membership. Needs exact images before and after every write
     (`changeStreamPreAndPostImages`), each once, and a snapshot read to begin with."""
 
 

@@ -1,10 +1,11 @@
 """Which pipelines can be maintained, and how.
 
     $match*   then any of   $match $project $addFields $set $unset $replaceRoot $replaceWith $lookup $unwind,
-              at most two groupings ($sort directly before one gives $first, $last and $push their order),
+              groupings ($sort directly before one gives $first, $last and $push their order),
               and at the end [$sort] [$skip] [$limit], followed by stages that only shape rows, or by a $lookup
 
-`$count` and `$sortByCount` are groupings. What is outside raises UnsupportedQueryError with the reason.
+`$count` and `$sortByCount` are groupings. A window directly over records is kept by a stretch of them; over groups and
+joined rows everything that matches is held. What is outside raises UnsupportedQueryError with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.matching.maintained.aggregation import Group, Grouping, parse_group
+from quaestor.invalidation.matching.maintained.aggregation import Group, parse_group
 from quaestor.invalidation.matching.maintained.changes import Row, RowFunction, Rows, Stage, composed
 from quaestor.invalidation.matching.maintained.compact import contributions
 from quaestor.invalidation.matching.maintained.expansion import Expansion, unwind
@@ -37,7 +38,8 @@ class _Parsing:
     """What the stages so far amount to.
 
     sort: of the `$sort` that nothing but shaping has followed yet; shaping: what did. grouped: rows are groups.
-    shaped: as long as all stages were shaping, their names and arguments.
+    group: the argument of the first grouping, if nothing before it remembers anything and its rows may come in any order.
+    remembers: the first stage that remembers rows holds them whole, whatever the writes say of before.
     """
 
     database: str
@@ -50,8 +52,9 @@ class _Parsing:
     cut: bool = False
     shaping: list[RowFunction] = field(default_factory=list)
     stateful: bool = False
+    remembers: bool = False
     records: bool = True
-    group: tuple[Document, Grouping, int] | None = None
+    group: Document | None = None
 
     def add(self, name: str, argument: Any) -> None:
         if name == "$match" and not self.stages and self.sort is None and not self.cut:
@@ -107,7 +110,7 @@ class _Parsing:
         self._settle("$group")
         grouping = parse_group(argument, order=order)
         if not self.stateful and grouping.order is None:
-            self.group = (argument, grouping, len(self.stages))
+            self.group = argument
         self._stateful(lambda: Group(grouping))
         self.records = False
 
@@ -124,6 +127,7 @@ class _Parsing:
         if self.sort is not None and any(path.split(".")[0] == join.into for path, _ in self.sort):
             raise UnsupportedQueryError(f"$lookup into {join.into!r}, which the $sort before it reads")
         self.lookups[len(self.stages)] = side
+        self.remembers = self.remembers or not self.stateful
         self._stateful(lambda: Lookup(join))
 
     def _unwind(self, argument: Any) -> None:
@@ -131,9 +135,8 @@ class _Parsing:
         if self.sort is not None and not self.cut:
             raise UnsupportedQueryError("$unwind behind a $sort: sort after it")
         self._settle("$unwind")
-        self.stages.append(lambda: Expansion(expand))
+        self._stateful(lambda: Expansion(expand))
         self.records = False
-        self.stateful = True
 
     def _stateful(self, make: Callable[[], Stage]) -> None:
         self.stages.append(make)
@@ -164,9 +167,11 @@ def plan_pipeline(query: Query, memory: Memory) -> Maintenance:
     sliding = ordered and not parsing.stages and bool(parsing.limit)
     if sliding:
         own = replace(own, sort=by_id(parsing.sort or ()))
+    if parsing.remembers or (ordered and not parsing.stateful):
+        memory = Memory.MEMBERSHIP
     compact = memory is Memory.BEFORE_IMAGES and parsing.group is not None
     if compact and parsing.group is not None:
-        own = contributions(query, parsing.group[0])
+        own = contributions(query, parsing.group)
     present = composed(parsing.shaping)
     stateless = memory is Memory.BEFORE_IMAGES and not ordered and not parsing.stateful
     return Maintenance(

@@ -92,7 +92,7 @@ def _find(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> 
     key = sort_key_function(parse_sort(query.sort))
     return Maintenance(
         query=query,
-        memory=memory,
+        memory=Memory.MEMBERSHIP,
         matches=compiled.matches,
         own=replace(own, sort=by_id(query.sort)) if query.limit else own,
         window=WindowRules(sort_key=key, present=present, skip=query.skip, limit=query.limit or None),

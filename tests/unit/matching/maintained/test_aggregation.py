@@ -8,7 +8,7 @@ import pytest
 from bson import Decimal128, Int64
 
 from quaestor.invalidation.matching.maintained import Memory, bootstrap_queries
-from quaestor.model import Operation, Query
+from quaestor.model import AfterImage, Operation, Query, WriteKind
 from tests.unit.matching.maintained.scene import NAMESPACE, Record, Scene, aggregate, count, told
 
 GROUP = {"$group": {"_id": "$g", "n": {"$sum": "$n"}, "least": {"$min": "$n"}, "most": {"$max": "$n"}}}
@@ -193,3 +193,22 @@ def test_an_expression_that_fails_the_query_there_makes_the_result_stand_still()
     scene.put(2, n=4)
     events = scene.maintained.renew([{"_id": 1, "n": 2}, {"_id": 2, "n": 4}], scene.version)
     assert [event.document["n"] for event in events] == [0.75]
+
+
+def test_what_a_renewal_has_read_is_not_counted_again() -> None:
+    scene = Scene(count(), before_images=True)
+    late = scene.image(1, {})
+    scene.maintained.apply(AfterImage(namespace="*", kind=WriteKind.GAP, version=scene.version))
+    scene.maintained.renew(compact((None, [1], 1)), scene.version)
+    assert scene.maintained.apply(late) == []
+    assert scene.shown() == [1]
+
+
+def test_missing_values_begin_as_missing() -> None:
+    """Contributions are read inside arrays, where the database writes null for missing; the type tells them apart."""
+    stage = {"$group": {"_id": None, "set": {"$addToSet": "$x"}}}
+    read = [{"_id": {"v": [None, None], "t": ["null", "missing"]}, "n": 2}]
+    scene = Scene(aggregate(stage), [{"_id": 1}, {"_id": 2}], read=read, before_images=True)
+    assert scene.shown() == [{"_id": None, "set": []}]
+    scene.put(3, x=None)
+    assert scene.shown() == [{"_id": None, "set": [None]}]

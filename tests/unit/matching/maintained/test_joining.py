@@ -113,3 +113,16 @@ def test_a_collection_joined_with_itself() -> None:
     assert joined(scene) == {1: [2], 2: [2]}
     scene.delete(2)
     assert joined(scene) == {1: []}
+
+
+def test_two_joins_with_one_collection_read_it_once_and_keep_their_filters() -> None:
+    stages = [
+        {"$lookup": LOOKUP | {"pipeline": [{"$match": {"v": 1}}]}},
+        {"$lookup": LOOKUP | {"pipeline": [{"$match": {"v": 2}}], "as": "second"}},
+    ]
+    query = aggregate(*stages)
+    _, foreign = bootstrap_queries(query)
+    assert foreign.filter == {"$or": [{"v": 1}, {"v": 2}]}
+    scene = Scene(query, [{"_id": 1, "ref": 7}], others=[{"_id": 10, "fk": 7, "v": 1}, {"_id": 11, "fk": 7, "v": 2}])
+    (row,) = scene.shown()
+    assert [[partner["_id"] for partner in row[name]] for name in ("joined", "second")] == [[10], [11]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,3 +86,37 @@ def test_a_write_says_what_happened_to_the_record_itself() -> None:
     assert (added.key, added.operation, added.version) == (0, WriteKind.INSERT, scene.version)
     group = Scene(aggregate({"$group": {"_id": "$_id"}}))
     assert [event.operation for event in group.put(1)] == [None], "a group is no record"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        find(sort=(("n", 1),)),
+        aggregate({"$sort": {"n": 1}}, {"$limit": 2}),
+        aggregate(LOOKUP),
+        aggregate({"$set": {"m": 1}}, LOOKUP, {"$unwind": "$j"}, {"$group": {"_id": "$j.v"}}),
+    ],
+    ids=["window", "limited pipeline", "join", "join and group"],
+)
+def test_what_holds_its_records_anyway_needs_no_before_images(query: Query) -> None:
+    scene = Scene(query, before_images=True)
+    image = scene.image(1, {"n": 1})
+    scene.maintained.apply(replace(image, before=None, before_known=False))
+    assert scene.maintained.renewal is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        count(),
+        aggregate({"$group": {"_id": "$m"}}),
+        aggregate({"$unwind": "$m"}, LOOKUP),
+        aggregate({"$unwind": "$m"}, {"$group": {"_id": "$m"}}, {"$sort": {"_id": 1}}, {"$limit": 2}),
+    ],
+    ids=["count", "group", "unwind and join", "unwind and group"],
+)
+def test_what_does_not_needs_them(query: Query) -> None:
+    scene = Scene(query, before_images=True)
+    image = scene.image(1, {"n": 1, "m": [1]})
+    scene.maintained.apply(replace(image, before=None, before_known=False))
+    assert scene.maintained.renewal is not None

@@ -23,6 +23,18 @@ def test_the_offset_is_read_too_and_slack_behind_the_limit() -> None:
     assert (query.skip, query.limit, query.sort, query.projection) == (0, 9, (("n", 1), ("_id", 1)), None)
 
 
+def test_the_record_on_the_horizon_is_known_as_long_as_it_stays_there() -> None:
+    """The last of a full window without slack may change in everything but its place."""
+    scene = Scene(find(sort=SORT, limit=2), records(1, 2, 3), read=records(1, 2), slack=0)
+    assert told(scene.put(2, n=2, m=1)) == [("change", 2, 1, 1)]
+    assert scene.maintained.renewal is None
+
+
+def test_a_move_by_a_field_that_is_not_shown_is_a_move() -> None:
+    scene = Scene(find(sort=SORT, projection={"_id": 1}), records(1, 2, 3))
+    assert told(scene.put(1, n=9)) == [("changeIndex", 1, 2, 0)]
+
+
 def test_equal_records_are_ordered_by_id() -> None:
     scene = Scene(find(sort=(("n", -1),)), [{"_id": 2, "n": 1}, {"_id": 3, "n": 1}])
     assert told(scene.put(1, n=1)) == [("add", 1, 0, None)]
