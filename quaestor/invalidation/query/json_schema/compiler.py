@@ -34,8 +34,8 @@ def compile_schema(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], b
 
     Raises:
         MalformedQueryError: mongod would refuse it: unknown keyword, or a keyword with a value of the wrong shape.
-        UnsupportedQueryError: a keyword of client-side encryption, or a property name with a dot or without a
-            letter, which mongod takes for a path.
+        UnsupportedQueryError: a keyword of client-side encryption, or a property name with a dot, which mongod
+            takes for a path.
     The function is pure, its cost grows with the document and the schema. It raises UncertainMatchError when a regular
     expression could not be decided in time.
     """

@@ -23,7 +23,7 @@ def _for_documents(check: Callable[[Mapping[str, Any]], bool]) -> Check:
 
 
 def _plain(name: str) -> str:
-    if "." in name or not name:
+    if "." in name:
         raise UnsupportedQueryError(f"the property name {name!r} in $jsonSchema")
     return name
 
@@ -47,7 +47,12 @@ def _properties(keyword: str, value: Any, context: Context) -> Check:
         if kind_of(schema) != "object":
             raise MalformedQueryError(f"Nested schema for $jsonSchema property '{name}' must be an object")
         checks.append((_plain(name), context.compile(as_mapping(schema))))
-    return _for_documents(lambda document: all(name not in document or check(document[name]) for name, check in checks))
+    # mongod takes the schema of the property "" to be about the document that has it.
+    return _for_documents(
+        lambda document: all(
+            name not in document or check(document[name] if name else document) for name, check in checks
+        )
+    )
 
 
 def _patterns(schema: Mapping[str, Any]) -> list[tuple[Callable[[str], bool], Mapping[str, Any]]]:
