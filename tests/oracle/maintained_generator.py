@@ -234,6 +234,8 @@ class Generator:
                 inner.append({"$project": {"v": 1, "fk": 1}})
             if draw.random() < 0.5:
                 inner += [{"$sort": {"v": -1}}, {"$limit": 2}]
+                if draw.random() < 0.3:
+                    inner.append({"$match": {"v": {"$lt": 7}}})
             lookup["pipeline"] = inner
             if "let" in lookup and draw.random() < 0.3:
                 del lookup["localField"], lookup["foreignField"]

@@ -126,3 +126,12 @@ def test_two_joins_with_one_collection_read_it_once_and_keep_their_filters() -> 
     scene = Scene(query, [{"_id": 1, "ref": 7}], others=[{"_id": 10, "fk": 7, "v": 1}, {"_id": 11, "fk": 7, "v": 2}])
     (row,) = scene.shown()
     assert [[partner["_id"] for partner in row[name]] for name in ("joined", "second")] == [[10], [11]]
+
+
+def test_a_filter_behind_an_inner_limit_does_not_choose_what_is_limited() -> None:
+    inner = [{"$sort": {"v": -1}}, {"$limit": 1}, {"$match": {"v": {"$lt": 5}}}]
+    scene = Scene(aggregate({"$lookup": LOOKUP | {"pipeline": inner}}), [{"_id": 1, "ref": 7}])
+    scene.put_other(10, fk=7, v=3)
+    assert joined(scene) == {1: [10]}
+    scene.put_other(11, fk=7, v=8)
+    assert joined(scene) == {1: []}
