@@ -142,6 +142,13 @@ class TestRefusals:
         branches = [{"case": True, "then": 1}, {"case": "$a", "then": {"$divide": [1, 0]}}]
         assert evaluate({"$switch": {"branches": branches}}) == 1
 
+    def test_nesting_beyond_the_stack_is_refused(self) -> None:
+        expression: Any = "$a"
+        for _ in range(500):
+            expression = {"$not": expression}
+        with pytest.raises((UnsupportedQueryError, MalformedQueryError)):
+            compile_expression(expression)
+
     def test_a_failure_on_one_document_is_an_expression_error(self) -> None:
         compiled = compile_expression({"$divide": [1, "$a"]})
         assert compiled({"a": 2}) == 0.5

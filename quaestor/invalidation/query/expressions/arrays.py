@@ -13,9 +13,9 @@ from quaestor.invalidation.query.expressions.forms import (
     arguments_of,
     associative,
     check_count,
+    check_exactly,
     fixed,
     members_of,
-    ordered,
     ranged,
 )
 from quaestor.invalidation.query.expressions.kinds import NUMERIC, is_nullish, kind_of, truthy
@@ -42,16 +42,21 @@ def _size(value: Any) -> int:
     return len(value)
 
 
-def _in(scope: Scope) -> Function:
+def _in(name: str, operand: Any, scope: Scope) -> Compiled:
+    value, array = check_exactly(name, arguments_of(operand, scope), 2)
     key = scope.order_key
+    if array.is_constant and is_array(array.constant) and not value.is_constant:
+        members = frozenset(key(member) for member in array.constant)
+        evaluate = value.evaluate
+        return Compiled(lambda frame: key(evaluate(frame)) in members)
 
-    def contains(value: Any, array: Any) -> bool:
-        if not is_array(array):
-            raise ExpressionError(f"$in requires an array as a second argument, found: {kind_of(array)}")
-        wanted = key(value)
-        return any(key(member) == wanted for member in array)
+    def contains(wanted: Any, searched: Any) -> bool:
+        if not is_array(searched):
+            raise ExpressionError(f"$in requires an array as a second argument, found: {kind_of(searched)}")
+        place = key(wanted)
+        return any(key(member) == place for member in searched)
 
-    return contains
+    return call(contains, (value, array), scope)
 
 
 def _element_at(array: Any, index: Any) -> Any:
@@ -242,7 +247,7 @@ def _zipped(frame: Frame, inputs: list[Compiled], defaults: list[Compiled], long
 
 OPERATORS: Final[Mapping[str, Operator]] = {
     "$size": fixed(1, _size),
-    "$in": ordered(_in, lambda function: fixed(2, function)),
+    "$in": _in,
     "$arrayElemAt": fixed(2, _element_at),
     "$first": _end(0),
     "$last": _end(-1),

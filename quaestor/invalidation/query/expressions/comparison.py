@@ -7,24 +7,47 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from quaestor.invalidation.query.bson_order import order_key
-from quaestor.invalidation.query.expressions.forms import Function, fixed, ordered
-from quaestor.invalidation.query.expressions.nodes import Operator, Scope
+from quaestor.invalidation.query.expressions.forms import Function, arguments_of, check_exactly, fixed, ordered
+from quaestor.invalidation.query.expressions.nodes import Compiled, Frame, Operator, Scope, call
+
+Relation = Callable[[Any, Any], bool]
 
 
-def _comparing(relation: Callable[[Any, Any], bool]) -> Operator:
-    def make(scope: Scope) -> Function:
+def _comparing(relation: Relation) -> Operator:
+    def build(name: str, operand: Any, scope: Scope) -> Compiled:
+        left, right = check_exactly(name, arguments_of(operand, scope), 2)
+        if right.is_constant and not left.is_constant:
+            return _compared_with(relation, left, right.constant, scope)
         key = scope.order_key
-        # Of these, Python's order is the BSON order, unless a collation orders strings.
-        plain = (int, str) if key is order_key else (int,)
+        plain = _plain_types(scope)
 
-        def compare(left: Any, right: Any) -> bool:
-            if type(left) is type(right) and type(left) in plain:
-                return relation(left, right)
-            return relation(key(left), key(right))
+        def compare(one: Any, other: Any) -> bool:
+            if type(one) is type(other) and type(one) in plain:
+                return relation(one, other)
+            return relation(key(one), key(other))
 
-        return compare
+        return call(compare, (left, right), scope)
 
-    return ordered(make, lambda function: fixed(2, function))
+    return build
+
+
+def _plain_types(scope: Scope) -> tuple[type, ...]:
+    """Types of which Python's order is the BSON order: not strings where a collation orders them."""
+    return (int, str) if scope.order_key is order_key else (int,)
+
+
+def _compared_with(relation: Relation, left: Compiled, known: Any, scope: Scope) -> Compiled:
+    """The usual case, a comparison with a constant, whose place in the order is looked up once."""
+    evaluate_left, key, known_key = left.evaluate, scope.order_key, scope.order_key(known)
+    plain = type(known) if type(known) in _plain_types(scope) else None
+
+    def evaluate(frame: Frame) -> bool:
+        value = evaluate_left(frame)
+        if type(value) is plain:
+            return relation(value, known)
+        return relation(key(value), known_key)
+
+    return Compiled(evaluate)
 
 
 def _cmp(scope: Scope) -> Function:

@@ -11,7 +11,7 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
-from quaestor.errors import MalformedQueryError
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query.bson_order import MISSING, Key
 from quaestor.invalidation.query.bson_order import order_key as binary_order
 from quaestor.invalidation.query.expressions import (
@@ -96,7 +96,8 @@ def compile_expression(
     order_key: how values compare; pass a collation's. Paths, conversions and case changes do not depend on it.
 
     The function is pure and may be called from many threads. A date it computes is a naive UTC datetime, or DatetimeMS
-    outside the years 1 to 9999; values it merely reads are returned as they are in the document.
+    outside the years 1 to 9999; values it merely reads are returned as they are in the document, constants as they are in
+    the expression: do not change what it returns.
 
     Raises:
         MalformedQueryError: mongod would refuse it: unknown operator, wrong arity, undefined variable, or a constant part
@@ -147,7 +148,10 @@ def _compiled(
     build = Build(OPERATORS, key)
     outermost = Scope(build, _compile_operand, {"ROOT": ROOT_SLOT, "CURRENT": ROOT_SLOT})
     scope, _ = outermost.binding(names)
-    return build, scope.compile(_as_decoded(expression)), names
+    try:
+        return build, scope.compile(_as_decoded(expression)), names
+    except RecursionError as error:
+        raise UnsupportedQueryError("an expression that is nested too deeply") from error
 
 
 def _as_decoded(expression: Any) -> Any:

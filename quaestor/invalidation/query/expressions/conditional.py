@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.expressions.errors import ExpressionError
-from quaestor.invalidation.query.expressions.forms import arguments_of, members_of
+from quaestor.invalidation.query.expressions.forms import arguments_of, check_exactly, members_of
 from quaestor.invalidation.query.expressions.kinds import is_nullish, kind_of, truthy
 from quaestor.invalidation.query.expressions.nodes import Compiled, Frame, Operator, Scope, constant
 
@@ -22,9 +22,7 @@ def _cond(name: str, operand: Any, scope: Scope) -> Compiled:
         members = members_of(name, operand, required=("if", "then", "else"))
         operands = [scope.compile(members[field]) for field in ("if", "then", "else")]
     else:
-        operands = arguments_of(operand, scope)
-        if len(operands) != 3:
-            raise MalformedQueryError(f"Expression {name} takes exactly 3 arguments. {len(operands)} were passed in.")
+        operands = list(check_exactly(name, arguments_of(operand, scope), 3))
     test, then, otherwise = operands
     if test.is_constant:
         return then if truthy(test.constant) else otherwise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from bson import Int64
@@ -133,20 +134,26 @@ def _bin_size(name: str, unit: str, value: Any) -> int:
     return size
 
 
+@lru_cache(maxsize=256)
+def _reference(local: Zone) -> tuple[int, bool]:
+    """The moment that the year 2000 began there, and whether with daylight saving time."""
+    moment = local.moment(local_ms(2000, 1, 1))
+    return moment, local.clock(moment)[1]
+
+
 def _truncated(at_ms: int, unit: str, size: int, local: Zone, first_day: int) -> int:
     """The start of the bin that holds the moment; bins are counted from the year 2000."""
+    reference, saving = _reference(local)
     if unit in ELAPSED:
-        reference = local.moment(local_ms(2000, 1, 1))
         width = UNIT_MS[unit] * size
         return reference + in_range(at_ms - reference, "dateTrunc") // width * width
     there = local.local(at_ms)
-    saving = local.clock(local.moment(local_ms(2000, 1, 1)))[1]
     if unit in UNIT_MS:
         # 2000-01-01 was a Saturday; weeks count from the first week start after it.
         reference_day = 1 + (first_day - 6) % 7 if unit == "week" else 1
-        reference = local_ms(2000, 1, reference_day)
+        first = local_ms(2000, 1, reference_day)
         width = UNIT_MS[unit] * size
-        return local.moment(reference + (there - reference) // width * width, saving=saving)
+        return local.moment(first + (there - first) // width * width, saving=saving)
     year, month, _ = calendar.civil(there)
     width = UNIT_MONTHS[unit] * size
     months = ((year - 2000) * 12 + month - 1) // width * width

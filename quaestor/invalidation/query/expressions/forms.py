@@ -29,11 +29,7 @@ def fixed(count: int, function: Function, *, named: bool = False, deciding: int 
     """Exactly count operands. named: function takes the operator's name first, for its messages. deciding: see `call`."""
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
-        operands = arguments_of(operand, scope)
-        if len(operands) != count:
-            raise MalformedQueryError(
-                f"Expression {name} takes exactly {count} arguments. {len(operands)} were passed in."
-            )
+        operands = check_exactly(name, arguments_of(operand, scope), count)
         return call(partial(function, name) if named else function, operands, scope, deciding=deciding)
 
     return build
@@ -48,6 +44,13 @@ def ranged(least: int, most: int, function: Function, *, named: bool = False, de
         return call(partial(function, name) if named else function, operands, scope, deciding=deciding)
 
     return build
+
+
+def check_exactly(name: str, operands: Sequence[Compiled], count: int) -> Sequence[Compiled]:
+    """The operands. Raises MalformedQueryError unless there are count of them."""
+    if len(operands) != count:
+        raise MalformedQueryError(f"Expression {name} takes exactly {count} arguments. {len(operands)} were passed in.")
+    return operands
 
 
 def check_count(name: str, count: int, least: int, most: int) -> None:

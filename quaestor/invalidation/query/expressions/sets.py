@@ -9,7 +9,14 @@ from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.bson_order import Key
 from quaestor.invalidation.query.expressions.arrays import is_array
 from quaestor.invalidation.query.expressions.errors import ExpressionError
-from quaestor.invalidation.query.expressions.forms import Function, arguments_of, associative, fixed, ordered
+from quaestor.invalidation.query.expressions.forms import (
+    Function,
+    arguments_of,
+    associative,
+    check_exactly,
+    fixed,
+    ordered,
+)
 from quaestor.invalidation.query.expressions.kinds import is_nullish, kind_of
 from quaestor.invalidation.query.expressions.nodes import Compiled, Operator, Scope, call
 
@@ -133,9 +140,7 @@ def _set_equals(name: str, operand: Any, scope: Scope) -> Compiled:
 
 
 def _set_is_subset(name: str, operand: Any, scope: Scope) -> Compiled:
-    operands = arguments_of(operand, scope)
-    if len(operands) != 2:
-        raise MalformedQueryError(f"Expression {name} takes exactly 2 arguments. {len(operands)} were passed in.")
+    operands = check_exactly(name, arguments_of(operand, scope), 2)
     if operands[1].is_constant and not is_array(operands[1].constant):
         scope.build.failures.append(ExpressionError(f"both operands of {name} must be arrays."))
     return call(_is_subset(scope), operands, scope)
