@@ -55,10 +55,10 @@ def app() -> FastAPI:
         return await client[DATABASE].items.find_one({"_id": key})
 
     @application.get("/observed")
-    async def everything(response: Response) -> list[tuple[int, int, int | None]]:
+    async def everything(response: Response) -> list[tuple[int, int, int, int | None]]:
         response.headers["cache-control"] = "no-store"
         return [
-            (int(key.rsplit("/", 1)[1].split("?")[0]), one.evicted_at_ms, one.purged_at_ms)
+            (int(key.rsplit("/", 1)[1].split("?")[0]), one.refused_at_ms, one.evicted_at_ms, one.purged_at_ms)
             for one in observed
             for key in one.keys
         ]
@@ -127,9 +127,9 @@ def measure(stack: dict[str, str], first: int, rate_hz: int, count: int) -> dict
     achieved_hz = acknowledged.pop(-1)
     mine = range(first, first + count)
 
-    def observed() -> dict[int, tuple[int, int | None]]:
+    def observed() -> dict[int, tuple[int, int, int | None]]:
         rows = httpx.get(f"{stack['app']}/observed", timeout=30).json()
-        return {key: (evicted, purged) for key, evicted, purged in rows if key in mine}
+        return {key: (refused, evicted, purged) for key, refused, evicted, purged in rows if key in mine}
 
     harness.until(lambda: len(observed()) == count, timeout_s=60, every_s=0.5)
     found = observed()
@@ -138,14 +138,17 @@ def measure(stack: dict[str, str], first: int, rate_hz: int, count: int) -> dict
         return harness.summary([at[key] - acknowledged[key] for key in mine])
 
     bare = latencies(seen)
-    evicted = latencies({key: found[key][0] + 0.5 for key in mine})
-    purged = latencies({key: (found[key][1] or 0) + 0.5 for key in mine})
+    refused = latencies({key: found[key][0] + 0.5 for key in mine})
+    evicted = latencies({key: found[key][1] + 0.5 for key in mine})
+    purged = latencies({key: (found[key][2] or 0) + 0.5 for key in mine})
     return {
         "writes_per_s_asked": rate_hz,
         "writes_per_s_achieved": round(achieved_hz, 1),
         "bare_change_stream": bare,
+        "no_longer_served": refused,
         "evicted": evicted,
         "varnish_purged": purged,
+        "no_longer_served_p99_over_bare": round(refused["p99_ms"] / bare["p99_ms"], 2),
         "evicted_p99_over_bare": round(evicted["p99_ms"] / bare["p99_ms"], 2),
         "purged_p99_over_bare": round(purged["p99_ms"] / bare["p99_ms"], 2),
     }
@@ -156,6 +159,7 @@ def main() -> None:
         mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
         redis = stack.enter_context(servers.running(servers.redis_server, "valkey"))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
+        folder.chmod(0o711)  # varnishd gives up root's rights, and has to find its VCL
         with pymongo.MongoClient[dict[str, Any]](mongo.url) as client:
             client[DATABASE].items.insert_many([{"_id": n, "n": 0} for n in range(sum(n for _, n in LOADS))])
         parts = [folder / name for name in ("grid", "app", "varnish")]

@@ -11,10 +11,10 @@ An answer that was handed out just before its invalidation may reach the CDN aft
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
@@ -47,12 +47,24 @@ class Registrations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One invalidation, done: for dashboards and measurements. Times are ms since the epoch."""
+    """One invalidation, done: for dashboards and measurements. Times are ms since the epoch.
+
+    refused_at_ms: from then on this process no longer served it; evicted_at_ms: it was gone from the stores;
+    purged_at_ms: every CDN had acknowledged, None if no copy was outside.
+    """
 
     keys: tuple[str, ...]
     written_at_ms: int
+    refused_at_ms: int
     evicted_at_ms: int
     purged_at_ms: int | None
+
+
+class _Death(NamedTuple):
+    """Why a registration died, and since when it has been refused."""
+
+    written_at_ms: int
+    refused_at_ms: int
 
 
 class Effects:
@@ -85,6 +97,8 @@ class Effects:
         self._clock = clock
         self.cdn: list[CdnAdapter] = []
         self.observers: list[Callable[[Observed], None]] = []
+        self._waiting: dict[str, _Death] = {}
+        self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
@@ -105,7 +119,8 @@ class Effects:
 
     def notify(self, invalidated: Sequence[Invalidated]) -> None:
         """Act on these; called by the registry's reading thread after it has marked them dead."""
-        self._submit(lambda loop: self._enqueue(invalidated, loop))
+        refused_at_ms = self._clock()
+        self._submit(lambda loop: self._enqueue(invalidated, refused_at_ms, loop))
 
     def reset(self, why: str) -> None:
         """Nothing stored can be trusted: forget everything, and let clients revalidate all they have."""
@@ -122,20 +137,25 @@ class Effects:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def _enqueue(self, invalidated: Sequence[Invalidated], loop: asyncio.AbstractEventLoop) -> None:
-        own: list[str] = []
-        foreign: list[str] = []
-        written_at_ms = min(one.written_at_ms for one in invalidated)
+    def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
+        own: dict[str, _Death] = {}
+        foreign: dict[str, _Death] = {}
         for one in invalidated:
             self._telemetry.invalidations.labels(one.match_type.value).inc(len(one.registration_ids))
-            self._estimator.observe_invalidation(one.query_id, now_ms=self._clock())
+            self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
+            death = _Death(one.written_at_ms, refused_at_ms)
             for i in one.registration_ids:
-                (own if i.startswith(self._registrations.origin) else foreign).append(i)
-        self._forget(own + foreign)
-        if own:
-            self._spawn(self._work_off(own, written_at_ms))
+                (own if i.startswith(self._registrations.origin) else foreign)[i] = death
+        self._forget([*own, *foreign])
+        self._work_off(own)
         if foreign:
-            loop.call_later(FOREIGN_DELAY_S, lambda: self._spawn(self._work_off(foreign, written_at_ms)))
+            loop.call_later(FOREIGN_DELAY_S, self._work_off, foreign)
+
+    def _work_off(self, deaths: Mapping[str, _Death]) -> None:
+        self._waiting.update(deaths)
+        if self._waiting and not self._draining:
+            self._draining = True
+            self._spawn(self._drain())
 
     async def _run(self) -> None:
         """Once a second: housekeeping, and claims whose claimant died."""
@@ -151,27 +171,49 @@ class Effects:
                 continue
             if orphans:
                 self._telemetry.event("effects.reclaimed", dependents=len(orphans))
-                self._spawn(self._apply(orphans, None))
+                self._spawn(self._evict(orphans, {}))
 
-    async def _work_off(self, registration_ids: Sequence[str], written_at_ms: int) -> None:
-        """Claim and apply; again and again until the index answers: nothing is lost while it is away."""
+    async def _drain(self) -> None:
+        """Claim and evict what waits, again and again. What comes in meanwhile is the next batch, so the busier it gets the
+        fewer round trips an invalidation costs. While the index is away nothing is lost, and nothing dead is served."""
+        while self._waiting:
+            deaths, self._waiting = self._waiting, {}
+            try:
+                await self._claim_and_evict(deaths)
+            except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
+                self._telemetry.failure("effects", "effects.failed", repr(error))
+        self._draining = False
+
+    async def _claim_and_evict(self, deaths: Mapping[str, _Death]) -> None:
+        ids = list(deaths)
         dependents = await self._until_done(
             "store",
-            lambda: self._index.claim(registration_ids, now_ms=self._clock()),
-            meanwhile=lambda: self._registrations.keep_dead(registration_ids),
+            lambda: self._index.claim(ids, now_ms=self._clock()),
+            meanwhile=lambda: self._registrations.keep_dead(ids),
         )
         if dependents:
-            await self._apply(dependents, written_at_ms)
+            await self._evict(dependents, deaths)
 
-    async def _apply(self, dependents: Sequence[Dependent], written_at_ms: int | None) -> None:
+    async def _evict(self, dependents: Sequence[Dependent], deaths: Mapping[str, _Death]) -> None:
+        """Sketch and stores; the CDN follows in a task of its own, because it may take long."""
         lifetimes_ms = await self._until_done(
             "sketch", lambda: self._sketch.report_write([d.resource for d in dependents], now_ms=self._clock())
         )
         await self._until_done("store", lambda: self._store.evict(dependents))
         evicted_at_ms = self._clock()
+        self._telemetry.evicted.inc(len(dependents))
         outside = [d for d, left_ms in zip(dependents, lifetimes_ms, strict=True) if left_ms > 0]
+        self._spawn(self._finish(dependents, outside, deaths, evicted_at_ms))
+
+    async def _finish(
+        self,
+        dependents: Sequence[Dependent],
+        outside: Sequence[Dependent],
+        deaths: Mapping[str, _Death],
+        evicted_at_ms: int,
+    ) -> None:
         purged_at_ms = await self._purge_everywhere(outside)
-        self._observe(dependents, written_at_ms, evicted_at_ms, purged_at_ms)
+        self._observe(dependents, deaths, evicted_at_ms, purged_at_ms)
         if purged_at_ms is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
             # registration, so this second purge cannot hit the copy that has replaced it.
@@ -192,22 +234,28 @@ class Effects:
         return self._clock()
 
     def _observe(
-        self, dependents: Sequence[Dependent], written_at_ms: int | None, evicted_at_ms: int, purged_at_ms: int | None
+        self,
+        dependents: Sequence[Dependent],
+        deaths: Mapping[str, _Death],
+        evicted_at_ms: int,
+        purged_at_ms: int | None,
     ) -> None:
-        self._telemetry.evicted.inc(len(dependents))
-        if written_at_ms is None:
-            return
-        self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
-        if purged_at_ms is not None:
-            self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
-        observed = Observed(
-            keys=tuple(d.key for d in dependents),
-            written_at_ms=written_at_ms,
-            evicted_at_ms=evicted_at_ms,
-            purged_at_ms=purged_at_ms,
-        )
-        for observer in self.observers:
-            observer(observed)
+        for dependent in dependents:
+            death = next((deaths[i] for i in dependent.registrations if i in deaths), None)
+            if death is None:
+                continue  # a claim that was taken over: nobody knows any more what it was for
+            self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - death.written_at_ms) / 1000)
+            if purged_at_ms is not None:
+                self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - death.written_at_ms) / 1000)
+            observed = Observed(
+                keys=(dependent.key,),
+                written_at_ms=death.written_at_ms,
+                refused_at_ms=death.refused_at_ms,
+                evicted_at_ms=evicted_at_ms,
+                purged_at_ms=purged_at_ms,
+            )
+            for observer in self.observers:
+                observer(observed)
 
     async def _start_over(self, why: str) -> None:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
