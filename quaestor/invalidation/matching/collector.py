@@ -20,6 +20,8 @@ class Shield:
     def __init__(self, every: int) -> None:
         self._every = every
         self._new = 0
+        if every:
+            _freeze()  # what the process has loaded so far is long-lived as well
 
     def grew(self) -> None:
         """One more long-lived object. Every so often this takes a collection of what came since, a few milliseconds."""
@@ -28,5 +30,9 @@ class Shield:
         self._new += 1
         if self._new >= self._every:
             self._new = 0
-            gc.collect()
-            gc.freeze()
+            _freeze()
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()

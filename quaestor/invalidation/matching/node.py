@@ -57,7 +57,7 @@ class MatchingNode:
         *,
         retention_ms: int,
         max_registrations: int = 1_000_000,
-        max_unindexed: int = 20_000,
+        max_unindexed: int = 5_000,
         max_images: int = 200_000,
         freeze_every: int = 0,
     ) -> None:

@@ -35,8 +35,8 @@ class Verdicts:
     def __init__(self, image: AfterImage, predicates: Predicates, tally: Tally) -> None:
         self._after = None if image.kind is WriteKind.DELETE else image.after
         self._before = image.before
-        self._now: dict[Filter, bool] = {}
-        self._then: dict[Filter, bool] = {}
+        self._now: dict[Filter, bool | None] = {}
+        self._then: dict[Filter, bool | None] = {}
         self._predicates = predicates
         self._tally = tally
         self.before_known = image.before_known
@@ -45,21 +45,23 @@ class Verdicts:
 
     def matching(self, candidates: list[Filter]) -> list[Filter]:
         """Those of the candidates that the record matches after the write, each once. The loop that everything waits for."""
-        record, known = self._after, self._now
+        record = self._after
         if record is None:
             return []
         found: list[Filter] = []
-        for item in dict.fromkeys(candidates):
-            if item in known:
-                verdict = known[item]
-            elif (matches := item.matches) is None:
+        verdicts: dict[Filter, bool | None] = dict.fromkeys(candidates)
+        verdicts.update(self._now)
+        self._now = verdicts
+        for item in verdicts:
+            matches = item.matches
+            if verdicts[item] is not None or matches is None:
                 verdict = self.now(item)
             else:
                 self.tried += 1
                 try:
-                    verdict = known[item] = matches(record)
+                    verdict = verdicts[item] = matches(record)
                 except Exception:
-                    verdict = known[item] = self._failed(item)
+                    verdict = verdicts[item] = self._failed(item)
             if verdict:
                 found.append(item)
         return found
