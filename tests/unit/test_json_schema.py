@@ -65,10 +65,17 @@ def test_what_mongod_refuses_is_malformed_with_its_reason(schema: Any, reason: s
         {"properties": {"a.b": {"type": "string"}}},
         {"required": ["a.b"]},
         {"dependencies": {"a.b": ["c"]}},
-        {"required": [""]},
         {"properties": {"a": {"encrypt": {"bsonType": "int"}}}},
     ],
 )
 def test_what_is_a_path_to_mongod_or_belongs_to_encryption_is_unsupported(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedQueryError):
         compile_schema(schema)
+
+
+def test_the_schema_of_the_property_without_a_name_is_about_the_document_that_has_it() -> None:
+    """As in mongod, which takes the empty name for a path of no steps."""
+    check = compile_schema({"properties": {"": {"type": "string"}}})
+    assert check({"a": 1})
+    assert not check({"": "a string"})
+    assert compile_schema({"required": [""]})({"": 1})
