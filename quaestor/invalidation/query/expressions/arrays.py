@@ -23,8 +23,8 @@ from quaestor.invalidation.query.expressions.nodes import Compiled, Frame, Opera
 from quaestor.invalidation.query.expressions.numeric import as_int32
 from quaestor.invalidation.query.expressions.strings import index_bounds
 
-_RANGE_LIMIT: Final = (100 * 1024 * 1024 - 24) // 16
-"""How many numbers a `$range` may hold within mongod's default memory limit of 100 MiB."""
+_RANGE_LIMIT: Final = 1_000_000
+"""How many numbers a `$range` may hold; how many mongod allows depends on the memory it counts."""
 
 
 def is_array(value: Any) -> bool:
@@ -157,7 +157,7 @@ def _range(start: Any, end: Any, step: Any = 1) -> list[int]:
         raise ExpressionError("$range requires a non-zero step value")
     numbers = range(*bounds)
     if len(numbers) > _RANGE_LIMIT:
-        raise ExpressionError(f"$range would use too much memory for {len(numbers)} numbers")
+        raise UnsupportedQueryError(f"a $range of more than {_RANGE_LIMIT} numbers")
     return list(numbers)
 
 

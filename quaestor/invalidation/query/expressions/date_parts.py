@@ -96,18 +96,31 @@ def _date_to_parts(name: str, operand: Any, scope: Scope) -> Compiled:
         optional=("timezone", "iso8601"),
         unknown="Unrecognized argument to {name}: {field}",
     )
-    iso = scope.compile(members.get("iso8601", False))
-    return call(_to_parts, [scope.compile(members["date"]), zone_member(members, scope), iso], scope)
+    parts = [
+        scope.compile(members["date"]),
+        zone_member(members, scope),
+        scope.compile(members.get("iso8601", False)),
+    ]
+    date_of, zone_name_of, iso_of = (part.evaluate for part in parts)
+
+    def to_parts(frame: Frame) -> Any:
+        """The date comes first though it decides last: a null zone spares `iso8601`."""
+        value = date_of(frame)
+        local = zone_of(zone_name_of(frame))
+        if local is None:
+            return None
+        iso = iso_of(frame)
+        if is_nullish(iso):
+            return None
+        if not isinstance(iso, bool):
+            raise ExpressionError(f"iso8601 must evaluate to a bool, found {kind_of(iso)}")
+        return None if is_nullish(value) else _parts(value, local, iso)
+
+    compiled = Compiled(to_parts)
+    return folded(compiled, scope) if all(part.is_constant for part in parts) else compiled
 
 
-def _to_parts(value: Any, zone_name: Any, iso: Any) -> Any:
-    local = zone_of(zone_name)
-    if local is None or is_nullish(iso):
-        return None
-    if not isinstance(iso, bool):
-        raise ExpressionError(f"iso8601 must evaluate to a bool, found {kind_of(iso)}")
-    if is_nullish(value):
-        return None
+def _parts(value: Any, local: Zone, iso: bool) -> dict[str, int]:
     at_ms = local.local(moment_ms(value))
     parts: dict[str, int]
     if iso:
