@@ -46,6 +46,12 @@ class Site:
         async def count(origin: str) -> int:
             return await flights.count_documents({"origin": origin})
 
+        @self.app.get("/groups/{origin}")
+        async def groups(origin: str) -> list[dict[str, Any]]:
+            group = {"$group": {"_id": "$dest", "flights": {"$sum": 1}}}
+            cursor = await flights.aggregate([{"$match": {"origin": origin}}, group, {"$sort": {"_id": 1}}])
+            return await cursor.to_list()
+
         @self.app.get("/now")
         async def now() -> list[dict[str, Any]]:
             return await flights.find({"expires": {"$gt": datetime.now(UTC)}}).to_list()
@@ -194,6 +200,28 @@ async def test_counts_are_invalidated_by_inserts_and_deletes(mongo_url: str, pre
         assert await app.warm("/count/JFK") == 11
         flights.delete_one({"_id": 500})
         await eventually(lambda: _equals(app, "/count/JFK", 10))
+
+
+async def test_groups_stay_while_nothing_changes_that_they_read(mongo_url: str, prefix: str) -> None:
+    """With pre- and post-images on, a write is compared with what was there."""
+    async with site(mongo_url, prefix) as (app, flights):
+        flights.database.command("collMod", "flights", changeStreamPreAndPostImages={"enabled": True})
+        groups = await app.warm("/groups/JFK")
+        flights.update_one({"_id": 1}, {"$set": {"gate": "B7"}})
+        flights.insert_one({"_id": 900, "origin": "EWR", "scheduled": -9})
+        await eventually(lambda: _first_is(app, "/departures/EWR", 900))
+        assert await app.get("/groups/JFK") == (groups, "hit")
+        flights.update_one({"_id": 1}, {"$set": {"dest": "BOS"}})
+        await eventually(lambda: _differs(app, "/groups/JFK", groups))
+        assert await app.warm("/groups/JFK") == [{"_id": "BOS", "flights": 1}, {"_id": "LAX", "flights": 9}]
+
+
+async def _first_is(app: Site, path: str, key: int) -> bool:
+    return bool((await app.get(path))[0][0]["_id"] == key)
+
+
+async def _differs(app: Site, path: str, value: Any) -> bool:
+    return bool((await app.get(path))[0] != value)
 
 
 async def _equals(app: Site, path: str, value: Any) -> bool:

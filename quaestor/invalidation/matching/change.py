@@ -32,6 +32,8 @@ def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, befo
     if not rules.filtered:
         return MatchType.MATCH
     if not rules.exact:
+        if before and now and _still_matching(rules, image) is None:
+            return None
         return MatchType.MATCH if now or before is not False else None
     if live.members is None:
         return _unremembered(live, rules, image, now, before)

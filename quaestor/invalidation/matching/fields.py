@@ -13,8 +13,10 @@ from typing import Any
 
 import bson
 
+from quaestor.errors import QueryError
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.query.ast import Conjunction, Disjunction, Negation, Node, Predicate
+from quaestor.invalidation.query.expressions import field_paths
 from quaestor.invalidation.query.paths import is_array
 from quaestor.model import Document, Query
 
@@ -62,6 +64,48 @@ def fields_that_matter(query: Query, root: Node) -> Fields:
     if shows and (shows != ["_id"] or len(switches) == 1):
         return Fields(tuple(sorted(needed.union(shows) - {"_id"})))
     return Fields(tuple(sorted(needed)), tuple(sorted(path for path, on in switches.items() if not on)))
+
+
+_ACCUMULATORS = frozenset(
+    {"$addToSet", "$avg", "$count", "$first", "$last", "$max", "$mergeObjects", "$min", "$push", "$stdDevPop",
+     "$stdDevSamp", "$sum"}
+)  # fmt: skip
+
+
+def fields_of_group(stages: Iterable[Document], root: Node) -> Fields:
+    """What a pipeline reads of a record if, after sorting and unwinding, it groups: later stages see the groups only.
+
+    stages: what follows the leading `$match`; root: its filter. ALL for everything else.
+    """
+    try:
+        read = set(_paths_of(root))
+        for stage in stages:
+            ((name, operand),) = stage.items()
+            if name == "$sort" and all(isinstance(direction, int | float) for direction in operand.values()):
+                read.update(operand)
+            elif name == "$unwind" and isinstance(operand, str):
+                read.add(operand.removeprefix("$"))
+            elif name == "$group":
+                read.update(path for expression in _grouped(operand) for path in field_paths(expression))
+                return ALL if None in read or "" in read else Fields(tuple(sorted(filter(None, read))))
+            else:
+                return ALL
+    except (QueryError, ValueError, AttributeError):
+        return ALL
+    return ALL
+
+
+def _grouped(group: Document) -> Iterable[Any]:
+    """The expressions of a `$group`. Raises ValueError for accumulators that take more than one expression."""
+    yield group.get("_id")
+    for name, value in group.items():
+        if name == "_id":
+            continue
+        ((accumulator, argument),) = value.items()
+        if accumulator not in _ACCUMULATORS:
+            raise ValueError(accumulator)
+        if accumulator != "$count":
+            yield argument
 
 
 def _paths_of(node: Node) -> Iterable[str | None]:

@@ -20,7 +20,7 @@ from xxhash import xxh128_hexdigest
 from quaestor.capture import pipelines
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
 from quaestor.invalidation.matching.access import Access, access_paths
-from quaestor.invalidation.matching.fields import ALL, Fields, fields_that_matter
+from quaestor.invalidation.matching.fields import ALL, Fields, fields_of_group, fields_that_matter
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
 from quaestor.invalidation.query.sorting import parse_sort
@@ -228,7 +228,10 @@ def _fields(query: Query, predicate: CompiledQuery | None) -> Fields:
         return ALL
     shown: Query | None = query
     if query.operation is Operation.AGGREGATE:
-        shown = _Pipeline.of(query).as_find
+        pipeline = _Pipeline.of(query)
+        shown = pipeline.as_find
+        if shown is None:
+            return fields_of_group(query.pipeline[len(pipeline.leading) :], predicate.root)
     return ALL if shown is None else fields_that_matter(shown, predicate.root)
 
 

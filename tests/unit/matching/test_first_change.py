@@ -273,6 +273,36 @@ def test_a_pipeline_is_widened_to_its_leading_match() -> None:
     assert types(scene.insert({"_id": 4, "status": "paid"})) == ["match"]
 
 
+def test_a_group_is_not_changed_by_what_it_does_not_read() -> None:
+    group = {"$group": {"_id": "$day", "n": {"$sum": "$price"}, "records": {"$sum": 1}}}
+    paid = {"_id": 3, "status": "paid", "day": 1, "price": 5}
+    for written, expected in (
+        (paid | {"note": "x"}, []),
+        (paid | {"price": 6}, ["match"]),
+        (paid | {"day": 2}, ["match"]),
+        (paid | {"status": "open"}, ["match"]),
+    ):
+        scene = Scene()
+        scene.register(
+            aggregate({"$match": {"status": "paid"}}, {"$sort": {"at": 1}}, group, {"$sort": {"n": 1}}), None
+        )
+        assert types(scene.update(written, before=paid)) == expected, written
+    scene = Scene()
+    scene.register(aggregate({"$match": {"status": "paid"}}, group), None)
+    assert types(scene.update(paid | {"note": "x"})) == ["match"], "without the record as it was, nobody knows"
+
+
+def test_a_group_that_reads_the_whole_record_is_changed_by_all_of_it() -> None:
+    paid = {"_id": 3, "status": "paid", "day": 1}
+    for group in (
+        {"_id": "$day", "all": {"$push": "$$ROOT"}},
+        {"_id": "$day", "top": {"$top": {"sortBy": {"price": 1}, "output": "$note"}}},
+    ):
+        scene = Scene()
+        scene.register(aggregate({"$match": {"status": "paid"}}, {"$group": group}), None)
+        assert types(scene.update(paid | {"note": "x"}, before=paid)) == ["match"], group
+
+
 def test_writes_to_a_joined_collection_count() -> None:
     scene = Scene()
     lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
