@@ -10,7 +10,7 @@ from bson import Decimal128, Int64, Regex
 from quaestor.invalidation.query.expressions.kinds import TYPE_CODES
 from tests.oracle.expressions import values
 
-NAMES = ("a", "b", "c", "k", "v", "_id", "é", "$d")
+NAMES = ("a", "b", "c", "k", "v", "_id", "é", "", "$d")
 JSON_TYPES = ("object", "array", "number", "boolean", "string", "null")
 BSON_TYPES = tuple(name for name in TYPE_CODES if name not in ("missing", "undefined", "symbol", "dbPointer"))
 PATTERNS = ("a", "^a", "b$", "^.$", "[a-c]", "^\\w$", "", "é", "^$", "_id", "(")

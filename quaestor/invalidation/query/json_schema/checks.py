@@ -17,12 +17,14 @@ class Context:
     """What a keyword may need besides its own value.
 
     schema: the schema it stands in. compile: compiles a schema of a nested value. same: compiles one of the same value.
-    at_top: the value is the whole document, so keywords of other types never apply.
+    whole: compiles one of a whole document, as at_top.
+    at_top: the value is a whole document, so keywords of other types never apply and are not looked at.
     """
 
     schema: Mapping[str, Any]
     compile: Callable[[Mapping[str, Any]], Check]
     same: Callable[[Mapping[str, Any]], Check]
+    whole: Callable[[Mapping[str, Any]], Check]
     at_top: bool
 
 

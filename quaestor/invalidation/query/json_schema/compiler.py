@@ -49,6 +49,7 @@ def _compile(schema: Mapping[str, Any], *, at_top: bool) -> Check:
         schema=schema,
         compile=lambda nested: _compile(nested, at_top=False),
         same=lambda other: _compile(other, at_top=at_top),
+        whole=lambda other: _compile(other, at_top=True),
         at_top=at_top,
     )
     checks: list[Check] = []

@@ -1,7 +1,7 @@
 """Keywords for documents.
 
 mongod takes a name with a dot in `properties`, `required` and `dependencies` for a path, with the matching of paths through
-arrays, and an empty name for the document itself; both are refused here as unsupported.
+arrays; that is refused here as unsupported. The schema of the empty name is about the document itself, here too.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def _properties(keyword: str, value: Any, context: Context) -> Check:
     for name, schema in operands.document(keyword, value).items():
         if kind_of(schema) != "object":
             raise MalformedQueryError(f"Nested schema for $jsonSchema property '{name}' must be an object")
-        checks.append((_plain(name), context.compile(as_mapping(schema))))
-    # mongod takes the schema of the property "" to be about the document that has it.
+        # mongod takes the schema of the property "" to be about the document that has it.
+        compile_nested = context.compile if name else context.whole
+        checks.append((_plain(name), compile_nested(as_mapping(schema))))
     return _for_documents(
         lambda document: all(
             name not in document or check(document[name] if name else document) for name, check in checks
