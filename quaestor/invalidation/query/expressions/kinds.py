@@ -15,6 +15,7 @@ from typing import Any, Final, TypeGuard
 from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
 from quaestor.invalidation.query.bson_order import MISSING, Missing
+from quaestor.invalidation.query.bson_types import BSON_TYPES
 
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
@@ -23,30 +24,7 @@ INT64_MAX: Final = 2**63 - 1
 
 NUMERIC: Final = frozenset({"int", "long", "double", "decimal"})
 
-TYPE_CODES: Final[Mapping[str, int]] = {
-    "minKey": -1,
-    "missing": 0,
-    "double": 1,
-    "string": 2,
-    "object": 3,
-    "array": 4,
-    "binData": 5,
-    "undefined": 6,
-    "objectId": 7,
-    "bool": 8,
-    "date": 9,
-    "null": 10,
-    "regex": 11,
-    "dbPointer": 12,
-    "javascript": 13,
-    "symbol": 14,
-    "javascriptWithScope": 15,
-    "int": 16,
-    "timestamp": 17,
-    "long": 18,
-    "decimal": 19,
-    "maxKey": 127,
-}
+TYPE_CODES: Final[Mapping[str, int]] = {**BSON_TYPES, "missing": 0}
 """BSON type numbers by name; "missing" has the number that BSON uses for the end of a document."""
 
 

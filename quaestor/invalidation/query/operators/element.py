@@ -16,35 +16,13 @@ from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, Min
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query.ast import Negation, Node, Predicate
 from quaestor.invalidation.query.bson_order import MISSING, STRING, is_list, type_bracket
+from quaestor.invalidation.query.bson_types import BSON_TYPES
 from quaestor.invalidation.query.operators.contract import Compiler, FieldOperator, Level, Parser
 from quaestor.invalidation.query.operators.integers import integer, is_number
 from quaestor.invalidation.query.paths import Test, is_array, is_document
 
-ALIASES: Final = {
-    "double": 1,
-    "string": 2,
-    "object": 3,
-    "array": 4,
-    "binData": 5,
-    "undefined": 6,
-    "objectId": 7,
-    "bool": 8,
-    "date": 9,
-    "null": 10,
-    "regex": 11,
-    "dbPointer": 12,
-    "javascript": 13,
-    "symbol": 14,
-    "javascriptWithScope": 15,
-    "int": 16,
-    "timestamp": 17,
-    "long": 18,
-    "decimal": 19,
-    "minKey": -1,
-    "maxKey": 127,
-}
 NUMBERS: Final = (1, 16, 18, 19)
-_CODES: Final = frozenset(ALIASES.values())
+_CODES: Final = frozenset(BSON_TYPES.values())
 _BY_CLASS: Final[dict[type, int]] = {
     float: 1,
     str: 2,
@@ -99,9 +77,9 @@ def type_codes(operand: Any, what: str) -> tuple[int, ...]:
             if member == "number":
                 codes.update(NUMBERS)
                 continue
-            if member not in ALIASES:
+            if member not in BSON_TYPES:
                 raise MalformedQueryError(f"{what}: unknown type name {member!r}")
-            codes.add(ALIASES[member])
+            codes.add(BSON_TYPES[member])
         elif is_number(member):
             code = integer(member, what)
             if code not in _CODES:
