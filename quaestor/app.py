@@ -2,7 +2,8 @@
 
 Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process. Correct for one
 app process; several processes need one Redis, because they must share the sketch and see each other's entries.
-Distributed (redis_url): everything shared lives in Redis; the matching grid runs elsewhere (`quaestor cluster`).
+Distributed (redis_url): everything shared lives in Redis; the matching grid runs elsewhere
+(`python -m quaestor.invalidation.spark`).
 """
 
 from __future__ import annotations

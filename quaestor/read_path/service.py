@@ -104,10 +104,6 @@ class ReadPath:
             self._store.drop(key)
         return None
 
-    def peek(self, key: str, now_ms: int) -> CachedResponse | None:
-        resident = self.resident(key, now_ms)
-        return None if resident is None else resident.response
-
     async def look(self, key: str) -> Resident | None:
         """Memory, then the shared store. The result may be served until something is awaited."""
         resident = self.resident(key, self.clock())
