@@ -1,0 +1,76 @@
+"""What a route says of its answers: who may share them, what its key is made of, how long which copy lives.
+
+Read from the route (see `middleware.routes`) before the handler runs, and kept per path. What a route leaves open is None:
+then the settings and the estimator decide. A policy only ever restricts what is true without it, except for `sharing`: a
+request with credentials is answered from cache if, and only if, its route declares with whom its answers are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from quaestor.model import Document
+
+
+class Sharing(StrEnum):
+    """Who may be given the same answer."""
+
+    UNDECLARED = "undeclared"
+    """Everybody who asks without credentials; nobody else."""
+    PUBLIC = "public"
+    """Everybody, with or without credentials: the answer does not depend on them."""
+    PER_USER = "per-user"
+    """Requests for which `by` gives the same text. Never a shared cache outside (CDN): `private`."""
+    PER_ROLE = "per-role"
+    """The same, for a group of users."""
+    PRIVATE = "private"
+    """Nobody: not stored."""
+
+
+class Representation(StrEnum):
+    """How a list is kept."""
+
+    AUTO = "auto"
+    OBJECTS = "objects"
+    IDS = "ids"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutePolicy:
+    """sharing, by: see Sharing; `by` is called with the ASGI scope on every request of a per-user or per-role route and
+        returns whom the request is for, or None: then it is passed by. It must verify what it reads (a signature, a session):
+        whoever can make it return somebody else's name is given somebody else's answers.
+    ttl_ms: at most so long in our own store. cdn_ttl_ms: in CDNs that are purged. browser_ttl_ms: in browsers.
+    stale_while_revalidate_ms, stale_if_error_ms: RFC 5861; for answers that outlived their lifetime, never for ones that a
+        write has invalidated.
+    tags: to invalidate by, besides the answer's own. groups: RFC 9875 cache groups.
+    depends_on: further (namespace or collection, filter) that the answer depends on.
+    headers, cookies: request fields that are part of the key; headers are also added to `Vary`.
+    query: the query parameters that are part of the key; None: all but the tracking ones.
+    keyed_body: POST and QUERY requests are answered from cache, keyed by their body.
+    bypass: neither look up nor store.
+    """
+
+    sharing: Sharing = Sharing.UNDECLARED
+    by: Callable[[Mapping[str, Any]], str | None] | None = None
+    ttl_ms: int | None = None
+    cdn_ttl_ms: int | None = None
+    browser_ttl_ms: int | None = None
+    stale_while_revalidate_ms: int = 0
+    stale_if_error_ms: int = 0
+    tags: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    representation: Representation = Representation.AUTO
+    depends_on: tuple[tuple[str, Document], ...] = ()
+    headers: tuple[bytes, ...] = ()
+    cookies: tuple[str, ...] = ()
+    query: frozenset[str] | None = None
+    keyed_body: bool = False
+    bypass: bool = False
+
+
+DEFAULT = RoutePolicy()
+"""Of routes that say nothing."""
