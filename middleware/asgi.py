@@ -19,6 +19,7 @@ from middleware.sketch_endpoint import SketchEndpoint
 from quaestor.capture import not_recording
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.key import target
+from quaestor.read_path.policy import DEFAULT
 from quaestor.read_path.request import NOTABLE, inspect
 
 
@@ -45,8 +46,8 @@ class QuaestorMiddleware:
         self._read_path = quaestor.read_path
         self._clock = quaestor.read_path.clock
         self._resident = quaestor.read_path.resident
-        self._policy = HeaderPolicy(quaestor.settings, cdn)
-        self._purges = self._policy.purges
+        self._outgoing = HeaderPolicy(quaestor.settings, cdn)
+        self._purges = self._outgoing.purges
         self._lifespan = Lifespan(quaestor)
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
@@ -77,9 +78,14 @@ class QuaestorMiddleware:
                 if wanted is not None:
                     now_ms = self._clock()
                     resident = self._resident(wanted.key, now_ms)
-                    if resident is not None and (not self._purges or wanted.url in resident.urls):
+                    # An entry that was never rendered is sent below, where its route's policy is known.
+                    if (
+                        resident is not None
+                        and resident.rendered is not None
+                        and (not self._purges or wanted.url in resident.urls)
+                    ):
                         self._count_hit()
-                        headers = self._policy.hit(resident, now_ms)
+                        headers = self._outgoing.hit(resident, now_ms)
                         response = resident.response
                         # Fresh messages and a fresh list: whoever wraps us may change them.
                         await send(
@@ -98,6 +104,7 @@ class QuaestorMiddleware:
         if method not in ("GET", "HEAD"):
             with not_recording():
                 return await self._app(scope, receive, send)
+        policy = DEFAULT
         facts = inspect(scope["headers"])
         reason = facts.bypass
         wanted = None
@@ -110,11 +117,11 @@ class QuaestorMiddleware:
                 reason = "not-serving"
         if wanted is None or reason is not None:
             return await pass_by(
-                self._app, self._read_path, self._policy, scope, receive, send, reason=reason or "unkeyed"
+                self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason or "unkeyed"
             )
         exchange = Exchange(
-            self._app, self._read_path, self._policy,
-            scope=scope, receive=receive, send=send, facts=facts, target=wanted,
+            self._app, self._read_path, self._outgoing,
+            scope=scope, receive=receive, send=send, facts=facts, target=wanted, policy=policy,
         )  # fmt: skip
         return await exchange.run()
 

@@ -18,6 +18,7 @@ from quaestor.read_path import freshness
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.flights import Flight, Landing
 from quaestor.read_path.key import Target
+from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.request import CONDITIONS, RequestFacts
 from quaestor.read_path.service import Answer, ReadPath
 from quaestor.store.memory import Resident
@@ -41,16 +42,18 @@ class Exchange:
         self,
         app: App,
         read_path: ReadPath,
-        policy: HeaderPolicy,
+        outgoing: HeaderPolicy,
         *,
         scope: Scope,
         receive: Receive,
         send: Send,
         facts: RequestFacts,
         target: Target,
+        policy: RoutePolicy = DEFAULT,
     ) -> None:
         self._app = app
         self._read_path = read_path
+        self._outgoing = outgoing
         self._policy = policy
         self._scope = scope
         self._receive = receive
@@ -148,8 +151,8 @@ class Exchange:
         self._land(Landing.STORED)
         how = b"fwd=uri-miss; collapsed" if self._waited else None
         if await send_resident(
-            self._read_path, self._policy, resident, self._send,
-            target=self._target, facts=self._facts, head=self._scope["method"] == "HEAD", how=how,
+            self._read_path, self._outgoing, resident, self._send,
+            target=self._target, facts=self._facts, policy=self._policy, head=self._scope["method"] == "HEAD", how=how,
         ):  # fmt: skip
             self._read_path.telemetry.requests.labels("coalesced" if self._waited else "hit").inc()
             self._step(Event.FOUND)
@@ -167,7 +170,7 @@ class Exchange:
 
     async def _pass_by(self, reason: str) -> None:
         self._step(Event.PASSED_BY)
-        await pass_by(self._app, self._read_path, self._policy, self._scope, self._receive, self._send, reason=reason)
+        await pass_by(self._app, self._read_path, self._outgoing, self._scope, self._receive, self._send, reason=reason)
 
     # Running the handler
 
@@ -258,7 +261,8 @@ class Exchange:
                 target=self._target,
                 request_headers=self._scope["headers"],
                 since=self._since,
-                leave=self._policy.leaves_copies,
+                policy=self._policy,
+                leave=self._outgoing.leaves_copies,
             )
         except Exception as error:  # a mistake of ours must not cost the handler's answer
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
@@ -273,8 +277,8 @@ class Exchange:
                 self._land(Landing.STORED)
                 read_path.telemetry.requests.labels("miss").inc()
                 await send_resident(
-                    read_path, self._policy, verdict.resident, self._send,
-                    target=self._target, facts=self._facts, head=False, how=b"fwd=uri-miss; stored",
+                    read_path, self._outgoing, verdict.resident, self._send,
+                    target=self._target, facts=self._facts, policy=self._policy, head=False, how=b"fwd=uri-miss; stored",
                 )  # fmt: skip
                 return None
         return await self._hand_on(more=False)
@@ -299,7 +303,7 @@ class Exchange:
         read_path.telemetry.requests.labels("miss").inc()
         for reason in self._reasons:
             read_path.telemetry.uncacheable.labels(reason).inc()
-        headers = self._policy.withheld(self._status, self._headers, self._reasons, b"fwd=uri-miss", self._detail)
+        headers = self._outgoing.withheld(self._status, self._headers, self._reasons, b"fwd=uri-miss", self._detail)
         await self._send({"type": "http.response.start", "status": self._status, "headers": headers})
         if self._chunks or not more:
             body, self._chunks = b"".join(self._chunks), []
@@ -325,7 +329,7 @@ class Exchange:
 
 
 async def pass_by(
-    app: App, read_path: ReadPath, policy: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
+    app: App, read_path: ReadPath, outgoing: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
 ) -> None:
     """Run the handler with nothing recorded and nothing held back; only say who may keep its answer."""
     read_path.telemetry.requests.labels("bypass").inc()
@@ -333,7 +337,7 @@ async def pass_by(
 
     async def say(message: Any) -> None:
         if message["type"] == "http.response.start":
-            headers = policy.withheld(message["status"], message.get("headers", ()), (reason,), b"fwd=bypass")
+            headers = outgoing.withheld(message["status"], message.get("headers", ()), (reason,), b"fwd=bypass")
             message = {**message, "headers": headers}
         await send(message)
 

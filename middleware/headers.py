@@ -14,6 +14,7 @@ from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse, Uncacheable
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
+from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
@@ -108,7 +109,7 @@ class HeaderPolicy:
         self.purges = bool(cdn)
         self.leaves_copies = self.purges or self._estimated
 
-    def hit(self, resident: Resident, now_ms: int) -> RawHeaders:
+    def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
         """The fields of a hit. The caller must not change the list; it is made anew once a second at most."""
         rendered = resident.rendered
         second = now_ms // 1000
@@ -117,17 +118,17 @@ class HeaderPolicy:
             return headers
         response = resident.response
         left_s = max(0, response.fresh_until_ms - now_ms) // 1000
-        headers = self.stored(resident, now_ms, b"hit; ttl=%d" % left_s)
+        headers = self.stored(resident, now_ms, b"hit; ttl=%d" % left_s, policy)
         rendered = resident.rendered
         rendered.headers, rendered.second = headers, second
         return headers
 
-    def stored(self, resident: Resident, now_ms: int, how: bytes) -> RawHeaders:
+    def stored(self, resident: Resident, now_ms: int, how: bytes, policy: RoutePolicy = DEFAULT) -> RawHeaders:
         """The fields of an answer from an entry. how: the parameters of Cache-Status."""
         response = resident.response
         rendered = resident.rendered
         if rendered is None:
-            rendered = resident.rendered = _Rendered(self._fixed(response))
+            rendered = resident.rendered = _Rendered(self._fixed(response, policy))
         headers = [
             *rendered.fixed,
             (b"age", b"%d" % current_age_s(response.stored_at_ms, now_ms)),
@@ -168,7 +169,7 @@ class HeaderPolicy:
             fields.append((b"x-quaestor-explain", _explain(text)))
         return fields
 
-    def _fixed(self, response: CachedResponse) -> RawHeaders:
+    def _fixed(self, response: CachedResponse, policy: RoutePolicy) -> RawHeaders:
         given = response.headers
         shared_s = (response.fresh_until_ms - response.stored_at_ms) // 1000
         client_s = 0

@@ -7,6 +7,7 @@ from middleware.interface import Send
 from quaestor.model import CachedResponse
 from quaestor.read_path import validation
 from quaestor.read_path.key import Target
+from quaestor.read_path.policy import RoutePolicy
 from quaestor.read_path.request import RequestFacts
 from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
@@ -14,12 +15,13 @@ from quaestor.store.memory import Resident
 
 async def send_resident(
     read_path: ReadPath,
-    policy: HeaderPolicy,
+    outgoing: HeaderPolicy,
     resident: Resident,
     send: Send,
     *,
     target: Target,
     facts: RequestFacts,
+    policy: RoutePolicy,
     head: bool,
     how: bytes | None = None,
 ) -> bool:
@@ -29,17 +31,17 @@ async def send_resident(
     """
     response = resident.response
     leave = True
-    if policy.purges and target.url not in resident.urls:
+    if outgoing.purges and target.url not in resident.urls:
         leave = await read_path.allow(resident, target.url)
         if not leave and not read_path.alive(response):
             return False
     now_ms = read_path.clock()
-    headers = policy.hit(resident, now_ms) if how is None else policy.stored(resident, now_ms, how)
+    headers = outgoing.hit(resident, now_ms, policy) if how is None else outgoing.stored(resident, now_ms, how, policy)
     if not leave:
-        headers = policy.without_leave(headers)
+        headers = outgoing.without_leave(headers)
     status, body = response.status, response.body
     if response.status == 200 and has_it(response, facts):
-        status, body, headers = 304, b"", policy.not_modified(headers)
+        status, body, headers = 304, b"", outgoing.not_modified(headers)
     elif head:
         body = b""
     # Fresh messages and a fresh list: whoever wraps us may change them.

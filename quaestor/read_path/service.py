@@ -26,6 +26,7 @@ from quaestor.read_path import freshness, validation, vary
 from quaestor.read_path.decision import Event
 from quaestor.read_path.flights import Flights
 from quaestor.read_path.key import Target
+from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
@@ -160,6 +161,7 @@ class ReadPath:
         request_headers: Sequence[tuple[bytes, bytes]],
         since: Version,
         leave: bool,
+        policy: RoutePolicy = DEFAULT,
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
 
@@ -187,7 +189,7 @@ class ReadPath:
         except DependencyError as error:
             self.telemetry.failure("event-layer", "read_path.register_failed", error)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
-        response = self._entry(answer, registered, key=key, resource=target.resource)
+        response = self._entry(answer, registered, key=key, resource=target.resource, policy=policy)
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
@@ -209,13 +211,17 @@ class ReadPath:
             by = self.variants.learn(target.key, by)
         return None if by is None else vary.variant_key(target.key, by, request_headers)
 
-    def _entry(self, answer: Answer, registered: Registered, *, key: str, resource: str) -> CachedResponse | None:
+    def _entry(
+        self, answer: Answer, registered: Registered, *, key: str, resource: str, policy: RoutePolicy
+    ) -> CachedResponse | None:
         """None if the handler does not let it live for a moment."""
         now_ms = self.clock()
         ttl_ms = self._estimator.estimate_ms(
             registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
         )
         allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
+        if policy.ttl_ms is not None:
+            ttl_ms = min(ttl_ms, policy.ttl_ms)
         ttl_ms = min(ttl_ms, self.settings.ttl_max_ms, ttl_ms if allowed_s is None else allowed_s * 1000)
         if ttl_ms <= 0:
             return None
