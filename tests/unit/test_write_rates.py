@@ -105,3 +105,12 @@ def test_poisson_writes_are_estimated_without_bias(rate_hz: float) -> None:
     mean_hz = rates.rate_hz(records, now_ms=START_MS + 200_000) / len(records)
     standard_error = (rate_hz / (2 * 86.6 * len(records))) ** 0.5 * 1.2
     assert abs(mean_hz - rate_hz) < 5 * standard_error
+
+
+def test_a_process_that_runs_for_a_month_counts_as_one_that_has_just_begun() -> None:
+    """Counts are sums of weights that grow with time; they are brought back before they leave the range of floats."""
+    rates = WriteRates(since_ms=START_MS)
+    for day in range(30):
+        begin_ms = START_MS + day * 86_400_000
+        written(rates, "a", every_ms=500, from_ms=begin_ms, until_ms=begin_ms + 600_000)
+        assert rates.rate_hz(["a"], now_ms=begin_ms + 600_000) == pytest.approx(2.0, rel=0.02)

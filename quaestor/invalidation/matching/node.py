@@ -14,7 +14,6 @@ from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
 from quaestor.invalidation.matching.partitioning import record_hash, record_key
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.rates import RecordRates
 from quaestor.invalidation.matching.registered import Live
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
 from quaestor.invalidation.matching.verdicts import Tally
@@ -33,6 +32,7 @@ from quaestor.model import (
     Version,
     WriteKind,
 )
+from quaestor.ttl.write_rates import WriteRates
 
 Outcome = Activated | Refused | Invalidated
 
@@ -69,7 +69,7 @@ class MatchingNode:
         self._max_registrations = max_registrations
         self._max_unindexed = max_unindexed
         self._retention = Retention(retention_ms=retention_ms, max_images=max_images)
-        self._rates = RecordRates()
+        self._rates = WriteRates()
         self._active = ActiveQueries()
         self._live: dict[str, Live] = {}
         self._leases = Leases()
@@ -130,6 +130,7 @@ class MatchingNode:
         self.watermark = max(self.watermark, image.version)
         self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
         if image.kind is WriteKind.TICK:
+            self._rates.begin(now_ms=now_ms)
             if image.version:
                 self._retention.reached(image.version)
             return []

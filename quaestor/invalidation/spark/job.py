@@ -28,6 +28,9 @@ from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
 from quaestor.telemetry import Telemetry
 
+FREEZE_EVERY: Final = 20_000
+"""Registrations between two collections: a task's process does nothing but matching (see collector.py)."""
+
 _LOOK_EVERY_S: Final = 0.25
 _RECONFIGURED_AFTER_S: Final = 5.0
 _RESTART_AFTER_S: Final = 0.5
@@ -123,7 +126,7 @@ def run_task(job: GridJob, index: int) -> None:
 
 
 def _cell(job: GridJob, cell: Cell, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
-    node = MatchingNode(cell, job.shape, retention_ms=job.retention_ms)
+    node = MatchingNode(cell, job.shape, retention_ms=job.retention_ms, freeze_every=FREEZE_EVERY)
     CellLoop(
         node,
         layer,

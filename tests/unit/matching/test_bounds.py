@@ -1,65 +1,19 @@
-"""What keeps a node small and its measurements right: rates, leases, compiled predicates, the collector, buckets."""
+"""What keeps a node small and its measurements right: leases, compiled predicates, the collector, buckets."""
 
 from __future__ import annotations
 
 import gc
 
 import bson
-import pytest
 
 from quaestor.invalidation.matching.bucket import Bucket, added, removed, size, things
 from quaestor.invalidation.matching.collector import Shield
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.rates import RecordRates
 from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.matching.rules import SharedRules
 from quaestor.invalidation.query.plan import plan_query
 from tests.unit.matching.scene import find
-
-MINUTE_MS = 60_000
-
-
-# -- write rates
-
-
-def test_a_steady_rate_is_found_at_any_age() -> None:
-    rates = RecordRates(period_ms=MINUTE_MS)
-    for second in range(600):
-        rates.observe(1, now_ms=second * 1_000)
-        if second >= 10:
-            assert rates.rate_hz([1], now_ms=second * 1_000) == pytest.approx(1.0, rel=0.11)
-
-
-def test_one_write_after_the_start_is_not_a_thousand_a_second() -> None:
-    rates = RecordRates()
-    rates.observe(1, now_ms=5)
-    assert rates.rate_hz([1], now_ms=6) <= 1.0
-
-
-def test_a_record_that_is_no_longer_written_comes_to_rest() -> None:
-    rates = RecordRates(period_ms=MINUTE_MS)
-    for second in range(120):
-        rates.observe(1, now_ms=second * 1_000)
-    assert rates.rate_hz([1], now_ms=150_000) == pytest.approx(0.5, rel=0.1)
-    assert rates.rate_hz([1], now_ms=4 * MINUTE_MS) == 0.0
-
-
-def test_rates_of_several_records_add_up_and_unknown_ones_count_nothing() -> None:
-    rates = RecordRates()
-    for second in range(30):
-        rates.observe(1, now_ms=second * 1_000)
-        rates.observe(2, now_ms=second * 1_000)
-    assert rates.rate_hz([1, 2, 3], now_ms=29_000) == pytest.approx(2.0, rel=0.1)
-
-
-def test_only_the_records_written_last_are_remembered() -> None:
-    rates = RecordRates(max_records=2)
-    for record in (1, 2, 1, 3):
-        rates.observe(record, now_ms=0)
-    assert rates.rate_hz([2], now_ms=1_000) == 0.0
-    assert rates.rate_hz([1], now_ms=1_000) == 2.0
-
 
 # -- leases
 

@@ -10,7 +10,7 @@ import pytest
 from quaestor.invalidation.event_layer.codec import decode_image, encode_image
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.partitioning import query_partition, write_partition
-from quaestor.model import AfterImage, Cancellation, Cell, GridShape, Invalidated, Refused, WriteKind
+from quaestor.model import Activated, AfterImage, Cancellation, Cell, GridShape, Invalidated, Refused, WriteKind
 from tests.unit.matching.scene import Scene, aggregate, count, find, types
 
 PAID = find({"status": "paid"})
@@ -360,3 +360,13 @@ def test_images_from_the_wire_are_judged_like_any_other() -> None:
 
 def _over_the_wire(image: AfterImage) -> AfterImage:
     return decode_image(encode_image(image))
+
+
+def test_the_write_rate_counts_from_the_first_tick_not_from_the_first_write() -> None:
+    """Ten quiet minutes and one write are not one write in a moment."""
+    scene = Scene()
+    scene.now_ms += 600_000
+    scene.insert({"_id": 1, "a": 1})
+    (activated,) = scene.register(find({"a": 1}), (1,), expires_in_ms=60_000)
+    assert isinstance(activated, Activated)
+    assert 0 < activated.write_rate_hz < 0.02
