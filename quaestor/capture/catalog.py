@@ -1,14 +1,16 @@
-"""What the namespaces of a database are: collections, views on them, time-series collections.
+"""What the namespaces of a database are: collections, views on them, time-series collections; and their text indexes.
 
 A change of a view's definition has no change event in MongoDB 6.0, so definitions are listed again and again, and changes
 reported twice, one poll apart: a registration that was on its way at the first report is there at the second.
+Definitions of text indexes are looked up as `text_indexes.py` says.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -19,6 +21,7 @@ from pymongo.errors import PyMongoError
 from quaestor.capture import pipelines
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.snapshot import Reason
+from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
 from quaestor.capture.views import Definition, Kind, below, resolve
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError
@@ -26,6 +29,10 @@ from quaestor.model import CapturedRead, Uncacheable
 
 POLL_MS = 2_000
 _MAX_AGE_POLLS = 3
+_TELLS_OF_INDEXES: Final = 17
+"""Wire version of MongoDB 6.0, whose change streams tell of text indexes (showExpandedEvents)."""
+_TELLS_OF_CAPPED_DELETES: Final = 13
+"""Wire version of MongoDB 5.0: from then on what a capped collection drops is deleted by the oplog. Before, nobody is told."""
 
 Definitions = Mapping[str, Definition]
 """By namespace. Plain collections without anything special are left out."""
@@ -64,6 +71,8 @@ class Catalog:
         self._known: dict[str, tuple[int, Definitions]] = {}
         self._changed: set[str] = set()
         self._told_once: frozenset[str] = frozenset()
+        self._texts = TextIndexes(client)
+        self._wire_version = 0
         self._lock = threading.RLock()
 
     def definition(self, namespace: str) -> Definition:
@@ -80,10 +89,11 @@ class Catalog:
         return outcome.reads, tuple(dict.fromkeys(str(reason) for reason, _ in outcome.reasons))
 
     async def examine(self, reads: Sequence[CapturedRead]) -> Outcome:
-        """The reads as reads of collections: views rewritten onto what is below them, default collations filled in.
+        """The reads as reads of collections: views rewritten onto what is below them, default collations and the
+        definitions of text indexes filled in. To be called after the reads were answered.
 
-        No I/O while the databases concerned are polled. Never raises DatabaseError: what cannot be looked up is a
-        reason not to cache.
+        No I/O while the databases concerned are polled, except for `$text`. Never raises DatabaseError: what cannot be
+        looked up is a reason not to cache.
         """
         fresh: set[str] = set()
         for database in _databases(reads):
@@ -93,8 +103,33 @@ class Catalog:
                         fresh.add(database)
                 except DatabaseError as error:
                     return Outcome(reads=(), reasons=(Reason(Uncacheable.VIEW, str(error)),))
-        outcome = resolve(reads, self._lookup)
-        return Outcome(reads=outcome.reads, reasons=outcome.reasons + self._unproven(reads, fresh))
+        outcome = resolve(reads, self._lookup, capped_deletes_told=self._wire_version >= _TELLS_OF_CAPPED_DELETES)
+        reasons = outcome.reasons + self._unproven(reads, fresh)
+        resolved = list(outcome.reads)
+        if not reasons:
+            for position, read in enumerate(resolved):
+                if searches(read.query):
+                    resolved[position], unknown = await anyio.to_thread.run_sync(self._with_text_index, read)
+                    reasons += unknown
+                elif self._wire_version < _TELLS_OF_INDEXES and _searches_within(read):
+                    reasons += (Reason(Uncacheable.UNREADABLE, "$text inside a pipeline, on a server before 6.0"),)
+        return Outcome(reads=tuple(resolved), reasons=reasons)
+
+    def _with_text_index(self, read: CapturedRead) -> tuple[CapturedRead, tuple[Reason, ...]]:
+        """The read with the definition that its `$text` was answered by, or why that is not known. Blocking."""
+        namespace = read.query.namespace
+        try:
+            if self._wire_version >= _TELLS_OF_INDEXES:
+                definition = self._texts.now(namespace)
+            elif self._texts.follow(namespace):
+                definition = self._texts.known(namespace)
+            else:
+                return read, (
+                    Reason(Uncacheable.VIEW, f"the text index of {namespace} was not known when it was read"),
+                )
+        except DatabaseError as error:
+            return read, (Reason(Uncacheable.VIEW, str(error)),)
+        return replace(read, query=replace(read.query, text_index=definition)), ()
 
     def _unproven(self, reads: Sequence[CapturedRead], fresh: set[str]) -> tuple[Reason, ...]:
         """A view that is seen for the first time was read before its definition was: it may have changed in between."""
@@ -117,7 +152,9 @@ class Catalog:
                 self._list(database)
             except DatabaseError as error:
                 failure = error
+        searched_otherwise = self._texts.poll()
         with self._lock:
+            self._changed |= searched_otherwise
             changed, self._changed = frozenset(self._changed), set()
             telling, self._told_once = changed | self._told_once, changed
         if telling:
@@ -156,6 +193,7 @@ class Catalog:
         try:
             listed = self._client.get_database(database, codec_options=codec).list_collections(filter=_SPECIAL)
             definitions = {f"{database}.{entry['name']}": _definition(database, entry) for entry in listed}
+            self._wire_version = self._client.admin.command("hello")["maxWireVersion"]
         except PyMongoError as error:
             raise DatabaseError(
                 f"cannot list the collections of {database}, so views cannot be told from collections: {error}; "
@@ -195,6 +233,11 @@ def _meaning(definition: Definition | None) -> tuple[Any, ...] | None:
         definition = _PLAIN
     # As text, because the order of keys counts ($sort) and dicts compare without it.
     return definition.kind, definition.view_on, repr(definition.pipeline), repr(definition.collation)
+
+
+def _searches_within(read: CapturedRead) -> bool:
+    """Whether a pipeline holds `$text` elsewhere than where it begins: on another collection, that is."""
+    return any(name == "$match" and holds_text(condition) for name, condition in pipelines.stages(read.query.pipeline))
 
 
 def _database(namespace: str) -> str:

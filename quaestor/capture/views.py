@@ -46,12 +46,14 @@ Lookup = Callable[[str], Definition | None]
 """The definition of a namespace; None for one that does not exist or has nothing special."""
 
 
-def resolve(reads: Sequence[CapturedRead], lookup: Lookup) -> Outcome:
+def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_told: bool = True) -> Outcome:
     """The same reads on collections, with the collation that applies, and a widened read for every view inside a pipeline.
 
-    Reasons: a time-series collection below, or a view whose pipeline no write can invalidate.
+    capped_deletes_told: whether the change stream tells what capped collections drop.
+    Reasons: a time-series collection below, a view whose pipeline no write can invalidate, or a capped collection whose
+    records vanish without an event.
     """
-    resolver = _Resolver(lookup)
+    resolver = _Resolver(lookup, capped_deletes_told)
     for read in reads:
         resolver.add(read)
     return Outcome(reads=tuple(resolver.reads), reasons=tuple(dict.fromkeys(resolver.reasons)))
@@ -84,6 +86,7 @@ def _follow(namespace: str, lookup: Lookup) -> _Chain:
 @dataclass(slots=True)
 class _Resolver:
     lookup: Lookup
+    capped_deletes_told: bool
     reads: list[CapturedRead] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     foreign: set[str] = field(default_factory=set)
@@ -121,6 +124,9 @@ class _Resolver:
             self.reasons.append(Reason(Uncacheable.TIME_SERIES, f"{chain.base} is a time-series collection"))
         elif chain.bottom is not None and chain.bottom.kind is Kind.UNKNOWN:
             self.reasons.append(Reason(Uncacheable.VIEW, f"{namespace} leads to no collection"))
+        elif chain.bottom is not None and chain.bottom.capped and not self.capped_deletes_told:
+            detail = f"{chain.base} is capped, and a server before 5.0 does not tell what it drops"
+            self.reasons.append(Reason(Uncacheable.UNREADABLE, detail))
         findings = Findings()
         snapshot(list(chain.pipeline), findings, lambda: None)
         self.reasons += findings.reasons

@@ -13,6 +13,7 @@ from quaestor.capture import Capture, Outcome, recording
 from quaestor.capture.catalog import POLL_MS, Catalog
 from quaestor.capture.views import Kind
 from quaestor.errors import DatabaseError
+from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import CapturedRead, Operation, Uncacheable
 
 Client = MongoClient[dict[str, Any]]
@@ -231,6 +232,77 @@ async def test_a_change_is_reported_even_if_a_read_noticed_it_first(
     assert reasons(await examined(catalog, lambda: client[prefix].v.find_one())) == {Uncacheable.VIEW}
     catalog.poll()
     assert changes == [frozenset({f"{prefix}.v", f"{prefix}.c"})]
+
+
+SEARCH: dict[str, Any] = {"$text": {"$search": "dogs"}}
+BY_SCORE: list[Any] = [("score", {"$meta": "textScore"})]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda d: d.c.find(SEARCH).to_list(),
+        lambda d: d.c.find({"$or": [SEARCH, {"_id": 1}]}).to_list(),
+        lambda d: d.c.find(SEARCH, {"score": {"$meta": "textScore"}}).sort(BY_SCORE).limit(2).to_list(),
+        lambda d: d.c.aggregate([{"$match": SEARCH}, {"$group": {"_id": "$n"}}]).to_list(),
+        lambda d: d.c.count_documents(SEARCH),
+        lambda d: d.v.find({"n": 1}).to_list(),
+        lambda d: d.shaped.find({"n": 1}).to_list(),
+    ],
+)
+async def test_a_search_is_told_the_definition_of_its_text_index(
+    client: Client, prefix: str, catalog: Catalog, run: Callable[[Any], Any]
+) -> None:
+    """In a find, a pipeline or a view: with it the plan is made from the words, without it from the collection."""
+    database = client[prefix]
+    database.c.create_index([("name", "text"), ("title", "text")], weights={"title": 3}, default_language="none")
+    for key in (1, 4):
+        database.c.update_one({"_id": key}, {"$set": {"title": "dogs and cats"}})
+    database.create_collection("v", viewOn="c", pipeline=[{"$match": SEARCH}])
+    database.create_collection("shaped", viewOn="v", pipeline=[{"$set": {"m": "$n"}}])
+    catalog.definition(f"{prefix}.v")
+    read = await only_read(catalog, lambda: run(database))
+    assert read.query.text_index is not None
+    assert read.query.text_index["weights"] == {"name": 1, "title": 3}
+    plan = plan_query(read.query)
+    assert plan.predicate is not None
+    assert plan.predicate.matches({"_id": 4, "n": 1, "title": "dogs"})
+    assert not plan.predicate.matches({"_id": 5, "n": 1, "title": "a dog"})
+
+
+async def test_the_definition_of_a_text_index_is_the_one_after_the_read(
+    client: Client, prefix: str, catalog: Catalog
+) -> None:
+    """What changed before the read is known; what changes after it is told by the change stream."""
+    collection = client[prefix].c
+    name = collection.create_index([("name", "text")])
+    assert (await only_read(catalog, lambda: collection.find(SEARCH).to_list())).query.text_index
+    collection.drop_index(name)
+    collection.create_index([("title", "text")])
+    read = await only_read(catalog, lambda: collection.find(SEARCH).to_list())
+    assert read.query.text_index is not None
+    assert read.query.text_index["weights"] == {"title": 1}
+
+
+async def test_an_older_server_is_asked_again_and_again_for_its_text_indexes(
+    client: Client, prefix: str, catalog: Catalog, changes: Changes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its change stream does not tell of them: the first read is not cached, and a change is reported twice."""
+    monkeypatch.setattr("quaestor.capture.catalog._TELLS_OF_INDEXES", 10_000)
+    collection = client[prefix].c
+    name = collection.create_index([("name", "text")])
+    assert reasons(await examined(catalog, lambda: collection.find(SEARCH).to_list())) == {Uncacheable.VIEW}
+    assert (await only_read(catalog, lambda: collection.find(SEARCH).to_list())).query.text_index
+    catalog.poll()
+    assert changes == []
+    collection.drop_index(name)
+    for _ in range(3):
+        catalog.poll()
+    assert changes == [frozenset({f"{prefix}.c"})] * 2
+    within = {"$unionWith": {"coll": "c", "pipeline": [{"$match": SEARCH}]}}
+    collection.create_index([("name", "text")])
+    outcome = await examined(catalog, lambda: client[prefix].other.aggregate([within]).to_list())
+    assert reasons(outcome) == {Uncacheable.UNREADABLE}
 
 
 async def test_known_definitions_cost_no_command(client: Client, prefix: str, mongo_url: str) -> None:

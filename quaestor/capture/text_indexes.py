@@ -1,0 +1,122 @@
+"""The definitions of text indexes, for reads whose filter holds `$text`. What such a read finds is said by them alone.
+
+mongod 6.0 tells in its change stream when a text index comes, goes or is hidden (`change_events.py`). So a definition that
+is listed *after* the read was answered is safe: had it changed in between, the event would be newer than the
+registration's `since`, and replaying it would invalidate. Older servers tell nothing: there a definition has to be known
+before the read, is listed again and again, and changes are reported, as those of views are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from quaestor.errors import DatabaseError
+from quaestor.invalidation.query.text.index import DEFINITION
+from quaestor.model import Document, Operation, Query
+
+MOST: Final = 1_000
+"""Namespaces whose definitions are followed where the server does not tell."""
+_CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+
+
+class TextIndexes:
+    """Looks definitions up, and remembers those that have to be looked up again. Thread-safe."""
+
+    def __init__(self, client: MongoClient[dict[str, Any]]) -> None:
+        self._client = client
+        self._known: dict[str, Document | None] = {}
+        self._lock = threading.Lock()
+
+    def now(self, namespace: str) -> Document | None:
+        """The definition at this moment, reduced to what decides a search; None if there is no text index. Blocking.
+
+        Raises DatabaseError.
+        """
+        database, _, name = namespace.partition(".")
+        try:
+            listed = list(self._client.get_database(database, codec_options=_CODEC)[name].list_indexes())
+        except PyMongoError as error:
+            raise DatabaseError(
+                f"cannot list the indexes of {namespace}, so what $text searches is not known: {error}; "
+                "the user needs the listIndexes privilege"
+            ) from error
+        found = (reduced(index) for index in listed if "_fts" in index["key"] and not index.get("hidden"))
+        return next(found, None)
+
+    def follow(self, namespace: str) -> bool:
+        """From now on `poll` looks for changes of this one. Blocking.
+
+        Returns whether the definition was known before, so that a read answered before this call was made with it.
+        Raises DatabaseError, also if too many are followed already.
+        """
+        with self._lock:
+            if namespace in self._known:
+                return True
+            if len(self._known) >= MOST:
+                raise DatabaseError(
+                    f"the text indexes of {MOST} collections are followed already, that of {namespace} cannot be; "
+                    "MongoDB 6.0 or newer tells of changes by itself"
+                )
+        definition = self.now(namespace)
+        with self._lock:
+            self._known.setdefault(namespace, definition)
+        return False
+
+    def known(self, namespace: str) -> Document | None:
+        """The definition of one that is followed, as last listed."""
+        return self._known.get(namespace)
+
+    def poll(self) -> frozenset[str]:
+        """List again what is followed. Returns the namespaces whose definition changed. Blocking; never raises.
+
+        What could not be listed counts as changed and is no longer known: nobody can say what became of it.
+        """
+        changed = set()
+        for namespace in list(self._known):
+            try:
+                definition = self.now(namespace)
+            except DatabaseError:
+                with self._lock:
+                    del self._known[namespace]
+                changed.add(namespace)
+                continue
+            with self._lock:
+                before, self._known[namespace] = self._known[namespace], definition
+            if definition != before:
+                changed.add(namespace)
+        return frozenset(changed)
+
+
+def reduced(definition: Mapping[str, Any]) -> Document:
+    """What `list_indexes` says of a text index without its name and options that decide nothing."""
+    kept = {name: definition[name] for name in DEFINITION if name in definition}
+    return kept | {"weights": dict(sorted(definition.get("weights", {}).items()))}
+
+
+def searches(query: Query) -> bool:
+    """Whether `$text` decides which records the query finds."""
+    if query.operation is not Operation.AGGREGATE:
+        return holds_text(query.filter)
+    return any(holds_text(condition) for condition in _leading(query))
+
+
+def _leading(query: Query) -> Iterator[Document]:
+    for stage in query.pipeline:
+        if stage.keys() != {"$match"}:
+            return
+        yield stage["$match"]
+
+
+def holds_text(condition: Any) -> bool:
+    """Whether a filter holds `$text`, where mongod allows it: at the top, in `$and` and in `$or`. O(size)."""
+    if not isinstance(condition, Mapping):
+        return False
+    return "$text" in condition or any(
+        holds_text(part) for name in ("$and", "$or") if isinstance(parts := condition.get(name), list) for part in parts
+    )

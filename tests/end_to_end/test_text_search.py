@@ -1,0 +1,150 @@
+"""Cached searches and reads of capped collections: what invalidates them and what does not, through the whole product."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pymongo
+import pytest
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+Records = list[dict[str, Any]]
+Database = pymongo.database.Database[dict[str, Any]]
+
+
+class Site:
+    """Four cached routes over one database."""
+
+    def __init__(self, mongo_url: str, name: str) -> None:
+        self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)
+        self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+            mongo_url, event_listeners=[self.quaestor.capture]
+        )
+        app = FastAPI()
+        app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
+        database = self.client[name]
+        search = {"$text": {"$search": "dogs"}}
+        by_score = {"$meta": "textScore"}
+
+        @app.get("/found")
+        async def found() -> Records:
+            return await database.articles.find(search).sort("_id").to_list()
+
+        @app.get("/best")
+        async def best() -> Records:
+            cursor = database.articles.find(search, {"score": by_score}).sort([("score", by_score)])
+            return await cursor.limit(2).to_list()
+
+        @app.get("/view")
+        async def view() -> Records:
+            return await database.dogs.find({}).sort("_id").to_list()
+
+        @app.get("/log")
+        async def log() -> Records:
+            return await database.log.find({"n": {"$lt": 3}}).to_list()
+
+        @app.get("/mark")
+        async def mark() -> int:
+            return await database.marks.count_documents({"a": 1})
+
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site")
+
+    async def get(self, path: str) -> tuple[Any, bool]:
+        """The answer, and whether it is a hit."""
+        response = await self.http.get(path)
+        assert response.status_code == 200, response.text
+        return response.json(), "; hit" in response.headers.get("cache-status", "")
+
+    async def warm(self, path: str) -> Any:
+        answer: Any = None
+
+        async def hit() -> bool:
+            nonlocal answer
+            answer, is_hit = await self.get(path)
+            return is_hit
+
+        await eventually(hit)
+        return answer
+
+    async def becomes(self, path: str, ids: list[int]) -> None:
+        async def so() -> bool:
+            return [record["_id"] for record in (await self.get(path))[0]] == ids
+
+        await eventually(so)
+
+    async def through(self, database: Database) -> None:
+        """Every write up to now has been matched."""
+        marks = await self.warm("/mark")
+        database.marks.insert_one({"a": 1})
+
+        async def seen() -> bool:
+            return bool((await self.get("/mark"))[0] == marks + 1)
+
+        await eventually(seen)
+
+
+@asynccontextmanager
+async def site(mongo_url: str, name: str) -> AsyncIterator[tuple[Site, Database]]:
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as other:
+        database = other[name]
+        database.articles.insert_many(
+            [{"_id": 1, "title": "Dogs"}, {"_id": 2, "title": "Cats"}, {"_id": 3, "title": "cats and a dog"}]
+        )
+        database.articles.create_index([("title", "text")])
+        database.create_collection("dogs", viewOn="articles", pipeline=[{"$match": {"$text": {"$search": "dog"}}}])
+        database.create_collection("log", capped=True, size=4096, max=4)
+        database.log.insert_many([{"_id": n, "n": n} for n in range(4)])
+        made = Site(mongo_url, name)
+        try:
+            yield made, database
+        finally:
+            await made.http.aclose()
+            await made.quaestor.stop()
+            await made.client.close()
+            other.drop_database(name)
+
+
+@pytest.mark.parametrize("path", ["/found", "/best", "/view"])
+async def test_a_search_is_invalidated_by_its_words_and_nothing_else(mongo_url: str, prefix: str, path: str) -> None:
+    async with site(mongo_url, prefix) as (app, database):
+        known = await app.warm(path)
+        assert [record["_id"] for record in known] == [1, 3]
+        database.articles.insert_one({"_id": 4, "title": "birds"})
+        database.articles.update_one({"_id": 2}, {"$set": {"title": "tame cats"}})
+        await app.through(database)
+        assert await app.get(path) == (known, True)
+        database.articles.insert_one({"_id": 5, "title": "a dog's life with three other dogs"})
+        await app.becomes(path, {"/best": [5, 1]}.get(path, [1, 3, 5]))
+
+
+async def test_a_search_is_invalidated_when_its_text_index_changes(mongo_url: str, prefix: str) -> None:
+    async with site(mongo_url, prefix) as (app, database):
+        database.articles.update_one({"_id": 2}, {"$set": {"body": "no dogs"}})
+        await app.warm("/found")
+        database.articles.drop_index("title_text")
+        database.articles.create_index([("body", "text")])
+        await app.becomes("/found", [2])
+        await app.warm("/found")
+        database.articles.insert_one({"_id": 6, "title": "dogs"})
+        await app.through(database)
+        assert (await app.get("/found"))[1], "the title is not searched any more"
+        database.articles.insert_one({"_id": 7, "body": "dog"})
+        await app.becomes("/found", [2, 7])
+
+
+async def test_what_a_capped_collection_drops_invalidates(mongo_url: str, prefix: str) -> None:
+    """Nobody deleted the record, but it is gone."""
+    async with site(mongo_url, prefix) as (app, database):
+        assert [record["_id"] for record in await app.warm("/log")] == [0, 1, 2]
+        database.log.insert_one({"_id": 9, "n": 9})
+        await app.becomes("/log", [1, 2])
