@@ -91,6 +91,8 @@ class AfterImage:
     after_exact: `after` is the image of this very write (insert, replace, post-image), not a later look-up.
     before: the whole record before the write, when the collection records pre-images.
     before_known: `before` is authoritative, None included (an insert had no predecessor).
+    changed: of an update, the paths that it touched: everything that differs between the images lies at or below one of
+        them. None: not known. Positions in arrays are components; a dot may also be part of a field's name.
     wall_ms: when the database performed the write (ms since the epoch); for TICK, when ingest read that far.
     """
 
@@ -102,6 +104,7 @@ class AfterImage:
     after_exact: bool = False
     before: Document | None = None
     before_known: bool = False
+    changed: tuple[str, ...] | None = None
     wall_ms: int = 0
 
 
@@ -272,7 +275,10 @@ class CachedResponse:
     headers: raw (lower-case name, value) pairs as the application sent them, in order, duplicates kept, without the
         ones the cache computes per hit (Age, Cache-Status).
     etag: quoted, strong unless the handler set a weak one.
-    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at.
+    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at. An answer that was
+        old when it came was stored so much earlier.
+    stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations are
+        guarded until then. 0: not at all.
     registrations: the ids of every registration it depends on. Valid only while all are live.
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
@@ -288,6 +294,7 @@ class CachedResponse:
     registrations: tuple[str, ...]
     tags: tuple[str, ...]
     resource: str
+    stale_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ class Settings:
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN;
         it is purged a second time after this.
     debug_header: send X-Quaestor-Explain.
+    explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say: as a
+        shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
     """
 
     mongo_url: str | None = None
@@ -50,6 +52,7 @@ class Settings:
     max_body_bytes: int = 2 * 1024 * 1024
     repurge_after_ms: int = 1_000
     debug_header: bool = False
+    explicit: bool = False
 
     def __post_init__(self) -> None:
         for name in ("staleness_bound_ms", "heartbeat_ms", "activation_deadline_ms", "retention_ms", "ttl_min_ms"):

@@ -24,6 +24,7 @@ class Telemetry:
         self.invalidations = self._counter("invalidations", "invalidated registrations by match type", "match_type")
         self.evicted = self._counter("evicted", "cached responses evicted by an invalidation")
         self.purges = self._counter("purges", "CDN purges by adapter and result", "cdn", "result")
+        self.stale_served = self._counter("stale_served", "answers that had outlived their lifetime, by why", "why")
         self.failures = self._counter("failures", "failures of parts we depend on", "part")
         self.registrations = Gauge(
             "quaestor_registrations", "live registrations of this process", registry=self.registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quaestor.read_path.freshness import cache_control
 
@@ -19,6 +19,7 @@ _NAMED = frozenset(
         b"if-none-match",
         b"if-range",
         b"if-unmodified-since",
+        b"pragma",
         b"proxy-authorization",
         b"range",
         b"transfer-encoding",
@@ -63,7 +64,6 @@ _REWRITES = frozenset(
     {b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
 )
 """Some frameworks let these change what is asked for; they are not part of the key."""
-_PARTIAL = frozenset({b"range", b"if-range"})
 _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 """Only the origin may evaluate these (RFC 9111, section 4.3.2)."""
 
@@ -71,11 +71,13 @@ _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
     """host: empty if absent. bypass: why the cache keeps out of this request, or None. personal: bypassed because the
-    request carries credentials. partial: asks for a part of the answer: an entry answers it whole, a handler's answer to
-    it is not stored. no_store, only_if_cached: request directives (RFC 9111, section 5.2.1).
+    request carries credentials. partial: asks for a part of the answer; a handler's answer to it is not stored.
+    byte_range, if_range: the fields of that name. no_store, only_if_cached: of directives. directives: what Cache-Control says
+    (RFC 9111, section 5.2.1); without any, `Pragma: no-cache` says no-cache (section 5.4).
 
-    `no-cache` and `max-age` of requests are not honoured by our own store: it is invalidated exactly, so its answer is
-    the origin's answer. They still pass through every cache before it.
+    `no-cache`, `max-age`, `min-fresh` and `Pragma` are not honoured for entries that queries guard: they are invalidated
+    exactly, so the store's answer is the origin's answer (the fields still pass through every cache before it). For entries
+    that only their own lifetime guards they are (see `reuse`).
     """
 
     host: bytes
@@ -86,6 +88,9 @@ class RequestFacts:
     only_if_cached: bool = False
     if_none_match: bytes | None = None
     if_modified_since: bytes | None = None
+    byte_range: bytes | None = None
+    if_range: bytes | None = None
+    directives: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
@@ -95,7 +100,9 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
     personal = partial = False
     if_none_match: list[bytes] = []
     if_modified_since: bytes | None = None
-    directives = False
+    ranges: list[bytes] = []
+    if_range: bytes | None = None
+    directives = pragma = False
     for name, value in headers:
         if name == b"host":
             hosts.append(value)
@@ -109,7 +116,13 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             if_modified_since = value
         elif name == b"cache-control":
             directives = True
-        elif name in _PARTIAL:
+        elif name == b"pragma":
+            pragma = pragma or value.strip().lower() == b"no-cache"
+        elif name == b"range":
+            ranges.append(value)
+            partial = True
+        elif name == b"if-range":
+            if_range = value
             partial = True
         elif name in _PRECONDITIONS:
             bypass = bypass or "precondition"
@@ -121,7 +134,9 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             bypass, personal = bypass or "credentials", True
     if len(hosts) > 1:
         bypass = bypass or "host"
-    asked = cache_control(headers) if directives else {}
+    asked: Mapping[str, str | None] = cache_control(headers) if directives else {}
+    if pragma and not directives:
+        asked = {"no-cache": None}
     return RequestFacts(
         host=hosts[0] if hosts else b"",
         bypass=bypass,
@@ -131,4 +146,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         only_if_cached="only-if-cached" in asked,
         if_none_match=b", ".join(if_none_match) if if_none_match else None,
         if_modified_since=if_modified_since,
+        byte_range=ranges[0] if len(ranges) == 1 else None,
+        if_range=if_range,
+        directives=asked,
     )

@@ -16,12 +16,13 @@ GOLDEN = CachedResponse(
     etag=b'W/"e"',
     stored_at_ms=1_700_000_000_000,
     fresh_until_ms=1_700_000_060_000,
+    stale_until_ms=1_700_000_090_000,
     registrations=("o:1", "o:2"),
     tags=("q1",),
     resource="/",
 )
 GOLDEN_BYTES = (
-    b"QE\x01" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
+    b"QE\x02" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`\x00\x00\x01\x8b\xcf\xe6\xc7\x90"
     b"\x00\x00\x00\x0bhttp://a/\xc3\xbc\x00\x00\x00\x01/\x00\x00\x00\x05W/\"e\""
     b"\x00\x02\x00\x00\x00\x03o:1\x00\x00\x00\x03o:2\x00\x01\x00\x00\x00\x02q1"
     b"\x00\x03\x00\x00\x00\x0ccontent-type\x00\x00\x00\ntext/plain\x00\x00\x00\x04link\x00\x00\x00\x03<1>"
@@ -35,7 +36,7 @@ def test_the_format_is_what_it_was() -> None:
 
 
 def test_another_version_or_half_an_entry_is_no_entry() -> None:
-    assert entry_codec.decode(GOLDEN_BYTES[:2] + b"\x02" + GOLDEN_BYTES[3:]) is None
+    assert entry_codec.decode(GOLDEN_BYTES[:2] + b"\x01" + GOLDEN_BYTES[3:]) is None
     body_at = GOLDEN_BYTES.rindex(b"none\x00")
     for end in range(body_at):
         assert entry_codec.decode(GOLDEN_BYTES[:end]) is None
