@@ -31,13 +31,14 @@ from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.registry import Registry
 from quaestor.model import AfterImage, WriteKind
-from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer
+from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, ShareEffects
 from quaestor.read_path.service import COPY_SLACK_MS, ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
+from quaestor.store.strike import RedisStrike
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.telemetry import Telemetry
 from quaestor.ttl import TtlEstimator
@@ -64,6 +65,7 @@ class Quaestor:
         self._redis: redis.asyncio.Redis | None = None
         layer: EventLayer
         index: DependencyIndex
+        share: ShareEffects | None = None
         memory = MemoryStore(budget_bytes=self.settings.memory_bytes)
         store: MemoryStore | TwoLevelStore = memory
         if self.settings.redis_url is None:
@@ -72,14 +74,16 @@ class Quaestor:
         else:
             self._redis = _connect(self.settings.redis_url)
             layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
-            index = RedisIndex(self._redis, deployment=self.settings.deployment)
-            store = TwoLevelStore(memory, RedisStore(self._redis, deployment=self.settings.deployment))
-            self.sketch = RedisCacheSketch(
+            index = shared_index = RedisIndex(self._redis, deployment=self.settings.deployment)
+            shared = RedisStore(self._redis, deployment=self.settings.deployment)
+            store = TwoLevelStore(memory, shared)
+            self.sketch = shared_sketch = RedisCacheSketch(
                 self._redis,
                 deployment=self.settings.deployment,
                 copies_live_ms=self.settings.ttl_max_ms + COPY_SLACK_MS,
                 telemetry=self.telemetry,
             )
+            share = RedisStrike(index=shared_index, sketch=shared_sketch, store=shared)
         self._layer = layer
         estimator = TtlEstimator(
             ttl_min_ms=self.settings.ttl_min_ms,
@@ -104,6 +108,7 @@ class Quaestor:
             settings=self.settings,
             telemetry=self.telemetry,
             clock=clock,
+            share=share,
         )
         self.read_path = ReadPath(
             registry=self.registry,

@@ -94,6 +94,28 @@ class DependencyIndex(Protocol):
         """Claims taken before then and never settled, claimed anew."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struck:
+    """A dependent whose effects were begun: it is claimed, and the sketch knows.
+
+    outside_ms: remaining lifetime of the longest-lived copy outside our own stores; 0: no copy, no purge needed.
+    evicted: its entry is gone from the shared store as well.
+    """
+
+    dependent: Dependent
+    outside_ms: int
+    evicted: bool
+
+
+class ShareEffects(Protocol):
+    """The first three effects of an invalidation as one operation; atomic where index, sketch and store share a server."""
+
+    async def strike(self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int) -> list[Struck]:
+        """Claim what depends on these registrations, report it as written, evict its entries, those named in `entries` for
+        certain. The claims stay until DependencyIndex.settle(). Raises StoreError or SketchError; repeating it is safe, and
+        a claim whose answer was lost on the way is reclaimed after the lease."""
+
+
 class CacheSketch(Protocol):
     """Server side of the Cache Sketch. Keys are resources (path and sorted query string). Atomic. Raises SketchError."""
 

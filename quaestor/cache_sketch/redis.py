@@ -32,6 +32,7 @@ from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.errors import ConfigurationError, SketchError
 from quaestor.telemetry import Telemetry
 
+_MAY_EXCEED = "#!lua flags=allow-oom\n"
 _WRITES_A_SCRIPT = 200
 """Keeps each script to a few milliseconds; a longer list of writes is several scripts."""
 
@@ -67,10 +68,12 @@ class RedisCacheSketch:
         self._now_ms = 0
         self._telemetry = telemetry
         self._caller, self._answered = _new_caller(), 0
-        self._report_read = _script(client, "report_read")
-        self._report_write = _script(client, "report_write")
-        self._saturate = _script(client, "saturate")
-        self._snapshot = _script(client, "snapshot")
+        self._client = client
+        self._report_read = client.register_script(_source("common", "report_read"))
+        # The others may run above the server's memory limit: they are needed most when something is wrong.
+        self._report_write = client.register_script(_MAY_EXCEED + _source("common", "writing", "report_write"))
+        self._saturate = client.register_script(_MAY_EXCEED + _source("common", "saturate"))
+        self._snapshot = client.register_script(_MAY_EXCEED + _source("common", "snapshot"))
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         self._latest_ms = max(self._latest_ms, expires_at_ms)
@@ -82,6 +85,18 @@ class RedisCacheSketch:
             keys = [wire.digest(resource) for resource in resources[start : start + _WRITES_A_SCRIPT]]
             lifetimes_ms += await self._call(self._report_write, now_ms, [self._limits.max_stale, *keys])
         return lifetimes_ms
+
+    def joined(self, source: str) -> AsyncScript:
+        """A script that does more in one round trip with what report_write does, for run(). source: Lua that may call
+        written(digest, max_stale); its KEYS follow the sketch's five, its ARGV the sketch's nine, of which the last is
+        max_stale; its reply is {calls, lost, ...}. It may run above the server's memory limit."""
+        return self._client.register_script(_MAY_EXCEED + _source("common", "writing") + source)
+
+    async def run(
+        self, script: AsyncScript, *, keys: Sequence[str], arguments: Sequence[str | bytes | int], now_ms: int
+    ) -> list[Any]:
+        """The reply of a joined script without {calls, lost}. Raises SketchError."""
+        return await self._call(script, now_ms, [self._limits.max_stale, *arguments], keys=keys)
 
     async def saturate(self, until_ms: int) -> None:
         await self._call(self._saturate, self._now_ms, [until_ms])
@@ -96,7 +111,13 @@ class RedisCacheSketch:
                 return wire.encode(self.geometry, keys=keys, bits=bits)
 
     async def _call(
-        self, script: AsyncScript, now_ms: int, arguments: Sequence[str | bytes | int], *, sweep: int | None = None
+        self,
+        script: AsyncScript,
+        now_ms: int,
+        arguments: Sequence[str | bytes | int],
+        *,
+        sweep: int | None = None,
+        keys: Sequence[str] = (),
     ) -> list[Any]:
         if now_ms > max(self._now_ms + 2 * self._copies_live_ms, self._latest_ms):
             self._caller, self._answered = _new_caller(), 0  # its copies are dead, and it may have been forgotten
@@ -114,7 +135,7 @@ class RedisCacheSketch:
             now_ms - 3 * self._copies_live_ms,
         ]
         try:
-            answer: list[Any] = await script(keys=self._keys, args=[*common, *arguments])
+            answer: list[Any] = await script(keys=[*self._keys, *keys], args=[*common, *arguments])
         except (RedisError, OSError) as error:
             raise SketchError(f"the Cache Sketch in Redis did not answer: {error}") from error
         calls, lost, *reply = answer
@@ -137,7 +158,6 @@ def _new_caller() -> str:
     return secrets.token_hex(8)
 
 
-def _script(client: Redis, name: str) -> AsyncScript:
+def _source(*names: str) -> str:
     folder = resources.files(__package__).joinpath("lua")
-    source = folder.joinpath("common.lua").read_text() + folder.joinpath(f"{name}.lua").read_text()
-    return client.register_script(source)
+    return "".join(folder.joinpath(f"{name}.lua").read_text() for name in names)

@@ -1,11 +1,18 @@
-"""What an invalidation does to the world: claim, tell the sketch, evict, purge, settle.
+"""What an invalidation does to the world: claim, tell the sketch and evict (one operation), purge, settle.
 
-The order matters: the sketch first, so that no client can fetch a sketch without the key after the caches are clean;
-then our own stores; then the CDN. A claim is settled only when every purge was acknowledged; a process that dies in
-between leaves it to be reclaimed by another. Each step is idempotent, so doing them twice is harmless.
+The sketch comes before the CDN, so that no client can fetch a sketch without the key after the caches are clean. A claim is
+settled only when every purge was acknowledged; a process that dies in between leaves it to be reclaimed by another. Each
+step is idempotent, so doing them twice is harmless.
 
 A process acts at once for the registrations it made itself, and a moment later for those of others, in case they died.
 An answer that was handed out just before its invalidation may reach the CDN after the purge: such keys are purged again.
+
+An entry that this process does not hold in memory is evicted from the shared store by a second call, and the purge does
+not wait for that one. Could the CDN then, purged, fetch the old answer again from our own stores? A process that has read the
+notification refuses the entry, evicted or not, in memory or in Redis: its registration is dead. Only one that lags behind in
+reading notifications would still serve it, and that one may hold it in its own memory, which no eviction reaches; so waiting
+for the eviction would not close that gap. What closes it is the second purge: it comes `repurge_after_ms` after both the
+eviction and the first purge are done, when nothing that was found before is still on its way.
 """
 
 from __future__ import annotations
@@ -14,14 +21,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
 from quaestor.invalidation.registry import everything_tag
 from quaestor.model import Dependent, Invalidated
-from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, LifetimeEstimator, ResponseStore
+from quaestor.ports import (
+    CacheSketch,
+    CdnAdapter,
+    DependencyIndex,
+    Guarded,
+    LifetimeEstimator,
+    ResponseStore,
+    ShareEffects,
+)
 from quaestor.settings import Settings
+from quaestor.store.strike import StepByStep
 from quaestor.telemetry import Telemetry
 
 Answer = TypeVar("Answer")
@@ -31,6 +48,8 @@ FOREIGN_DELAY_S = 1.0
 CLAIM_LEASE_MS = 10_000
 """How long a claim may stay unsettled before another process takes it over."""
 RETRY_S = 0.5
+STRIKE = 200
+"""Registrations a round trip: keeps a script in Redis to a few milliseconds."""
 
 
 class Registrations(Protocol):
@@ -61,16 +80,18 @@ class Observed:
 
 
 class _Death(NamedTuple):
-    """Why a registration died, and since when it has been refused."""
+    """Why a registration died, since when it has been refused, and the entry that was in memory for it."""
 
     written_at_ms: int
     refused_at_ms: int
+    entry: Guarded | None = None
 
 
 class Effects:
     """Owns the background tasks of one process. notify() and reset() may be called from any thread.
 
-    forget: drops from this process's memory what dead registrations guarded, whoever made them.
+    forget: drops from this process's memory what dead registrations guarded, whoever made them, and returns it.
+    share: claims, tells the sketch and evicts in one operation; by default one after the other.
     """
 
     def __init__(
@@ -78,14 +99,16 @@ class Effects:
         *,
         registrations: Registrations,
         store: ResponseStore,
-        forget: Callable[[Sequence[str]], None],
+        forget: Callable[[Sequence[str]], Sequence[Guarded]],
         index: DependencyIndex,
         sketch: CacheSketch,
         estimator: LifetimeEstimator,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
+        share: ShareEffects | None = None,
     ) -> None:
+        self._share = share or StepByStep(index=index, sketch=sketch, store=store)
         self._registrations = registrations
         self._store = store
         self._forget = forget
@@ -100,7 +123,7 @@ class Effects:
         self._waiting: dict[str, _Death] = {}
         self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self._runner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -132,10 +155,11 @@ class Effects:
             with suppress(RuntimeError):  # the loop was closed: the process is ending
                 loop.call_soon_threadsafe(act, loop)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         own: dict[str, _Death] = {}
@@ -146,9 +170,12 @@ class Effects:
             death = _Death(one.written_at_ms, refused_at_ms)
             for i in one.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign)[i] = death
-        self._forget([*own, *foreign])
+        for entry in self._forget(list(own)):
+            for i in own.keys() & entry.registrations:
+                own[i] = own[i]._replace(entry=entry)
         self._work_off(own)
         if foreign:
+            self._forget(list(foreign))
             loop.call_later(FOREIGN_DELAY_S, self._work_off, foreign)
 
     def _work_off(self, deaths: Mapping[str, _Death]) -> None:
@@ -171,48 +198,57 @@ class Effects:
                 continue
             if orphans:
                 self._telemetry.event("effects.reclaimed", dependents=len(orphans))
-                self._spawn(self._evict(orphans, {}))
+                self._spawn(self._take_over(orphans))
 
     async def _drain(self) -> None:
         """Claim and evict what waits, again and again. What comes in meanwhile is the next batch, so the busier it gets the
         fewer round trips an invalidation costs. While the index is away nothing is lost, and nothing dead is served."""
         while self._waiting:
-            deaths, self._waiting = self._waiting, {}
+            ids = list(islice(self._waiting, STRIKE))
+            deaths = {i: self._waiting.pop(i) for i in ids}
             try:
-                await self._claim_and_evict(deaths)
+                await self._strike(deaths)
             except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
                 self._telemetry.failure("effects", "effects.failed", repr(error))
         self._draining = False
 
-    async def _claim_and_evict(self, deaths: Mapping[str, _Death]) -> None:
+    async def _strike(self, deaths: Mapping[str, _Death]) -> None:
+        """Claim, sketch and evict; the rest follows in a task of its own, because a CDN may take long."""
         ids = list(deaths)
-        dependents = await self._until_done(
+        entries = list({id(d.entry): d.entry for d in deaths.values() if d.entry is not None}.values())
+        struck = await self._until_done(
             "store",
-            lambda: self._index.claim(ids, now_ms=self._clock()),
+            lambda: self._share.strike(ids, entries, now_ms=self._clock()),
             meanwhile=lambda: self._registrations.keep_dead(ids),
         )
-        if dependents:
-            await self._evict(dependents, deaths)
+        if struck:
+            self._telemetry.evicted.inc(len(struck))
+            left = [one.dependent for one in struck if not one.evicted]
+            outside = [one.dependent for one in struck if one.outside_ms > 0]
+            self._spawn(self._finish([one.dependent for one in struck], left, outside, deaths, self._clock()))
 
-    async def _evict(self, dependents: Sequence[Dependent], deaths: Mapping[str, _Death]) -> None:
-        """Sketch and stores; the CDN follows in a task of its own, because it may take long."""
+    async def _take_over(self, orphans: Sequence[Dependent]) -> None:
+        """What a claimant that died has left: claimed already, perhaps nothing more."""
         lifetimes_ms = await self._until_done(
-            "sketch", lambda: self._sketch.report_write([d.resource for d in dependents], now_ms=self._clock())
+            "sketch", lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock())
         )
-        await self._until_done("store", lambda: self._store.evict(dependents))
-        evicted_at_ms = self._clock()
-        self._telemetry.evicted.inc(len(dependents))
-        outside = [d for d, left_ms in zip(dependents, lifetimes_ms, strict=True) if left_ms > 0]
-        self._spawn(self._finish(dependents, outside, deaths, evicted_at_ms))
+        self._telemetry.evicted.inc(len(orphans))
+        outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
+        await self._finish(orphans, orphans, outside, {}, self._clock())
 
     async def _finish(
         self,
         dependents: Sequence[Dependent],
+        left: Sequence[Dependent],
         outside: Sequence[Dependent],
         deaths: Mapping[str, _Death],
         evicted_at_ms: int,
     ) -> None:
+        """left: those whose entries may be in a store yet. outside: those of which there are copies in a CDN."""
+        eviction = self._spawn(self._evict(left)) if left else None
         purged_at_ms = await self._purge_everywhere(outside)
+        if eviction is not None:
+            evicted_at_ms = await eviction
         self._observe(dependents, deaths, evicted_at_ms, purged_at_ms)
         if purged_at_ms is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
@@ -220,6 +256,10 @@ class Effects:
             await asyncio.sleep(self._settings.repurge_after_ms / 1000)
             await self._purge_everywhere(outside)
         await self._until_done("store", lambda: self._index.settle(dependents))
+
+    async def _evict(self, dependents: Sequence[Dependent]) -> int:
+        await self._until_done("store", lambda: self._store.evict(dependents))
+        return self._clock()
 
     async def _purge_everywhere(self, dependents: Sequence[Dependent]) -> int | None:
         """Returns when every CDN has acknowledged; None if there was nothing to purge."""

@@ -2,7 +2,8 @@
 
 Keys, all with the hash tag `{<deployment>:index}` (one slot of a cluster) and all named to the scripts:
 
-    dependents   hash   id -> the dependent as JSON, without copies_until_ms
+    dependents   hash   id -> the digest of its resource in the Cache Sketch (16 bytes), and the dependent as JSON without
+                        copies_until_ms
     until        zset   id, scored copies_until_ms
     edges        zset   "<registration>\\x00<id>", all scored 0: looked up by prefix
     claims       zset   id, scored when it was claimed; 0: invalidated, but nobody's yet
@@ -24,6 +25,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
+from quaestor.cache_sketch import wire
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.store.scripts import script
@@ -39,11 +41,11 @@ class RedisIndex:
 
     def __init__(self, client: Redis, *, deployment: str) -> None:
         prefix = f"quaestor:{{{deployment}:index}}:"
-        self._keys = [prefix + name for name in ("dependents", "until", "edges", "claims", "dead")]
+        self.keys = [prefix + name for name in ("dependents", "until", "edges", "claims", "dead")]
         self._add = script(client, "index_add")
-        self._claim = script(client, "index_claim")
-        self._settle = script(client, "index_settle")
-        self._reclaim = script(client, "index_reclaim")
+        self._claim = script(client, "index_claiming", "index_claim", frees=True)
+        self._settle = script(client, "index_settle", frees=True)
+        self._reclaim = script(client, "index_reclaim", frees=True)
 
     async def add(self, dependent: Dependent) -> None:
         arguments = [_identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations]
@@ -52,18 +54,18 @@ class RedisIndex:
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
         if not registration_ids:
             return []
-        return _decode(await self._call(self._claim, [now_ms, now_ms - DEAD_MS, *registration_ids]))
+        return _decode_all(await self._call(self._claim, [now_ms, now_ms - DEAD_MS, *registration_ids]))
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
         if dependents:
             await self._call(self._settle, [_identity(dependent) for dependent in dependents])
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
-        return _decode(await self._call(self._reclaim, [claimed_before_ms, now_ms, SWEEP]))
+        return _decode_all(await self._call(self._reclaim, [claimed_before_ms, now_ms, SWEEP]))
 
     async def _call(self, script: AsyncScript, arguments: list[Any]) -> Any:
         try:
-            return await script(keys=self._keys, args=arguments)
+            return await script(keys=self.keys, args=arguments)
         except (RedisError, OSError) as error:
             raise StoreError(f"the dependency index in Redis did not answer: {error}") from error
 
@@ -73,31 +75,30 @@ def _identity(dependent: Dependent) -> str:
     return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
 
 
-def _encode(dependent: Dependent) -> str:
-    return json.dumps(
-        {
-            "key": dependent.key,
-            "registrations": dependent.registrations,
-            "resource": dependent.resource,
-            "urls": dependent.urls,
-            "tags": dependent.tags,
-        }
+def _encode(dependent: Dependent) -> bytes:
+    fields = {
+        "key": dependent.key,
+        "registrations": dependent.registrations,
+        "resource": dependent.resource,
+        "urls": dependent.urls,
+        "tags": dependent.tags,
+    }
+    return wire.digest(dependent.resource) + json.dumps(fields).encode()
+
+
+def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:
+    """A dependent as the scripts answer with it."""
+    fields = json.loads(payload[wire.DIGEST_BYTES :])
+    return Dependent(
+        key=fields["key"],
+        registrations=tuple(fields["registrations"]),
+        resource=fields["resource"],
+        urls=tuple(fields["urls"]),
+        tags=tuple(fields["tags"]),
+        copies_until_ms=int(float(copies_until_ms)),
     )
 
 
-def _decode(reply: list[bytes]) -> list[Dependent]:
+def _decode_all(reply: list[bytes]) -> list[Dependent]:
     """Scripts answer with payload and copies_until_ms in turns."""
-    dependents = []
-    for payload, until_ms in zip(reply[::2], reply[1::2], strict=True):
-        fields = json.loads(payload)
-        dependents.append(
-            Dependent(
-                key=fields["key"],
-                registrations=tuple(fields["registrations"]),
-                resource=fields["resource"],
-                urls=tuple(fields["urls"]),
-                tags=tuple(fields["tags"]),
-                copies_until_ms=int(float(until_ms)),
-            )
-        )
-    return dependents
+    return [decode(payload, until_ms) for payload, until_ms in zip(reply[::2], reply[1::2], strict=True)]

@@ -73,11 +73,17 @@ class MemoryStore:
             for registration_id in entry.response.registrations:
                 self._guarded.pop(registration_id, None)
 
-    def drop_guarded(self, registration_ids: Sequence[str]) -> None:
-        """Forget what any of these guarded, whoever registered it: they are dead, and will not always be known to be."""
+    def drop_guarded(self, registration_ids: Sequence[str]) -> list[CachedResponse]:
+        """Forget what any of these guarded, whoever registered it: they are dead, and will not always be known to be.
+
+        Returns what was forgotten.
+        """
+        dropped = []
         for registration_id in registration_ids:
             if (key := self._guarded.get(registration_id)) is not None:
+                dropped.append(self._entries[key].response)
                 self.drop(key)
+        return dropped
 
     def drop_all(self) -> None:
         self._entries.clear()

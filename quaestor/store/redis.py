@@ -27,14 +27,15 @@ class RedisStore:
     def __init__(self, client: Redis, *, deployment: str) -> None:
         self._client = client
         self._prefix = f"quaestor:{deployment}:entry:"
-        self._evict = script(client, "store_evict")
+        self._evict = script(client, "store_evicting", "store_evict", frees=True)
 
-    def _name(self, key: str) -> str:
+    def name(self, key: str) -> str:
+        """What the entry of this cache key is called in Redis."""
         return self._prefix + hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
 
     async def get(self, key: str) -> CachedResponse | None:
         try:
-            data = await self._client.get(self._name(key))
+            data = await self._client.get(self.name(key))
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
         response = entry_codec.decode(data) if isinstance(data, bytes) else None
@@ -44,7 +45,7 @@ class RedisStore:
         if ttl_ms <= 0:
             return
         try:
-            await self._client.set(self._name(response.key), entry_codec.encode(response), px=ttl_ms)
+            await self._client.set(self.name(response.key), entry_codec.encode(response), px=ttl_ms)
         except (RedisError, OSError) as error:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
 
@@ -53,7 +54,7 @@ class RedisStore:
             for start in range(0, len(dead), _BATCH):
                 batch = dead[start : start + _BATCH]
                 guards = [entry_codec.guard(one.registrations) for one in batch]
-                await self._evict(keys=[self._name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
+                await self._evict(keys=[self.name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
         except (RedisError, OSError) as error:
             raise StoreError(f"evicting responses from Redis failed: {error}") from error
 

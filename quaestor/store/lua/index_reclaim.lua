@@ -18,7 +18,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', until_, '-inf', '(' .. now_ms, '
   if not redis.call('ZSCORE', claims, id) then
     local payload = redis.call('HGET', dependents, id)
     if payload then
-      for _, registration in ipairs(cjson.decode(payload).registrations) do
+      for _, registration in ipairs(cjson.decode(string.sub(payload, 17)).registrations) do
         redis.call('ZREM', edges, registration .. '\0' .. id)
       end
       redis.call('HDEL', dependents, id)
