@@ -23,7 +23,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 _HOP_BY_HOP = frozenset(
     {
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-connection",
-        b"te", b"trailer", b"transfer-encoding", b"upgrade",
+        b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
 """Not stored: RFC 9111, section 3.1."""
@@ -179,6 +179,8 @@ class HeaderPolicy:
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
         fixed.append((b"etag", response.etag))
+        if response.status == 200 and not any(name == b"accept-ranges" for name, _ in given):
+            fixed.append((b"accept-ranges", b"bytes"))
         fixed.append((b"cache-control", b"public, max-age=%d, must-revalidate%s" % (client_s, transform)))
         if self._cdn:
             fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (shared_s, transform)))

@@ -1,11 +1,13 @@
-"""Sending an entry: whole, without its body to HEAD, or as 304 to whoever has it already."""
+"""Sending an entry: whole, without its body to HEAD, in parts to whoever asks for ranges, or as 304 to whoever has it already."""
 
 from __future__ import annotations
 
+import secrets
+
 from middleware.headers import HeaderPolicy
-from middleware.interface import Send
+from middleware.interface import RawHeaders, Send
 from quaestor.model import CachedResponse
-from quaestor.read_path import validation
+from quaestor.read_path import ranges, validation
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import RoutePolicy
 from quaestor.read_path.request import RequestFacts
@@ -44,6 +46,8 @@ async def send_resident(
         status, body, headers = 304, b"", outgoing.not_modified(headers)
     elif head:
         body = b""
+    elif response.status == 200 and facts.byte_range is not None:
+        status, headers, body = in_parts(response, facts, headers)
     # Fresh messages and a fresh list: whoever wraps us may change them.
     await send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body})
@@ -58,3 +62,44 @@ def has_it(response: CachedResponse, facts: RequestFacts) -> bool:
         changed = next((value for name, value in response.headers if name == b"last-modified"), None)
         return not validation.modified_since(facts.if_modified_since, changed)
     return False
+
+
+def in_parts(response: CachedResponse, facts: RequestFacts, headers: RawHeaders) -> tuple[int, RawHeaders, bytes]:
+    """Status, fields and body of the answer to a GET with a Range field: 206, 416, or the whole (RFC 9110, section 14.2)."""
+    whole = (response.status, headers, response.body)
+    if (b"accept-ranges", b"none") in response.headers:
+        return whole
+    size = len(response.body)
+    found = ranges.spans(facts.byte_range, size)
+    if found is None or not ranges.if_range_holds(
+        facts.if_range, response.headers, response.etag, stored_at_s=response.stored_at_ms / 1000
+    ):
+        return whole
+    if not found:
+        kept = [(name, value) for name, value in headers if name not in _OF_THE_CONTENT]
+        return 416, [*kept, (b"content-range", b"bytes */%d" % size), (b"content-length", b"0")], b""
+    if len(found) == 1:
+        body = response.body[found[0].first : found[0].last + 1]
+        kept = [(name, value) for name, value in headers if name != b"content-length"]
+        kept.append((b"content-range", ranges.content_range(found[0], size)))
+    else:
+        boundary = secrets.token_hex(16).encode()
+        content_type = next((value for name, value in response.headers if name == b"content-type"), None)
+        body = ranges.multipart(response.body, found, content_type=content_type, boundary=boundary)
+        kept = [(name, value) for name, value in headers if name not in (b"content-length", b"content-type")]
+        kept.append((b"content-type", b"multipart/byteranges; boundary=" + boundary))
+    return 206, [*kept, (b"content-length", b"%d" % len(body))], body
+
+
+_OF_THE_CONTENT = frozenset(
+    {
+        b"content-length",
+        b"content-type",
+        b"content-encoding",
+        b"content-language",
+        b"content-location",
+        b"etag",
+        b"last-modified",
+    }
+)
+"""Fields that speak of an answer's content, which a 416 does not carry."""

@@ -1,0 +1,110 @@
+"""Byte ranges out of a whole answer: RFC 9110, section 14, and If-Range, section 13.1.5. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quaestor.read_path import validation
+from quaestor.read_path.freshness import Headers, http_date_s, values
+
+MAX_RANGES = 16
+"""More ranges in one request are answered with the whole (section 17.15)."""
+_MAX_FIELD_BYTES = 512
+_UNIT = re.compile(rb"\s*bytes\s*=(.*)", re.IGNORECASE | re.DOTALL)
+_SPEC = re.compile(rb"(\d{0,18})-(\d{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes first to last, both included."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+def spans(field: bytes | None, size: int) -> tuple[Span, ...] | None:
+    """What a Range field selects of a body: None: ignore the field and send the whole; (): nothing of it exists (416).
+
+    Ignored are other units, malformed fields, more than MAX_RANGES ranges, and ranges that together ask for more than the whole.
+    Ranges that overlap or touch are joined (section 15.3.7.2); the order is the client's otherwise. O(field).
+    """
+    if field is None or len(field) > _MAX_FIELD_BYTES or (match := _UNIT.fullmatch(field)) is None:
+        return None
+    found: list[Span] = []
+    asked = 0
+    for piece in match[1].split(b","):
+        piece = piece.strip()
+        if not piece:
+            continue
+        asked += 1
+        spec = _SPEC.fullmatch(piece)
+        if spec is None or asked > MAX_RANGES:
+            return None
+        first, last = spec[1], spec[2]
+        if first:
+            if last and int(last) < int(first):
+                return None
+            span = Span(int(first), min(int(last), size - 1) if last else size - 1)
+        elif last:
+            span = Span(max(0, size - int(last)), size - 1)
+        else:
+            return None
+        if span.first < size and span.size > 0:
+            found.append(span)
+    if not asked or sum(span.size for span in found) > size:
+        return None
+    return _joined(found)
+
+
+def _joined(found: Sequence[Span]) -> tuple[Span, ...]:
+    joined: list[Span] = []
+    for span in found:
+        for at, other in enumerate(joined):
+            if span.first <= other.last + 1 and other.first <= span.last + 1:
+                joined[at] = Span(min(span.first, other.first), max(span.last, other.last))
+                break
+        else:
+            joined.append(span)
+    return tuple(joined) if len(joined) == len(found) else _joined(joined)
+
+
+def if_range_holds(field: bytes | None, headers: Headers, etag: bytes, *, stored_at_s: float) -> bool:
+    """Whether the range may be sent: no If-Range, or one that names this very answer by strong comparison.
+
+    A date counts only if it is exactly Last-Modified, and that lay at least a second before the answer was made (section
+    8.8.2.2): within one second there could have been two versions.
+    """
+    if field is None:
+        return True
+    field = field.strip()
+    if validation.valid_etag(field):
+        return field == etag and not field.startswith(b"W/")
+    headers = list(headers)
+    changed = values(headers, b"last-modified")
+    if changed != [field]:
+        return False
+    changed_s = http_date_s(field)
+    made = values(headers, b"date")
+    made_s = http_date_s(made[0]) if len(made) == 1 else stored_at_s
+    return changed_s is not None and made_s is not None and changed_s + 1 <= made_s
+
+
+def content_range(span: Span, size: int) -> bytes:
+    return b"bytes %d-%d/%d" % (span.first, span.last, size)
+
+
+def multipart(body: bytes, parts: Sequence[Span], *, content_type: bytes | None, boundary: bytes) -> bytes:
+    """A multipart/byteranges body (section 14.6). boundary must not occur in the body: random."""
+    pieces: list[bytes] = []
+    kind = b"" if content_type is None else b"Content-Type: %s\r\n" % content_type
+    for span in parts:
+        pieces.append(b"--%s\r\n%sContent-Range: %s\r\n\r\n" % (boundary, kind, content_range(span, len(body))))
+        pieces += (body[span.first : span.last + 1], b"\r\n")
+    pieces.append(b"--%s--\r\n" % boundary)
+    return b"".join(pieces)

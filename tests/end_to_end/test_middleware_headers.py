@@ -1,0 +1,161 @@
+"""The header fields that go out, variants, and the URLs that CDNs are handed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from tests.end_to_end.site import Site
+from tests.hand_driven import TaggingCdn, reads
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_cdns_and_browsers_are_told_their_own_lifetimes() -> None:
+    cdn = TaggingCdn()
+    site = Site(cdn=[cdn], client_ttl="none")
+    for _ in range(2):
+        answer = await site.get()
+        assert answer.headers["cache-control"] == "public, max-age=0, must-revalidate"
+        assert answer.headers["cdn-cache-control"] == "max-age=60"
+        assert answer.headers["xkey"] == "q-test:1"
+    assert site.engine.sketch.reads == {"/items": site.engine.clock.now_ms + 62_000}
+    assert site.engine.cdn == [cdn]
+
+
+async def test_without_anybody_who_may_keep_copies_the_sketch_is_not_told_of_any() -> None:
+    site = Site()
+    answer = await site.get()
+    assert "cdn-cache-control" not in answer.headers
+    assert site.engine.sketch.reads == {}
+
+
+async def test_the_handler_s_lifetime_caps_ours() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        return PlainTextResponse("x", headers={"cache-control": "max-age=5, s-maxage=20, immutable"})
+
+    site = Site(handler, client_ttl="estimated", cdn=[TaggingCdn()])
+    answer = await site.get()
+    assert answer.headers["cache-control"] == "public, max-age=5, must-revalidate"
+    assert answer.headers["cdn-cache-control"] == "max-age=20"
+    site.engine.clock.now_ms += 20_000
+    await site.get()
+    assert site.runs == 2
+
+
+async def test_headers_of_the_handler_keep_their_order_and_duplicates_and_its_etag() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        response = PlainTextResponse("x", headers={"etag": 'W/"mine"'})
+        response.headers.append("link", "<a>")
+        response.headers.append("link", "<b>")
+        return response
+
+    site = Site(handler)
+    for _ in range(2):
+        answer = await site.get()
+        assert answer.headers.get_list("link") == ["<a>", "<b>"]
+        assert answer.headers["etag"] == 'W/"mine"'
+
+
+async def test_duplicate_set_cookie_headers_pass_through() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        response = PlainTextResponse("x")
+        response.set_cookie("a", "1")
+        response.set_cookie("b", "2")
+        return response
+
+    site = Site(handler)
+    assert len((await site.get()).headers.get_list("set-cookie")) == 2
+
+
+async def test_explanations_are_sent_only_when_asked_for() -> None:
+    assert "x-quaestor-explain" not in (await Site().get()).headers
+    site = Site(debug_header=True)
+    for _ in range(2):
+        explained = (await site.get()).headers["x-quaestor-explain"]
+        assert explained == "depends on find on shop.items by (value); lives 60000 ms; test:1"
+
+
+async def test_whoever_wraps_the_middleware_may_change_what_it_sends() -> None:
+    """Shared header lists would collect what outer middlewares add, hit after hit."""
+    site = Site()
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        async def add(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"x-outer", b"1"))
+            else:
+                message["body"] = message["body"].upper()
+            await send(message)
+
+        await site.app(scope, receive, add)
+
+    transport = httpx.ASGITransport(app=outer)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop.test") as client:
+        for _ in range(3):
+            answer = await client.get("/items")
+            assert answer.headers.get_list("x-outer") == ["1"]
+    assert b"version" in (await site.get()).content
+
+
+async def test_variants_are_stored_side_by_side() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        return PlainTextResponse(request.headers.get("accept-language", "-"), headers={"vary": "Accept-Language"})
+
+    site = Site(handler)
+    for _ in range(3):
+        assert (await site.get(accept_language="de")).text == "de"
+        assert (await site.get(accept_language="en")).text == "en"
+        assert (await site.get()).text == "-"
+    assert site.runs == 3
+
+
+async def test_compressed_and_plain_answers_of_an_inner_middleware_are_not_mixed_up() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        return PlainTextResponse("x" * 2000)
+
+    site = Site(handler, inner=[Middleware(GZipMiddleware)])
+    for _ in range(2):
+        assert "content-encoding" not in (await site.get(accept_encoding="identity")).headers
+        packed = await site.get(accept_encoding="gzip, br")
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.text == "x" * 2000
+        assert (await site.get(accept_encoding="br,gzip")).headers["content-encoding"] == "gzip"
+    assert site.runs == 2
+
+
+async def test_every_spelling_handed_to_a_cdn_is_known_to_the_index_first() -> None:
+    site = Site(cdn=[TaggingCdn()])
+    await site.get("/items?a=1&b=2")
+    await site.get("/items?b=2&a=1")
+    await site.get("/items?b=2&a=1")
+    assert site.runs == 1
+    dependents = await site.engine.index.claim(["test:1"], now_ms=site.engine.clock.now_ms)
+    assert sorted(url for dependent in dependents for url in dependent.urls) == [
+        "http://shop.test/items?a=1&b=2",
+        "http://shop.test/items?b=2&a=1",
+    ]
+    assert all(dependent.tags == ("q-test:1",) for dependent in dependents)
+
+
+async def test_too_many_spellings_go_out_without_leave_to_keep() -> None:
+    site = Site(cdn=[TaggingCdn()])
+    await site.get("/%69tems?q=abcdefghijklmnopqrst")
+    for n in range(20):
+        letters = list("abcdefghijklmnopqrst")
+        letters[n] = f"%{ord(letters[n]):02x}"
+        answer = await site.get(f"/items?q={''.join(letters)}")
+    assert site.runs == 1
+    assert answer.headers["cache-control"] == "no-store"
+    assert "cdn-cache-control" not in answer.headers

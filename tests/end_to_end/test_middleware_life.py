@@ -1,0 +1,96 @@
+"""Lifespan, WebSocket, sketch and metrics endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from middleware import QuaestorMiddleware
+from tests.end_to_end.site import Site
+from tests.hand_driven import HandEngine
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_engine_starts_before_the_app_and_stops_after_it() -> None:
+    engine = HandEngine()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            engine.life.append(f"app {message['type'].removeprefix('lifespan.')}")
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    await QuaestorMiddleware(app, quaestor=engine)({"type": "lifespan"}, receive, send)
+    assert engine.life == ["start", "app startup", "app shutdown", "stop"]
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_without_a_lifespan_the_engine_starts_once_at_the_first_request() -> None:
+    site = Site()
+    await asyncio.gather(*(site.get(f"/{n}") for n in range(5)))
+    assert site.engine.life == ["start"]
+
+
+async def test_websockets_are_passed_on_untouched() -> None:
+    engine = HandEngine()
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope, receive, send))
+
+    async def receive() -> Any: ...
+
+    async def send(message: Any) -> None: ...
+
+    scope = {"type": "websocket"}
+    await QuaestorMiddleware(app, quaestor=engine)(scope, receive, send)
+    assert seen == [(scope, receive, send)]
+
+
+async def test_the_sketch_is_made_once_a_second_however_many_ask() -> None:
+    site = Site()
+    answers = await asyncio.gather(*(site.get("/quaestor/sketch") for _ in range(10)))
+    assert {answer.content for answer in answers} == {b"sketch 1"}
+    assert answers[0].headers["content-type"] == "application/octet-stream"
+    assert answers[0].headers["cache-control"] == "public, max-age=1"
+    assert int(answers[0].headers["quaestor-sketch-generated-ms"]) == site.engine.clock.now_ms
+    site.engine.clock.now_ms += 1000
+    assert (await site.get("/quaestor/sketch")).content == b"sketch 2"
+    assert (await site.client.post("/quaestor/sketch")).status_code == 405
+    assert site.runs == 0
+
+
+async def test_a_sketch_that_is_down_gives_503_and_is_asked_once_a_second() -> None:
+    site = Site()
+    site.engine.sketch.down = True
+    for _ in range(3):
+        answer = await site.get("/quaestor/sketch")
+        assert (answer.status_code, answer.headers["cache-control"]) == (503, "no-store")
+    assert site.engine.sketch.snapshots == 1
+    assert site.engine.count("failures", part="sketch") == 1
+
+
+async def test_metrics_are_not_shown_to_strangers() -> None:
+    site = Site()
+    assert (await site.get("/quaestor/metrics")).headers["content-type"] == "application/json"
+    shown = QuaestorMiddleware(site.app, quaestor=HandEngine(), metrics_path="/m")
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=shown),
+        base_url="http://x.test",
+    ) as client:
+        assert "quaestor_requests_total" in (await client.get("/m")).text
