@@ -29,6 +29,7 @@ from quaestor.invalidation.embedded import EmbeddedGrid
 from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.invalidation.registry import Registry
 from quaestor.model import AfterImage, WriteKind
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, ShareEffects
@@ -90,7 +91,7 @@ class Quaestor:
             ttl_max_ms=self.settings.ttl_max_ms,
             quantile=self.settings.ttl_quantile,
         )
-        self.registry = Registry(
+        self.registry = (Registry if self.settings.grid else NoGridRegistry)(
             layer,
             settings=self.settings,
             telemetry=self.telemetry,
@@ -142,6 +143,9 @@ class Quaestor:
         """Start the background work. Never fails because a part is away: requests bypass the cache until it answers."""
         await self._effects.start()
         self.registry.start()
+        if not self.settings.grid:
+            self.telemetry.event("quaestor.started", mode="without a grid")
+            return
         try:
             self._watched = watch_client(self.capture, self.settings)
         except ConfigurationError as error:

@@ -7,6 +7,7 @@ how to mend it.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -64,6 +65,58 @@ def explain(
         query, collection=collection, sort=sort, skip=skip, limit=limit, projection=projection, as_json=as_json
     )
     print(text)
+
+
+@app.command()
+def proxy(
+    origin: Annotated[str, typer.Option(metavar="URL", help="The HTTP origin, like http://127.0.0.1:3000.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:8080",
+    mongo_url: Annotated[
+        str | None, typer.Option(envvar="MONGO_URL", help="The origin's MongoDB. None: a plain HTTP cache.")
+    ] = None,
+    redis_url: Annotated[
+        str | None, typer.Option(envvar="REDIS_URL", help="Share entries and the matching grid through this Redis.")
+    ] = None,
+    deployment: Annotated[str, typer.Option(help="Separates deployments that share one Redis.")] = "default",
+    database: Annotated[
+        str | None, typer.Option(help="The database of collections that the origin names without one.")
+    ] = None,
+    admin_token_file: Annotated[
+        Path | None, typer.Option(help="Serve /quaestor/admin/ for whoever has the token in this file.")
+    ] = None,
+    host_header: Annotated[
+        str, typer.Option(help="preserve: the origin gets the client's Host; origin: its own.")
+    ] = "preserve",
+    host: Annotated[
+        list[str] | None, typer.Option(help="Answer requests for this host only; may be repeated. Default: any.")
+    ] = None,
+    trust_forwarded: Annotated[
+        bool,
+        typer.Option("--trust-forwarded", help="Keep Forwarded and X-Forwarded-* of requests: behind own proxies."),
+    ] = False,
+    connect_timeout: Annotated[float, typer.Option(help="Seconds to reach the origin.")] = 5.0,
+    read_timeout: Annotated[float, typer.Option(help="Seconds that the origin may be silent.")] = 60.0,
+    max_connections: Annotated[int, typer.Option(min=1, help="To the origin.")] = 256,
+    origin_ca: Annotated[Path | None, typer.Option(help="PEM file to verify an https origin against.")] = None,
+    memory_mb: Annotated[int, typer.Option(min=1, help="Budget of the cache in memory.")] = 64,
+    max_body_kb: Annotated[int, typer.Option(min=1, help="Larger bodies are passed on, never stored.")] = 2048,
+    certificate: Annotated[Path | None, typer.Option(help="PEM file: serve https.")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Serve /quaestor/metrics to everybody.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Say in X-Quaestor-Explain why an answer was stored.")] = False,
+) -> None:
+    """Run the cache in front of any HTTP origin; Ctrl-C stops it."""
+    from quaestor.proxy import command
+
+    command.run(
+        command.ProxyCommand(
+            origin=origin, listen=listen, mongo_url=mongo_url, redis_url=redis_url, deployment=deployment,
+            database=database, admin_token_file=admin_token_file, host_header=host_header, hosts=tuple(host or ()),
+            trust_forwarded=trust_forwarded, connect_timeout_s=connect_timeout, read_timeout_s=read_timeout,
+            max_connections=max_connections, origin_ca=origin_ca, memory_bytes=memory_mb * 1024 * 1024,
+            max_body_bytes=max_body_kb * 1024, certificate=certificate, key=key, metrics=metrics, debug=debug,
+        )
+    )  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> None:

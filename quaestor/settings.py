@@ -34,6 +34,7 @@ class Settings:
     debug_header: send X-Quaestor-Explain.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say: as a
         shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
+    grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
     mongo_url: str | None = None
@@ -53,6 +54,7 @@ class Settings:
     repurge_after_ms: int = 1_000
     debug_header: bool = False
     explicit: bool = False
+    grid: bool = True
 
     def __post_init__(self) -> None:
         for name in ("staleness_bound_ms", "heartbeat_ms", "activation_deadline_ms", "retention_ms", "ttl_min_ms"):

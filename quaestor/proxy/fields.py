@@ -1,0 +1,113 @@
+"""Header fields on their way through a proxy: RFC 9110, section 7.6, and RFC 7239, as pure functions.
+
+Headers are raw (lower-case name, value) pairs; order and duplicates are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from email.utils import formatdate
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+PSEUDONYM = b"quaestor"
+"""By which we are known in `Via`."""
+MAX_HOPS = 8
+"""How often a request may pass a proxy of this kind before it is taken for one that runs in a circle."""
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"http2-settings", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info",
+        b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"upgrade",
+    }
+)  # fmt: skip
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+_FORWARDED = frozenset(
+    {
+        b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto",
+        b"x-forwarded-scheme", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip",
+    }
+)  # fmt: skip
+_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_NODE = re.compile(r"[0-9A-Za-z._\-]+")
+
+
+def without_connection(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
+    """Without what belongs to one connection: the known fields, and those that `Connection` names (section 7.6.1).
+
+    Framing (Content-Length, Transfer-Encoding) stays: whoever sends the message on decides how it is framed.
+    """
+    named: set[bytes] = set()
+    for name, value in headers:
+        if name == b"connection":
+            named.update(piece.strip() for piece in value.lower().split(b","))
+    gone = _HOP_BY_HOP | (named - FRAMING - {b"host"}) if named else _HOP_BY_HOP
+    return [(name, value) for name, value in headers if name not in gone]
+
+
+def forwarded(
+    headers: Iterable[tuple[bytes, bytes]], *, client: str | None, scheme: str, host: bytes, trust: bool
+) -> RawHeaders:
+    """With `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto` that tell the origin who asked, for which host, and how.
+
+    Of requests whose sender is not trusted, what they said of it is dropped first.
+    """
+    given = list(headers)
+    kept = [(name, value) for name, value in given if name not in _FORWARDED]
+    before = {name: [value for field, value in given if field == name] for name in _FORWARDED} if trust else {}
+    node = client or "unknown"
+    address = b'"[%s]"' % node.encode() if ":" in node else node.encode() if _NODE.fullmatch(node) else b"unknown"
+    element = b"for=%s" % address
+    if host and b'"' not in host and b"\\" not in host:
+        element += b';host="%s"' % host
+    element += b";proto=" + scheme.encode("ascii")
+    kept.append((b"forwarded", b", ".join([*before.get(b"forwarded", ()), element])))
+    kept.append(
+        (b"x-forwarded-for", b", ".join([*before.get(b"x-forwarded-for", ()), node.encode("ascii", "replace")]))
+    )
+    # The first proxy knows best what the client asked for.
+    kept.append((b"x-forwarded-host", next(iter(before.get(b"x-forwarded-host", ())), host)))
+    kept.append((b"x-forwarded-proto", next(iter(before.get(b"x-forwarded-proto", ())), scheme.encode("ascii"))))
+    return kept
+
+
+def via(headers: Iterable[tuple[bytes, bytes]], *, version: str) -> RawHeaders:
+    """With this hop at the end of `Via` (section 7.6.3). version: of the message as it was received."""
+    given = list(headers)
+    hops = [value for name, value in given if name == b"via"]
+    rest = [(name, value) for name, value in given if name != b"via"]
+    rest.append((b"via", b", ".join([*hops, b"%s %s" % (version.encode("ascii"), PSEUDONYM)])))
+    return rest
+
+
+def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """How often `Via` names this kind of proxy."""
+    return sum(
+        piece.split()[1:2] == [PSEUDONYM] for name, value in headers if name == b"via" for piece in value.split(b",")
+    )
+
+
+def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, version: str) -> RawHeaders:
+    """An origin's fields as they are passed on: names in lower case, without what belongs to the connection to it; with
+    `Date` (section 6.6.1) and `Via`.
+
+    Content-Length stays only where it says how long the body is: not beside Transfer-Encoding, not on 204 and 304.
+    Control characters in values become spaces (section 5.5).
+    """
+    fields = [(name.lower(), _CONTROLS.sub(b" ", value)) for name, value in headers]
+    coded = status in (204, 304) or any(name == b"transfer-encoding" for name, _ in fields)
+    fields = [
+        (name, value)
+        for name, value in without_connection(fields)
+        if name != b"transfer-encoding" and not (coded and name == b"content-length") and _TOKEN.fullmatch(name)
+    ]
+    if not any(name == b"date" for name, _ in fields):
+        fields.append((b"date", http_date()))
+    return via(fields, version=version)
+
+
+def http_date() -> bytes:
+    """Now (RFC 9110, section 5.6.7)."""
+    return formatdate(usegmt=True).encode("ascii")

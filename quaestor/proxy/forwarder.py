@@ -1,0 +1,142 @@
+"""The innermost layer of the proxy: an ASGI app whose handler is the origin.
+
+It runs inside the cache like any other app. What the origin declares of its answer's queries goes into the request's recording as
+if a driver had been listened to; the point in time is the watermark from before the origin was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+
+from quaestor.proxy import fields
+from quaestor.proxy.answers import problem
+from quaestor.proxy.gate import Message, Receive, Scope, Send, target_of
+from quaestor.proxy.options import ProxyOptions
+from quaestor.proxy.origin import Answer, Origin, OriginError, RequestBrokeOffError
+from quaestor.telemetry import Telemetry
+
+FINISH_S = 10.0
+"""How long an answer is still fetched after its client has left: others may wait for it, and a write must be seen to its end."""
+
+
+class Forwarder:
+    """One per proxy process; its pool is closed by aclose()."""
+
+    def __init__(self, options: ProxyOptions, telemetry: Telemetry) -> None:
+        self._options = options
+        self._telemetry = telemetry
+        self._origin = Origin(options)
+
+    async def aclose(self) -> None:
+        await self._origin.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._lifespan(receive, send)
+        loop = asyncio.get_running_loop()
+        client = _Client(receive, has_body=has_body(scope["headers"]))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as patience:
+                client.watch(lambda: patience.reschedule(loop.time() + FINISH_S))
+                try:
+                    await self._forward(scope, client, send)
+                finally:
+                    client.close()
+            return None
+        if not client.left:
+            raise TimeoutError
+        return None
+
+    async def _forward(self, scope: Scope, client: _Client, send: Send) -> None:
+        headers = list(scope["headers"])
+        if self._options.host == "origin":
+            headers = [(b"host", self._options.authority), *(field for field in headers if field[0] != b"host")]
+        head = scope["method"] == "HEAD"
+        try:
+            answer = await self._origin.ask(scope["method"], target_of(scope), headers, client.body())
+        except OriginError as error:
+            self._telemetry.failure("origin", "proxy.origin_failed", error)
+            status = [(b"proxy-status", b"quaestor; error=%s" % error.error.encode())]
+            return await problem(send, error.status, error.detail, headers=status, head=head)
+        except RequestBrokeOffError:
+            return None
+        try:
+            await self._hand_on(answer, send, bodyless=head or answer.status in (204, 304))
+        finally:
+            await answer.aclose()
+        return None
+
+    async def _hand_on(self, answer: Answer, send: Send, *, bodyless: bool) -> None:
+        headers = fields.response_fields(answer.headers, status=answer.status, version=answer.version)
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        # One piece is kept back: if it is the last, the server and the cache get the body in one message.
+        last: bytes | None = None
+        if not bodyless:
+            async with aclosing(answer.body()) as body:
+                async for piece in body:
+                    if last is not None:
+                        await send({"type": "http.response.body", "body": last, "more_body": True})
+                    last = piece
+        await send({"type": "http.response.body", "body": last or b"", "more_body": False})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+class _Client:
+    """The sender of one request: its body, and whether it is still there."""
+
+    def __init__(self, receive: Receive, *, has_body: bool) -> None:
+        self._receive = receive
+        self._has_body = has_body
+        self._watching: asyncio.Task[None] | None = None
+        self._on_left: Callable[[], object] = lambda: None
+        self.left = False
+
+    def watch(self, on_left: Callable[[], object]) -> None:
+        """Call on_left when the client goes away; from the end of its request on, because before that it is sending."""
+        self._on_left = on_left
+        if not self._has_body:
+            self._watching = asyncio.create_task(self._watch())
+
+    def body(self) -> AsyncIterator[bytes] | None:
+        return self._body() if self._has_body else None
+
+    def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _body(self) -> AsyncIterator[bytes]:
+        more = True
+        while more:
+            message: Message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.left = True
+                raise RequestBrokeOffError
+            more = message.get("more_body", False)
+            if piece := message.get("body", b""):
+                yield piece
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        self._on_left()
+
+
+def has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a request announces a body (RFC 9112, section 6)."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ") != b"")
+        for name, value in headers
+    )

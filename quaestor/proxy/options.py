@@ -1,0 +1,78 @@
+"""What `quaestor proxy` can be told about forwarding; what it can be told about caching is in Settings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from quaestor.errors import ConfigurationError
+
+_AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.\-]{1,253})(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyOptions:
+    """origin: scheme and authority of the origin, `http://127.0.0.1:3000`; no path: targets are sent on as they came.
+    host: `preserve` sends the client's Host field on (and takes the origin's certificate for the origin's name),
+        `origin` sends the origin's own.
+    hosts: the Host values that are answered, without ports, in lower case; empty: any. Others get 421.
+    trust_forwarded: keep `Forwarded` and `X-Forwarded-*` of requests and add to them. Only behind a proxy of one's own:
+        anybody can send them.
+    connect_timeout_s, read_timeout_s: to reach the origin; between two pieces of its answer. write_timeout_s: between two
+        pieces of a request. pool_timeout_s: how long a request waits for a free connection.
+    max_connections: to the origin, per worker; keepalive_s: how long an idle one is kept.
+    origin_ca: PEM file that https origins are verified against; None: the system's.
+    database: of collections that an origin names without one.
+    """
+
+    origin: str
+    host: str = "preserve"
+    hosts: frozenset[str] = frozenset()
+    trust_forwarded: bool = False
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 60.0
+    write_timeout_s: float = 60.0
+    pool_timeout_s: float = 5.0
+    max_connections: int = 256
+    keepalive_s: float = 4.0
+    origin_ca: Path | None = None
+    database: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.origin)
+        bare = not parts.path.strip("/") and not parts.query and not parts.fragment and parts.username is None
+        if parts.scheme not in ("http", "https") or not bare or _AUTHORITY.fullmatch(parts.netloc) is None:
+            raise ConfigurationError(
+                f"--origin is a URL like http://127.0.0.1:3000 without a path, not {self.origin!r}"
+            )
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(f"--origin {self.origin!r}: {error}") from error
+        if port == 0:
+            raise ConfigurationError(f"--origin {self.origin!r}: port 0 is no port")
+        if self.host not in ("preserve", "origin"):
+            raise ConfigurationError(f"--host-header is 'preserve' or 'origin', not {self.host!r}")
+        for name in ("connect_timeout_s", "read_timeout_s", "write_timeout_s", "pool_timeout_s", "max_connections"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
+
+    @property
+    def base(self) -> str:
+        """scheme://authority, without a slash."""
+        parts = urlsplit(self.origin)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def authority(self) -> bytes:
+        return urlsplit(self.origin).netloc.encode("ascii")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`host:port`, `:port` (every interface) or `[::1]:port`. Port 0: any free one. Raises ConfigurationError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigurationError(f"--listen is host:port like 127.0.0.1:8080, not {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)

@@ -1,0 +1,128 @@
+"""HTTP/1.1 as a proxy has to read it: uvicorn's protocol on httptools, with what it leaves out.
+
+- The request target exactly as it was received, in every form of RFC 9112, section 3.2 (a `?` without a query included):
+  `scope["extensions"]["quaestor.target"]`.
+- The authority of an absolute-form target takes the place of the Host field (section 3.2.2).
+- A bound on the size of a head, and on the time it may take (slow senders hold a socket, not memory).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+TARGET = "quaestor.target"
+MAX_HEAD_BYTES = 96 * 1024
+HEAD_TIMEOUT_S = 30.0
+
+_REFUSALS = {
+    408: b"HTTP/1.1 408 Request Timeout\r\n",
+    431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
+}
+
+
+class ProxyProtocol(HttpToolsProtocol):
+    """One per connection. Give it to uvicorn as `http=ProxyProtocol`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._reading_head = True
+        self._head_bytes = 0
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._reading_head:
+            self._head_bytes += len(data)
+            if self._patience is None:
+                self._wait()
+        super().data_received(data)
+        # A head that goes on beyond this chunk; one that is complete was counted by its fields.
+        if self._reading_head and self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(431)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._reading_head = True
+        self._fields_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields_bytes += len(name) + len(value) + 4
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._reading_head = False
+        self._head_bytes = 0
+        self._stop_waiting()
+        if len(self.url) + self._fields_bytes > MAX_HEAD_BYTES:
+            self._refuse(431)
+            raise _RefusedError
+        exact, authority = split_target(self.url, self.parser.get_method())
+        if authority is not None:
+            self.headers[:] = [(b"host", authority), *(field for field in self.headers if field[0] != b"host")]
+        extensions = self.scope.setdefault("extensions", {})
+        cast(dict[str, Any], extensions)[TARGET] = exact
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._reading_head = True
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _wait(self) -> None:
+        self._patience = self.loop.call_later(HEAD_TIMEOUT_S, self._lose_patience)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self._reading_head and (self.cycle is None or self.cycle.response_complete):
+            self._refuse(408)
+
+    def _refuse(self, status: int) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()  # an earlier request on this connection is still being answered
+        elif not self.transport.is_closing():
+            self.transport.write(_REFUSALS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+
+
+class _RefusedError(Exception):
+    """Stops the parser; the answer is on its way."""
+
+
+def split_target(url: bytes, method: bytes) -> tuple[bytes, bytes | None]:
+    """The target to ask the origin for, and the authority if the request named one.
+
+    Raises ValueError for what is no target (RFC 9112, section 3.2).
+    """
+    if url.startswith(b"/"):
+        return url.partition(b"#")[0], None
+    if url == b"*" and method == b"OPTIONS":
+        return url, None
+    parsed = httptools.parse_url(url)
+    if (parsed.schema or b"").lower() not in (b"http", b"https") or not parsed.host or parsed.userinfo is not None:
+        raise ValueError(f"not a request target: {url[:100]!r}")
+    rest = url.partition(b"://")[2].partition(b"#")[0]
+    ends = [at for mark in b"/?" if (at := rest.find(mark)) >= 0]
+    end = min(ends, default=len(rest))
+    target = rest[end:]
+    if not target and method == b"OPTIONS":
+        return b"*", rest[:end]
+    return (target if target.startswith(b"/") else b"/" + target), rest[:end]

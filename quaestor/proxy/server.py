@@ -1,0 +1,90 @@
+"""`quaestor proxy`, put together: gate, admin API, cache, forwarder, on uvicorn."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from middleware import QuaestorMiddleware
+from quaestor.app import Quaestor
+from quaestor.errors import ConfigurationError
+from quaestor.proxy.forwarder import Forwarder
+from quaestor.proxy.gate import App, Gate
+from quaestor.proxy.options import ProxyOptions
+from quaestor.proxy.protocol import ProxyProtocol
+from quaestor.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where the proxy listens. certfile, keyfile: PEM files; both or none."""
+
+    host: str
+    port: int
+    certfile: Path | None = None
+    keyfile: Path | None = None
+
+
+def application(options: ProxyOptions, settings: Settings, *, metrics: bool = False) -> App:
+    """The whole proxy as one ASGI app. Raises ConfigurationError."""
+    quaestor = Quaestor(settings)
+    forwarder = Forwarder(options, quaestor.telemetry)
+    cache = QuaestorMiddleware(forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None)
+    return Gate(cache, options, quaestor.telemetry)
+
+
+def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. started: called with the URL once the socket listens.
+
+    Raises ConfigurationError if the address cannot be listened on.
+    """
+    config = uvicorn.Config(
+        app,
+        http=ProxyProtocol,
+        ws="none",
+        loop="uvloop",
+        lifespan="on",
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=10,
+        ssl_certfile=listen.certfile,
+        ssl_keyfile=listen.keyfile,
+    )
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    with socket.socket(family) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((listen.host, listen.port))
+        except (OSError, UnicodeError) as error:
+            raise ConfigurationError(
+                f"cannot listen on {listen.host}:{listen.port}: {error}; choose another --listen"
+            ) from error
+        scheme = "https" if listen.certfile is not None else "http"
+        shown = f"[{listen.host}]" if family is socket.AF_INET6 else listen.host
+        server = _Server(config, lambda: started(f"{scheme}://{shown}:{bound.getsockname()[1]}"))
+        _run(server, bound)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, when_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_started = when_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._when_started()
+
+
+def _run(server: uvicorn.Server, bound: socket.socket) -> None:
+    server.run(sockets=[bound])
+    if not server.started:
+        raise ConfigurationError("the proxy could not be started; the reason is above")
