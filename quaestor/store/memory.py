@@ -1,16 +1,21 @@
-"""Responses in this process, within a byte budget; the least recently used one goes first."""
+"""Responses in this process, within a byte budget; those that are asked for most stay (`admission`)."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from quaestor.model import CachedResponse
 from quaestor.ports import Guarded
+from quaestor.store.admission import Admission
 
 _ENTRY_OVERHEAD_BYTES = 1500
 """Objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
+_HEARD = 8
+"""Entries whose hits the admission policy hears of whenever one is stored: all of them many times before its counters age."""
+_MOST_HITS = 4
+"""Of one entry at a time: the policy's counters are relative and end at 15."""
 
 
 class Resident:
@@ -19,9 +24,10 @@ class Resident:
     rendered: belongs to whoever sends the response; nothing here looks at it.
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
+    hits: how often it was found since the admission policy heard of it last.
     """
 
-    __slots__ = ("explain", "rendered", "response", "size_bytes", "urls")
+    __slots__ = ("explain", "hits", "rendered", "response", "size_bytes", "urls")
 
     def __init__(self, response: CachedResponse) -> None:
         self.response = response
@@ -29,6 +35,7 @@ class Resident:
         self.rendered: Any = None
         self.explain = ""
         self.urls: set[str] = set()
+        self.hits = 0
 
 
 def size_bytes(response: CachedResponse) -> int:
@@ -43,30 +50,52 @@ class MemoryStore:
 
     def __init__(self, *, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
-        self._entries: OrderedDict[str, Resident] = OrderedDict()
+        self._entries: dict[str, Resident] = {}
         self._guarded: dict[str, str] = {}
+        self._admission = Admission(budget_bytes=budget_bytes)
+        self._unheard: Iterator[str] = iter(())
         self.used_bytes = 0
 
     def resident(self, key: str) -> Resident | None:
-        """The entry, marked as used; whether it may be served is not decided here."""
+        """The entry, marked as used; whether it may be served is not decided here. Hits are only counted: the admission
+        policy needs them when something is stored, and hears of them then."""
         entry = self._entries.get(key)
         if entry is not None:
-            self._entries.move_to_end(key)
+            entry.hits += 1
         return entry
 
     def keep(self, response: CachedResponse) -> Resident:
-        """Store a response; one that is larger than the whole budget is returned without being stored."""
+        """Store a response, unless it is larger than the budget or less in demand than what would have to leave."""
+        key = response.key
         entry = Resident(response)
-        self.drop(response.key)
+        self.drop(key)
         if entry.size_bytes <= self._budget_bytes:
-            self._entries[response.key] = entry
-            self._guarded.update(dict.fromkeys(response.registrations, response.key))
+            self._entries[key] = entry
+            self._guarded.update(dict.fromkeys(response.registrations, key))
             self.used_bytes += entry.size_bytes
-            while self.used_bytes > self._budget_bytes:
-                self.drop(next(iter(self._entries)))
+            self._tell_hits()
+            for left in self._admission.admit(key, entry.size_bytes):
+                self._forget(left)
         return entry
 
+    def _tell_hits(self) -> None:
+        """Of the next few entries, round and round."""
+        keys = list(islice(self._unheard, _HEARD))
+        for key in keys:
+            entry = self._entries.get(key)
+            if entry is not None and entry.hits:
+                for _ in range(min(entry.hits, _MOST_HITS)):
+                    self._admission.touch(key)
+                entry.hits = 0
+        if len(keys) < _HEARD:
+            self._unheard = iter(list(self._entries))
+
     def drop(self, key: str) -> None:
+        if key in self._entries:
+            self._admission.remove(key)
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.used_bytes -= entry.size_bytes
@@ -88,6 +117,7 @@ class MemoryStore:
     def drop_all(self) -> None:
         self._entries.clear()
         self._guarded.clear()
+        self._admission.clear()
         self.used_bytes = 0
 
     def __len__(self) -> int:
@@ -98,7 +128,7 @@ class MemoryStore:
         return None if entry is None else entry.response
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """ttl_ms is not used: an expired entry is refused when it is looked up, and leaves as the least recently used."""
+        """ttl_ms is not used: an expired entry is refused when it is looked up, and leaves when others want its place."""
         self.keep(response)
 
     async def evict(self, dead: Sequence[Guarded]) -> None:

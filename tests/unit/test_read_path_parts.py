@@ -154,17 +154,6 @@ def test_what_varies_is_only_ever_learnt_in_addition() -> None:
 # The memory store
 
 
-def test_the_least_recently_used_entries_go_when_the_budget_is_used_up() -> None:
-    one = size_bytes(entry("1"))
-    store = MemoryStore(budget_bytes=3 * one)
-    for key in "123":
-        store.keep(entry(key))
-    store.resident("1")
-    store.keep(entry("4"))
-    assert [key for key in "1234" if store.resident(key)] == ["1", "3", "4"]
-    assert store.used_bytes == 3 * one
-
-
 def test_an_entry_larger_than_the_budget_is_not_kept_and_replacing_does_not_leak_bytes() -> None:
     store = MemoryStore(budget_bytes=10_000)
     store.keep(entry("k"))

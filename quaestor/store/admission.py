@@ -1,0 +1,69 @@
+"""Which entries deserve memory: W-TinyLFU by bytes (Einziger, Friedman, Manes: TinyLFU, ACM ToS 2017).
+
+A new entry spends its first time in a small window, in order of arrival. When it has to leave that, its popularity decides: it
+enters the main part only if it is asked for more often than all those together that would have to make room. So a scan of
+pages that nobody asks for twice passes through the window and leaves the main part as it is.
+
+The main part is Moka's: its frequency sketch remembers also what is not kept, ages by itself, and weighs by bytes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from moka_py import Moka
+
+WINDOW_SHARE = 16
+"""One part in so many of the budget is the window; larger entries are judged at once."""
+
+
+class Admission:
+    """Knows keys and sizes only. Use from one thread. A call costs some 3 us, touch() 0.3 us."""
+
+    def __init__(self, *, budget_bytes: int) -> None:
+        self._window_budget_bytes = budget_bytes // WINDOW_SHARE
+        self._main_budget_bytes = budget_bytes - self._window_budget_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, popularity included."""
+        self._window: OrderedDict[str, int] = OrderedDict()
+        self._window_bytes = 0
+        self._refused: list[str] = []
+        self._main: Moka[str, int] = Moka(
+            self._main_budget_bytes, eviction_listener=self._left, weigher=lambda _, size_bytes: size_bytes
+        )
+        self.touch = self._main.get
+        """touch(key): it was asked for, whether it is kept or not."""
+
+    def _left(self, key: str, size_bytes: int, cause: str) -> None:
+        if cause == "size":
+            self._refused.append(key)
+
+    def admit(self, key: str, size_bytes: int) -> list[str]:
+        """A new entry, asked for once: returns the keys that have to leave for it, which may be its own."""
+        self.touch(key)
+        if size_bytes > self._window_budget_bytes:
+            return self._offer(key, size_bytes)
+        self._window[key] = size_bytes
+        self._window_bytes += size_bytes
+        left: list[str] = []
+        while self._window_bytes > self._window_budget_bytes:
+            oldest, oldest_bytes = self._window.popitem(last=False)
+            self._window_bytes -= oldest_bytes
+            left += self._offer(oldest, oldest_bytes)
+        return left
+
+    def _offer(self, key: str, size_bytes: int) -> list[str]:
+        self._main.set(key, size_bytes)
+        self._main.run_pending_tasks()
+        left, self._refused = self._refused, []
+        return left
+
+    def remove(self, key: str) -> None:
+        """It has left; that it was popular is remembered."""
+        size_bytes = self._window.pop(key, None)
+        if size_bytes is None:
+            self._main.remove(key)
+        else:
+            self._window_bytes -= size_bytes

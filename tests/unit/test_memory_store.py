@@ -1,0 +1,109 @@
+"""The memory level: never above its budget, and popular entries are not driven out by pages nobody asks for twice."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quaestor.model import CachedResponse
+from quaestor.store.memory import MemoryStore, size_bytes
+
+HOT = [f"hot {n}" for n in range(50)]
+
+
+def entry(key: str, body: bytes = b"x" * 1000) -> CachedResponse:
+    return CachedResponse(
+        key=key, status=200, headers=(), body=body, etag=b'"e"', stored_at_ms=0, fresh_until_ms=1,
+        registrations=(f"o:{key}",), tags=("t",), resource=key,
+    )  # fmt: skip
+
+
+def ask(store: MemoryStore, key: str) -> bool:
+    """As the read path does: look, and store what was not there. Whether it was a hit."""
+    if store.resident(key) is not None:
+        return True
+    store.keep(entry(key))
+    return False
+
+
+def share_of_hits(store: MemoryStore, keys: list[str]) -> float:
+    return sum(store.resident(key) is not None for key in keys) / len(keys)
+
+
+def test_a_scan_of_pages_nobody_asks_for_twice_does_not_flush_the_hot_ones() -> None:
+    """A crawler walks through a hundred times what fits, while the hot pages are asked for now and then."""
+    store = MemoryStore(budget_bytes=100 * size_bytes(entry("hot 00")))
+    chance = random.Random(1)
+    for _ in range(2_000):
+        ask(store, chance.choice(HOT))
+    hits = asked = 0
+    for n in range(10_000):
+        ask(store, f"scan {n}")
+        if n % 4 == 0:
+            asked += 1
+            hits += ask(store, chance.choice(HOT))
+    assert hits / asked > 0.95, "an LRU of this size finds none of them: 100 others pass between two calls for the same"
+    assert share_of_hits(store, HOT) > 0.9
+
+
+def test_what_has_become_popular_takes_the_place_of_what_was() -> None:
+    store = MemoryStore(budget_bytes=60 * size_bytes(entry("hot 00")))
+    chance = random.Random(2)
+    for _ in range(3_000):
+        ask(store, chance.choice(HOT))
+    new = [f"new {n}" for n in range(50)]
+    for _ in range(20_000):
+        ask(store, chance.choice(new))
+    assert share_of_hits(store, new) > 0.9
+
+
+def test_a_page_just_stored_is_there_for_those_who_waited_for_it() -> None:
+    """Even if nothing in memory is less popular: others were told that it has been stored, and come at once."""
+    store = MemoryStore(budget_bytes=100 * size_bytes(entry("hot 00")))
+    chance = random.Random(3)
+    for _ in range(5_000):
+        ask(store, chance.choice([*HOT, *(f"{name}x" for name in HOT)]))
+    for n in range(100):
+        store.keep(entry(f"new {n}"))
+        assert store.resident(f"new {n}") is not None
+
+
+def test_one_enormous_entry_does_not_drive_out_what_is_popular() -> None:
+    one = size_bytes(entry("hot 00"))
+    store = MemoryStore(budget_bytes=100 * one)
+    for _ in range(20):
+        for n in range(90):
+            ask(store, f"hot {n}")
+    store.keep(entry("enormous", b"x" * 80 * one))
+    assert share_of_hits(store, [f"hot {n}" for n in range(90)]) > 0.95
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    budget=st.integers(2_000, 60_000),
+    steps=st.lists(st.tuples(st.sampled_from("kdgr"), st.integers(0, 12), st.integers(0, 30_000)), max_size=80),
+)
+def test_the_budget_holds_and_nothing_leaks(budget: int, steps: list[tuple[str, int, int]]) -> None:
+    """Whatever is kept, dropped, found and declared dead: used bytes are those of what is there, and within the budget."""
+    store = MemoryStore(budget_bytes=budget)
+    sizes: dict[str, int] = {}
+    for what, n, body in steps:
+        key = f"k{n}"
+        if what == "k":
+            store.keep(entry(key, b"x" * body))
+            sizes[key] = size_bytes(entry(key, b"x" * body))
+        elif what == "d":
+            store.drop(key)
+        elif what == "g":
+            for gone in store.drop_guarded([f"o:{key}", "o:404"]):
+                assert gone.key == key
+            assert store.resident(key) is None
+        else:
+            store.resident(key)
+        there = [name for name in sizes if store.resident(name) is not None]
+        assert store.used_bytes == sum(sizes[name] for name in there) <= budget
+        assert len(store) == len(there) == len(store._guarded)
+    store.drop_all()
+    assert (store.used_bytes, len(store), store._guarded) == (0, 0, {})
