@@ -9,6 +9,8 @@ from quaestor.invalidation.matching.bucket import added, removed, things
 from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.registered import ActiveQuery, Live
 from quaestor.invalidation.matching.rules import Rules, SharedRules
+from quaestor.invalidation.matching.tenants import Tenants
+from quaestor.invalidation.matching.weight import live_bytes, query_bytes
 from quaestor.invalidation.query.plan import QueryPlan, plan_query
 from quaestor.model import Query
 
@@ -20,22 +22,24 @@ class ActiveQueries:
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
-        self._queries: dict[str, ActiveQuery] = {}
+        self.tenants = Tenants()
         self._rules = SharedRules()
 
     def __len__(self) -> int:
-        return len(self._queries)
+        return self.tenants.queries
 
-    def prepare(self, query_id: str, query: Query) -> tuple[ActiveQuery, QueryPlan | None]:
-        """The active query with this id, or a new one with its plan, to be handed to `add` with its first registration.
+    def prepare(self, query_id: str, query: Query, *, tenant: str, now_s: int) -> tuple[ActiveQuery, QueryPlan | None]:
+        """The tenant's active query with this id, or a new one with its plan, to be handed to `add` with its first
+        registration.
 
         Raises QueryError. O(size of the query), O(1) if it is known.
         """
-        known = self._queries.get(query_id)
+        account = self.tenants.get(tenant)
+        known = account.queries.get(query_id)
         if known is not None:
             return known, None
         plan = plan_query(query)
-        return ActiveQuery(query_id, self._rules.of(plan)), plan
+        return ActiveQuery(query_id, self._rules.of(plan), account, born_s=now_s), plan
 
     def tried_always(self, plan: QueryPlan) -> int:
         """How many other predicates every write to its namespace has to try, if the plan would add one; else 0."""
@@ -51,28 +55,33 @@ class ActiveQueries:
             self._open(query, plan)
         query.registrations = added(query.registrations, live)
         self.namespaces[query.rules.namespace].add(live)
+        self.tenants.charge(query, live_bytes(live), 1)
 
     def forget(self, live: Live) -> None:
         """Stop matching this registration. O(its members)."""
         query = live.query
         query.registrations = removed(query.registrations, live)
         self.namespaces[query.rules.namespace].remove(live)
+        self.tenants.charge(query, -live_bytes(live), -1)
         if query.registrations is None:
-            del self._queries[query.query_id]
+            self.tenants.charge(query, -query.bytes, 0)
+            self.tenants.closed(query)
             for name in query.rules.namespaces:
                 self._close(name, query)
 
     def concerned(self, event: str) -> Iterator[Live]:
         """The registrations that depend on what a collection event names. O(queries)."""
-        for query in self._queries.values():
-            if concerns(query.rules, event):
-                yield from things(query.registrations)
+        for tenant in self.tenants.all():
+            for query in tenant.queries.values():
+                if concerns(query.rules, event):
+                    yield from things(query.registrations)
 
     def _open(self, query: ActiveQuery, plan: QueryPlan) -> None:
         own = self.namespaces.get(query.rules.namespace) or Namespace()
         own.open(query, plan)  # this may raise; nothing has changed until then
         self.namespaces[query.rules.namespace] = own
-        self._queries[query.query_id] = query
+        self.tenants.opened(query)
+        self.tenants.charge(query, query_bytes(query), 0)
         for name in query.rules.foreign:
             self.namespaces.setdefault(name, Namespace()).foreign[query] = None
 

@@ -16,20 +16,24 @@ from quaestor.invalidation.matching.bucket import Bucket, added, removed, things
 from quaestor.invalidation.matching.change import first_change
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.partitioning import OPTIONS
+from quaestor.invalidation.matching.pool import Pool
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import ActiveQuery, Filter, Live
 from quaestor.invalidation.matching.retention import Retained
+from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally, Verdicts
+from quaestor.invalidation.matching.work import SAMPLED, count_trials
 from quaestor.invalidation.query.plan import QueryPlan
 from quaestor.model import MatchType
 
 Changes = dict[Live, MatchType]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Namespace:
     """Incremental; not thread-safe.
 
+    unindexed: the filters that every write tries, by who brought them. tried, epoch: how often it is written, see work.py.
     filters: by identity. members: record hash -> registrations whose result holds it. unremembered: queries with
     registrations that need to know how the record was before. always: queries that every write changes; foreign: those of
     other namespaces whose pipeline reads this one.
@@ -41,6 +45,9 @@ class Namespace:
     unremembered: dict[ActiveQuery, None] = field(default_factory=dict)
     always: dict[ActiveQuery, None] = field(default_factory=dict)
     foreign: dict[ActiveQuery, None] = field(default_factory=dict)
+    unindexed: dict[Tenant, Pool[Filter]] = field(default_factory=dict)
+    tried: int = 0
+    epoch: int = 0
 
     @property
     def empty(self) -> bool:
@@ -59,6 +66,8 @@ class Namespace:
             if item.access is None:
                 item.matches = plan.predicate.matches
             self.filters[identity] = item
+        if item.tenant is None:
+            self._give(item, query.tenant)
         item.queries = added(item.queries, query)
         query.filter = item
 
@@ -71,10 +80,32 @@ class Namespace:
         self.always.pop(query, None)
         if query.filter is None:
             return
-        query.filter.queries = removed(query.filter.queries, query)
-        if query.filter.queries is None:
-            self.index.remove(query.filter)
-            del self.filters[query.filter.identity]
+        item = query.filter
+        item.queries = removed(item.queries, query)
+        if item.queries is None:
+            self._take(item)
+            self.index.remove(item)
+            del self.filters[item.identity]
+        elif item.tenant is query.tenant and (heir := next(iter(things(item.queries))).tenant) is not query.tenant:
+            self._take(item)
+            self._give(item, heir)
+
+    def _give(self, item: Filter, tenant: Tenant) -> None:
+        """The filter is on this tenant's account from now on."""
+        item.tenant = tenant
+        if item.access is None:
+            pool = self.unindexed.get(tenant)
+            if pool is None:
+                pool = self.unindexed[tenant] = tenant.unindexed[self] = Pool()
+            pool.add(item)
+
+    def _take(self, item: Filter) -> None:
+        tenant, item.tenant = item.tenant, None
+        if item.access is None and tenant is not None:
+            pool = self.unindexed[tenant]
+            pool.remove(item)
+            if not pool:
+                del self.unindexed[tenant], tenant.unindexed[self]
 
     def add(self, live: Live) -> None:
         """A registration has come, of a query that is open."""
@@ -117,6 +148,9 @@ class Namespace:
             )
         tally.tried += verdicts.tried
         tally.tried_last = verdicts.tried
+        if not tally.writes % SAMPLED:
+            tally.epoch.count(self, SAMPLED)
+            count_trials(verdicts.asked, tally.epoch)
         return changes
 
     def _concerned_before(self, entry: Retained, verdicts: Verdicts) -> Iterator[Live]:

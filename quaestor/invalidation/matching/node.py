@@ -87,6 +87,11 @@ class MatchingNode:
         """How many different queries they are."""
         return len(self._active)
 
+    @property
+    def bytes(self) -> int:
+        """What queries and registrations are taken to cost (see weight.py)."""
+        return self._active.tenants.bytes
+
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
 
@@ -100,7 +105,7 @@ class MatchingNode:
         if reason is not None:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
         try:
-            live = self._admit(registration)
+            live = self._admit(registration, now_ms)
         except QueryError as error:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=str(error))]
         except _NoRoomError as full:
@@ -183,8 +188,10 @@ class MatchingNode:
             return f"this cell holds its {self._max_registrations} registrations already"
         return None
 
-    def _admit(self, registration: Registration) -> Live:
-        query, plan = self._active.prepare(registration.query_id, registration.query)
+    def _admit(self, registration: Registration, now_ms: int) -> Live:
+        query, plan = self._active.prepare(
+            registration.query_id, registration.query, tenant=registration.tenant, now_s=now_ms // 1_000
+        )
         if plan is not None and self._active.tried_always(plan) >= self._max_unindexed:
             raise _NoRoomError(f"every write tries {self._max_unindexed} queries without an index already")
         rules = query.rules

@@ -16,6 +16,7 @@ from quaestor.model import Document, Version
 
 if TYPE_CHECKING:
     from quaestor.invalidation.matching.rules import Rules
+    from quaestor.invalidation.matching.tenants import Tenant
 
 Matches = Callable[[Document], bool]
 
@@ -24,10 +25,11 @@ class Filter:
     """One predicate, evaluated at most once per image.
 
     source: the filter document as BSON. matches: compiled, or None if it is not at hand (see predicates.py).
-    access: where the index keeps it; None: always tried.
+    access: where the index keeps it; None: always tried. tenant: who brought it. tried, epoch: see work.py.
+    place: in the pool of those that are always tried.
     """
 
-    __slots__ = ("access", "identity", "matches", "queries", "source")
+    __slots__ = ("access", "epoch", "identity", "matches", "place", "queries", "source", "tenant", "tried")
 
     def __init__(self, identity: bytes, source: bytes, matches: Matches | None = None) -> None:
         self.identity = identity
@@ -35,16 +37,27 @@ class Filter:
         self.matches = matches
         self.access: Access | None = None
         self.queries: ActiveQuery | Bucket[ActiveQuery] | None = None
+        self.tenant: Tenant | None = None
+        self.tried = 0
+        self.epoch = 0
+        self.place = 0
 
 
 class ActiveQuery:
-    """One normalised query and its registrations. filter: None if every write to the namespace changes it."""
+    """One normalised query of one tenant, and its registrations. filter: None if every write to the namespace changes it.
 
-    __slots__ = ("filter", "query_id", "registrations", "rules")
+    born_s: when it was first registered. bytes: what it costs with its registrations. place: in the tenant's pool.
+    """
 
-    def __init__(self, query_id: str, rules: Rules) -> None:
+    __slots__ = ("born_s", "bytes", "filter", "place", "query_id", "registrations", "rules", "tenant")
+
+    def __init__(self, query_id: str, rules: Rules, tenant: Tenant, *, born_s: int) -> None:
         self.query_id = query_id
         self.rules = rules
+        self.tenant = tenant
+        self.born_s = born_s
+        self.bytes = 0
+        self.place = 0
         self.filter: Filter | None = None
         self.registrations: Live | Bucket[Live] | None = None
 

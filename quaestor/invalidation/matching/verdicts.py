@@ -6,11 +6,17 @@ that its queries are invalidated: one bad query or record stops nothing and hide
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
+from quaestor.invalidation.matching.bucket import things
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import Filter
+from quaestor.invalidation.matching.work import Epoch
 from quaestor.model import AfterImage, Document, WriteKind
+
+_MOST_FAILING: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -18,13 +24,17 @@ class Tally:
     """What matching has cost so far.
 
     writes: images of records looked at. tried: predicates evaluated; tried_last: for the latest write alone.
-    failed: predicates and comparisons that raised, whose queries were invalidated for it.
+    failed: predicates and comparisons that raised, whose queries were invalidated for it; failing: ids of these queries
+    until somebody takes them away (bounded). evicted: registrations that had to make room. epoch: see work.py.
     """
 
     writes: int = 0
     tried: int = 0
     tried_last: int = 0
     failed: int = 0
+    evicted: int = 0
+    failing: list[str] = field(default_factory=list)
+    epoch: Epoch = field(default_factory=Epoch)
 
 
 class Verdicts:
@@ -42,6 +52,11 @@ class Verdicts:
         self.before_known = image.before_known
         self.failing: set[Filter] = set()
         self.tried = 0
+
+    @property
+    def asked(self) -> Iterable[Filter]:
+        """The filters that were asked about the record after the write, each once."""
+        return self._now
 
     def matching(self, candidates: list[Filter]) -> list[Filter]:
         """Those of the candidates that the record matches after the write, each once. The loop that everything waits for."""
@@ -96,6 +111,11 @@ class Verdicts:
             return self._failed(item)
 
     def _failed(self, item: Filter) -> bool:
-        self._tally.failed += 1
+        tally = self._tally
+        tally.failed += 1
+        for query in things(item.queries):
+            query.tenant.failed += 1
+            if len(tally.failing) < _MOST_FAILING:
+                tally.failing.append(query.query_id)
         self.failing.add(item)
         return True

@@ -1,0 +1,45 @@
+"""What a node's objects are taken to cost in bytes: counted from their sizes, never measured while running.
+
+Calibrated with the papers' and the mixed workload (benchmarks/matching.py): allocated memory of a node with one
+registration a query is within a quarter of these estimates. Each figure covers the object, its slots in the dictionaries
+and index structures, and its part of Python's allocator. They are pure functions of what does not change, so what is
+given back is what was charged.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quaestor.invalidation.matching.registered import ActiveQuery, Filter, Live
+
+_FILTER: Final = 420
+"""A filter, its identity, its entries in the index and in the namespace."""
+_UNINDEXED: Final = 1_500
+"""A filter that every write tries is kept compiled."""
+_SOURCE: Final = 1.0
+"""Bytes per byte of the filter's document: it is kept as BSON."""
+_COMPILED: Final = 12.0
+"""The same, of one that is kept compiled."""
+_QUERY: Final = 230
+_LIVE: Final = 330
+_MEMBER: Final = 120
+"""A member's hash, in the registration and in the namespace."""
+_BOUNDARY: Final = 200
+
+
+def filter_bytes(item: Filter) -> int:
+    """A predicate, however many queries share it."""
+    if item.access is None:
+        return _FILTER + _UNINDEXED + int(_COMPILED * len(item.source))
+    return _FILTER + int(_SOURCE * len(item.source))
+
+
+def query_bytes(query: ActiveQuery) -> int:
+    """An active query with the predicate that it uses; of a shared one every query pays the whole."""
+    return _QUERY + (0 if query.filter is None else filter_bytes(query.filter))
+
+
+def live_bytes(live: Live) -> int:
+    """One registration. O(1)."""
+    boundary = 0 if live.boundary is None else _BOUNDARY
+    return _LIVE + boundary + (_MEMBER * len(live.members) if live.members else 0)
