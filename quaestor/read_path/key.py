@@ -16,6 +16,10 @@ the request target as it is sent on the wire (in browsers: `new URL(u).pathname`
 
 The *cache key* is scheme + `://` + host + resource, with the host in lower case and without the scheme's default port. Dot
 segments, `+` and letter case are left alone: two keys for one page cost a miss, one key for two pages would be a mistake.
+
+Where parameters are ignored (`read_path.query`), key and resource are those of the query string that is left. A client that asked
+for the whole URL looks another resource up, one that nobody reports: it is not given leave to keep its copy (`Target.own`). What
+else decides between answers (`read_path.selection`) is appended to the key behind a `#`, which no resource contains.
 """
 
 from __future__ import annotations
@@ -38,18 +42,34 @@ _DEFAULT_PORTS = {"http": b":80", "https": b":443"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one request asks for. key: in our stores; resource: in the Cache Sketch; url: what a CDN was asked for."""
+    """What one request asks for. key: in our stores; resource: in the Cache Sketch; url: what a CDN was asked for.
+
+    own: the resource is the one that a client computes from the URL it asked for. If not, no sketch would ever tell it that its
+    copy has changed: it must revalidate.
+    """
 
     key: str
     resource: str
     url: str
+    own: bool = True
 
 
-def target(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
+def target(scheme: str, host: bytes, path: bytes, query: bytes, *, kept: bytes | None = None) -> Target | None:
     """The names of a request; None if it cannot be keyed safely (target too long, host malformed).
 
-    path and query: raw, percent-encoded, as on the wire. Short targets are remembered (bounded); others cost O(size).
+    path and query: raw, percent-encoded, as on the wire. kept: what of the query counts; None: all of it. Short targets are
+    remembered (bounded); others cost O(size).
     """
+    if kept is not None and kept != query:
+        named = target(scheme, host, path, kept)
+        if named is None or len(path) + len(query) > MAX_TARGET_BYTES:
+            return None
+        return Target(
+            key=named.key,
+            resource=named.resource,
+            url=_url(scheme, host, path, query),
+            own=resource(path, query) == named.resource,
+        )
     if len(path) + len(query) + len(host) <= _REMEMBERED_BYTES:
         return _remembered(scheme, host, path, query)
     if len(path) + len(query) > MAX_TARGET_BYTES:
@@ -72,12 +92,14 @@ def _compute(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | No
     if authority and _HOST.fullmatch(authority) is None:
         return None
     name = resource(path, query)
-    raw = path + b"?" + query if query else path
     return Target(
-        key=f"{scheme}://{authority.decode('ascii')}{name}",
-        resource=name,
-        url=f"{scheme}://{host.decode('latin-1')}{raw.decode('latin-1')}",
+        key=f"{scheme}://{authority.decode('ascii')}{name}", resource=name, url=_url(scheme, host, path, query)
     )
+
+
+def _url(scheme: str, host: bytes, path: bytes, query: bytes) -> str:
+    raw = path + b"?" + query if query else path
+    return f"{scheme}://{host.decode('latin-1')}{raw.decode('latin-1')}"
 
 
 _remembered = lru_cache(maxsize=_REMEMBERED)(_compute)

@@ -47,11 +47,15 @@ class RoutePolicy:
     stale_while_revalidate_ms, stale_if_error_ms: RFC 5861; for answers that outlived their lifetime, never for ones that a
         write has invalidated.
     tags: to invalidate by, besides the answer's own. groups: RFC 9875 cache groups.
-    depends_on: further (namespace or collection, filter) that the answer depends on.
-    headers, cookies: request fields that are part of the key; headers are also added to `Vary`.
-    query: the query parameters that are part of the key; None: all but the tracking ones.
+    depends_on: further (namespace, filter) that the answer depends on.
+    headers, cookies: request fields that are part of the key; headers are also added to `Vary`, cookies as `Cookie`.
+    query: the query parameters that are part of the key; None: all but the tracking ones. The handler does not see the others.
+    declared_query: the parameters that the route is known to read: part of the key in any case, tracking or not.
+    tracking: whether tracking parameters (see `read_path.query`) are left out of the key.
     keyed_body: POST and QUERY requests are answered from cache, keyed by their body.
     bypass: neither look up nor store.
+    explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl, tag or
+        dependency suffices to keep an answer that read nothing from the database.
     """
 
     sharing: Sharing = Sharing.UNDECLARED
@@ -68,8 +72,21 @@ class RoutePolicy:
     headers: tuple[bytes, ...] = ()
     cookies: tuple[str, ...] = ()
     query: frozenset[str] | None = None
+    declared_query: frozenset[str] = frozenset()
+    tracking: bool = True
     keyed_body: bool = False
     bypass: bool = False
+    explicit: bool = False
+
+    @property
+    def personal(self) -> bool:
+        """Whether an answer is for some only: `private` outside, its key carries whom it is for."""
+        return self.sharing in (Sharing.PER_USER, Sharing.PER_ROLE)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is looked up or stored."""
+        return self.bypass or self.sharing is Sharing.PRIVATE
 
 
 DEFAULT = RoutePolicy()

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quaestor.read_path.forwarded import CLAIMS, Claims, shown
 from quaestor.read_path.freshness import cache_control
 
-_NAMED = frozenset(
+_NAMED = CLAIMS | frozenset(
     {
         b"authorization",
         b"cache-control",
@@ -50,7 +51,8 @@ class _Notable(dict[bytes, bool]):
 
 
 NOTABLE: Mapping[bytes, bool] = _Notable()
-"""A GET without any field that is notable, and with at most one Host, is answered from memory without a closer look.
+"""A GET without any field that is notable, claims (`forwarded.CLAIMS`) aside, and with at most one Host, is answered from memory
+without a closer look.
 
 Ask with NOTABLE[name].
 """
@@ -70,8 +72,9 @@ _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """host: empty if absent. bypass: why the cache keeps out of this request, or None. personal: bypassed because the
-    request carries credentials. partial: asks for a part of the answer; a handler's answer to it is not stored.
+    """host: empty if absent. bypass: why the cache keeps out of this request unless its route says otherwise, or None. barred:
+    why it does whatever the route says. personal: the request carries credentials. fat: it has a body. claims: see
+    `forwarded`. partial: asks for a part of the answer; a handler's answer to it is not stored.
     byte_range, if_range: the fields of that name. no_store, only_if_cached: of directives. directives: what Cache-Control says
     (RFC 9111, section 5.2.1); without any, `Pragma: no-cache` says no-cache (section 5.4).
 
@@ -82,7 +85,10 @@ class RequestFacts:
 
     host: bytes
     bypass: str | None = None
+    barred: str | None = None
     personal: bool = False
+    fat: bool = False
+    claims: Claims = ()
     partial: bool = False
     no_store: bool = False
     only_if_cached: bool = False
@@ -96,8 +102,10 @@ class RequestFacts:
 def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
     """One pass over raw lower-case (name, value) pairs."""
     hosts: list[bytes] = []
-    bypass: str | None = None
-    personal = partial = False
+    claims: list[tuple[bytes, bytes]] = []
+    barred: str | None = None
+    personal: str | None = None
+    fat = partial = False
     if_none_match: list[bytes] = []
     if_modified_since: bytes | None = None
     ranges: list[bytes] = []
@@ -109,7 +117,9 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         elif not NOTABLE[name]:
             continue
         elif name in _PERSONAL:
-            bypass, personal = _PERSONAL[name], True
+            personal = _PERSONAL[name]
+        elif name in CLAIMS:
+            claims.append((name, shown(name, value)))
         elif name == b"if-none-match":
             if_none_match.append(value)
         elif name == b"if-modified-since":
@@ -125,22 +135,25 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             if_range = value
             partial = True
         elif name in _PRECONDITIONS:
-            bypass = bypass or "precondition"
+            barred = barred or "precondition"
         elif name in _REWRITES:
-            bypass = bypass or "override"
+            barred = barred or "override"
         elif name in _BODY:
-            bypass = bypass or ("request-body" if value != b"0" else None)
+            fat = fat or value != b"0"
         else:
-            bypass, personal = bypass or "credentials", True
+            personal = personal or "credentials"
     if len(hosts) > 1:
-        bypass = bypass or "host"
+        barred = barred or "host"
     asked: Mapping[str, str | None] = cache_control(headers) if directives else {}
     if pragma and not directives:
         asked = {"no-cache": None}
     return RequestFacts(
         host=hosts[0] if hosts else b"",
-        bypass=bypass,
-        personal=personal,
+        bypass=personal or barred or ("request-body" if fat else None),
+        barred=barred,
+        personal=personal is not None,
+        fat=fat,
+        claims=tuple(claims),
         partial=partial,
         no_store="no-store" in asked,
         only_if_cached="only-if-cached" in asked,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from quaestor.read_path.freshness import Headers, values
 
@@ -19,8 +19,11 @@ _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 _CODING = re.compile(rb"[0-9a-z\-*]+")
 
 
-def names(response_headers: Headers) -> tuple[bytes, ...] | None:
-    """The request fields that an answer varies by, sorted; None if it cannot be keyed (`*`, malformed, too many)."""
+def names(response_headers: Headers, *, covered: Collection[bytes] = frozenset()) -> tuple[bytes, ...] | None:
+    """The request fields that an answer varies by, sorted; None if it cannot be keyed (`*`, malformed, too many).
+
+    covered: fields that are part of the primary key already; left out.
+    """
     found: set[bytes] = set()
     for value in values(response_headers, b"vary"):
         for piece in value.lower().split(b","):
@@ -29,7 +32,8 @@ def names(response_headers: Headers) -> tuple[bytes, ...] | None:
                 continue
             if name == b"*" or _TOKEN.fullmatch(name) is None:
                 return None
-            found.add(name)
+            if name not in covered:
+                found.add(name)
     return tuple(sorted(found)) if len(found) <= MAX_NAMES else None
 
 
