@@ -92,16 +92,27 @@ def summary(values: Sequence[float]) -> dict[str, float]:
 
 @contextmanager
 def uvicorn(
-    app: str, *, environment: dict[str, str], workers: int = 1, path: str = "/", port: int = 0
+    app: str,
+    *,
+    environment: dict[str, str],
+    workers: int = 1,
+    path: str = "/",
+    port: int = 0,
+    python: str = sys.executable,
+    app_dir: Path | None = None,
 ) -> Iterator[Server]:
-    """A uvicorn process serving the app that `module:factory` makes, ready when path answers at all."""
+    """A uvicorn process serving the app that `module:factory` makes, ready when path answers at all.
+
+    python: of another environment; app_dir: where its module is.
+    """
     port = port or free_port()
     url = f"http://{HOST}:{port}"
     with tempfile.TemporaryDirectory(prefix="quaestor-bench-") as folder:
         server = Server(
             "uvicorn",
-            [sys.executable, "-m", "uvicorn", app, "--host", HOST, "--port", str(port), "--workers", str(workers),
-             "--factory", "--log-level", "warning", "--no-access-log", "--loop", "uvloop", "--http", "httptools"],
+            [python, "-m", "uvicorn", app, "--host", HOST, "--port", str(port), "--workers", str(workers),
+             "--factory", "--log-level", "warning", "--no-access-log", "--loop", "uvloop", "--http", "httptools",
+             *(("--app-dir", str(app_dir)) if app_dir else ())],
             Path(folder), port, url,
             lambda: httpx.get(url + path, timeout=5).status_code > 0,
             environment=environment,
@@ -113,15 +124,29 @@ def uvicorn(
             server.stop()
 
 
-def wrk(url: str, *, seconds: int = 4, connections: int = 32, headers: Sequence[str] = ()) -> dict[str, float]:
-    """Requests per second and latency of a GET, from one wrk thread. Raises ConfigurationError if wrk is missing."""
+_UNIQUE = 'local n = 0; request = function() n = n + 1; return wrk.format("GET", wrk.path .. "?n=%d" .. n) end'
+"""A wrk script: no two requests for the same URL; the number keeps the runs apart."""
+
+
+def wrk(
+    url: str, *, seconds: int = 4, connections: int = 32, headers: Sequence[str] = (), unique: int = 0
+) -> dict[str, float]:
+    """Requests per second and latency of a GET, from one wrk thread. Raises ConfigurationError if wrk is missing.
+
+    unique: a number other than 0 makes every request ask for a URL of its own, with `?n=` and digits that begin with it.
+    """
     binary = shutil.which("wrk")
     if binary is None:
         raise ConfigurationError("wrk is not installed: apt-get install wrk")
     arguments = [binary, "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
     for header in headers:
         arguments += ["-H", header]
-    text = subprocess.run([*arguments, url], capture_output=True, text=True, check=True).stdout
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        if unique:
+            script.write(_UNIQUE % unique)
+            script.flush()
+            arguments += ["-s", script.name]
+        text = subprocess.run([*arguments, url], capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in text:
         raise RuntimeError(f"wrk saw errors from {url}:\n{text}")
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)

@@ -1,0 +1,228 @@
+"""Hits and misses per second for a list of 100 objects, beside what else a FastAPI app could use for caching it.
+
+Every contender serves the same list out of the same MongoDB through one uvicorn worker (uvloop, httptools), peers each in an
+environment of their own with pinned versions (benchmarks/peers/http/), wrk from outside, rounds interleaved. A miss is the first
+request for a URL; peers keep what it answers for a fixed time, Quaestor until a write changes it.
+Run: python -m benchmarks.http_peers
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import pymongo
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+
+from benchmarks import harness
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.demo import children, reaper, servers
+
+PEERS = Path(__file__).parent / "peers" / "http"
+NAMES = ("uncached", "fastapi_cache2", "cashews", "hishel", "starlette_caches", "fastapi_cachex")
+OBJECTS = 100
+DATABASE = "http_peers"
+ROUNDS = 3
+HIT_SECONDS, MISS_SECONDS = 3, 3
+BARE = "bare ASGI bytes"
+
+
+def _handlers(app: FastAPI, client: AsyncMongoClient[dict[str, Any]]) -> None:
+    @app.get("/items")
+    async def items(n: int = 0) -> list[dict[str, Any]]:
+        return await client[DATABASE].items.find({"group": 1}).sort("_id", 1).limit(OBJECTS).to_list()
+
+
+def line_app() -> FastAPI:
+    """Quaestor by the one line. Entries in memory; with QUAESTOR_MEMORY_BYTES=1 every hit comes out of Redis."""
+    quaestor = Quaestor.from_env()
+    app = FastAPI()
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    _handlers(app, AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture]))
+    return app
+
+
+def wrapped_app() -> Any:
+    """Quaestor around the whole app, so that a hit costs nothing of what FastAPI does for every request."""
+    quaestor = Quaestor.from_env()
+    app = FastAPI()
+    _handlers(app, AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture]))
+    return QuaestorMiddleware(app, quaestor=quaestor)
+
+
+def bare_app() -> Any:
+    """ASGI bytes: the answer that BARE_FROM gives, body and headers, from memory."""
+    response = httpx.get(os.environ["BARE_FROM"])
+    body = response.content
+    headers = [(k, v) for k, v in response.headers.raw if k.lower() not in (b"date", b"server")]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+@dataclass
+class Contender:
+    """One server and what was measured of it. cached: whether an answer came from its cache; None: it has none."""
+
+    name: str
+    url: str
+    cached: Callable[[httpx.Response], bool] | None = None
+    hits: list[dict[str, float]] = field(default_factory=list)
+    misses: list[dict[str, float]] = field(default_factory=list)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            kind: {key: round(median(run[key] for run in runs), 3) for key in runs[0]}
+            for kind, runs in (("hits", self.hits), ("misses", self.misses))
+            if runs
+        }
+
+
+def environment_of(name: str) -> Path:
+    """The interpreter of a peer's environment; made and filled from its pinned list if need be."""
+    pins = PEERS / f"{name}.txt"
+    digest = hashlib.sha256(pins.read_bytes()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "quaestor" / "benchmark-peers" / f"{name}-{digest}"
+    ready = folder / ".ready"
+    if not ready.exists():
+        print(f"installing {name} from {pins.name}", file=sys.stderr)
+        uv = [sys.executable, "-m", "uv"]
+        subprocess.run([*uv, "venv", "-q", "--clear", "--python", sys.executable, str(folder)], check=True)
+        python = str(folder / "bin" / "python")
+        subprocess.run([*uv, "pip", "install", "-q", "--python", python, "-r", str(pins)], check=True)
+        ready.touch()
+    return folder / "bin" / "python"
+
+
+def _from_cache(response: httpx.Response) -> bool:
+    return "; hit" in response.headers.get("cache-status", "")
+
+
+class _Stage:
+    """Servers side by side on one MongoDB. Use as a context manager."""
+
+    def __init__(self, mongo: str) -> None:
+        self.mongo = mongo
+        self.stack = ExitStack()
+        self.contenders: list[Contender] = []
+
+    def __enter__(self) -> _Stage:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stack.close()
+
+    def peer(self, name: str) -> None:
+        self._serve(name, f"app_{name}:create_app", python=str(environment_of(name)), app_dir=PEERS)
+
+    def ours(self, name: str, factory: str, **environment: str) -> None:
+        own = self._serve(name, f"benchmarks.http_peers:{factory}", environment=environment)
+        own.cached = _from_cache
+
+        def answers_from_cache() -> bool:
+            return _from_cache(httpx.get(f"{own.url}/items"))
+
+        harness.until(answers_from_cache, timeout_s=60)
+
+    def bare(self) -> None:
+        """The bytes of the contender before it."""
+        environment = {"BARE_FROM": f"{self.contenders[-1].url}/items"}
+        self._serve(BARE, "benchmarks.http_peers:bare_app", environment=environment)
+
+    def measure(self) -> dict[str, dict[str, Any]]:
+        """Rounds in which every contender has its turn; medians by contender."""
+        for turn in range(1, ROUNDS + 1):
+            for one in self.contenders:
+                one.hits.append(harness.wrk(f"{one.url}/items", seconds=HIT_SECONDS))
+                if one.cached is not None:
+                    assert one.cached(httpx.get(f"{one.url}/items")), f"{one.name} did not answer from its cache"
+                if one.name != BARE:
+                    one.misses.append(harness.wrk(f"{one.url}/items", seconds=MISS_SECONDS, unique=turn))
+                print(one.name, one.hits[-1], file=sys.stderr, flush=True)
+        return {one.name: one.report() for one in self.contenders}
+
+    def _serve(self, name: str, app: str, *, environment: dict[str, str] | None = None, **how: Any) -> Contender:
+        environment = {"MONGO_URL": self.mongo, **(environment or {})}
+        server = self.stack.enter_context(harness.uvicorn(app, environment=environment, path="/items", **how))
+        self.contenders.append(Contender(name, server.url))
+        return self.contenders[-1]
+
+
+def _over(reports: dict[str, dict[str, Any]], kind: str, name: str, baseline: str) -> float:
+    return round(float(reports[name][kind]["requests_per_s"]) / float(reports[baseline][kind]["requests_per_s"]), 3)
+
+
+def main() -> None:
+    line, around, shared = "quaestor, by the one line", "quaestor, around the app", "quaestor, out of Redis"
+    with ExitStack() as stack:
+        mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod")).url
+        with pymongo.MongoClient[dict[str, Any]](mongo) as client:
+            client[DATABASE].items.insert_many(
+                {"_id": i, "group": 1, "name": f"item {i}", "price": i * 1.25, "tags": ["a", "b"], "stock": {"n": i}}
+                for i in range(OBJECTS)
+            )
+        with _Stage(mongo) as stage:
+            for name in NAMES:
+                stage.peer(name)
+            stage.ours(around, "wrapped_app")
+            stage.ours(line, "line_app")
+            stage.bare()
+            in_memory = stage.measure()
+        # By itself, because the grid on Spark takes its share of the machine.
+        redis = stack.enter_context(servers.running(servers.redis_server, "valkey")).url
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
+        grid = children.grid_server(folder, deployment=DATABASE, redis_url=redis, mongo_url=mongo)
+        stack.callback(reaper.stop_tree, grid)
+        grid.launch()
+        grid.wait_ready(timeout_s=120)
+        with _Stage(mongo) as stage:
+            stage.peer("uncached")
+            stage.ours(
+                shared, "line_app", REDIS_URL=redis, QUAESTOR_DEPLOYMENT=DATABASE, QUAESTOR_MEMORY_BYTES="1"
+            )  # fmt: skip
+            stage.bare()
+            distributed = stage.measure()
+    harness.save(
+        "http_peers",
+        {
+            "what": f"GET of {OBJECTS} objects as JSON, one uvicorn worker, wrk with 32 connections, medians of {ROUNDS} rounds",
+            "in_memory": in_memory,
+            "beside_a_2x2_grid": distributed,
+            "hits_over_bare": {
+                line: _over(in_memory, "hits", line, BARE),
+                around: _over(in_memory, "hits", around, BARE),
+                shared: _over(distributed, "hits", shared, BARE),
+            },
+            "hits_over_fastapi_cache2": {
+                name: _over(in_memory, "hits", name, "fastapi_cache2") for name in (line, around)
+            },
+            "misses_over_uncached": {
+                line: _over(in_memory, "misses", line, "uncached"),
+                around: _over(in_memory, "misses", around, "uncached"),
+                shared: _over(distributed, "misses", shared, "uncached"),
+            },
+            "aims": "hits in memory at least 0.8 of bare and 8 times fastapi-cache2; misses at least 0.9 of uncached",
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
