@@ -68,6 +68,7 @@ class Quaestor:
         index: DependencyIndex
         share: ShareEffects | None = None
         memory = MemoryStore(budget_bytes=self.settings.memory_bytes)
+        self.telemetry.memory_bytes.set_function(lambda: memory.used_bytes)
         store: MemoryStore | TwoLevelStore = memory
         if self.settings.redis_url is None:
             layer, index = MemoryEventLayer(clock=clock), MemoryIndex()
@@ -76,7 +77,14 @@ class Quaestor:
             self._redis = _connect(self.settings.redis_url)
             layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
             index = shared_index = RedisIndex(self._redis, deployment=self.settings.deployment)
-            shared = RedisStore(self._redis, deployment=self.settings.deployment)
+            shared = RedisStore(
+                self._redis,
+                deployment=self.settings.deployment,
+                compress_above_bytes=self.settings.compress_above_bytes,
+                compression_level=self.settings.compression_level,
+                max_body_bytes=self.settings.max_body_bytes,
+                telemetry=self.telemetry,
+            )
             store = TwoLevelStore(memory, shared)
             self.sketch = shared_sketch = RedisCacheSketch(
                 self._redis,

@@ -26,6 +26,12 @@ class Telemetry:
         self.purges = self._counter("purges", "CDN purges by adapter and result", "cdn", "result")
         self.stale_served = self._counter("stale_served", "answers that had outlived their lifetime, by why", "why")
         self.failures = self._counter("failures", "failures of parts we depend on", "part")
+        self.stored_bytes = self._counter(
+            "stored_bytes", "entries put into the shared store: plain, and as sent after compression", "form"
+        )
+        self.memory_bytes = Gauge(
+            "quaestor_memory_bytes", "entries in this process's memory, as counted against the budget", registry=self.registry
+        )
         self.registrations = Gauge(
             "quaestor_registrations", "live registrations of this process", registry=self.registry
         )

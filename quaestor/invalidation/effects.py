@@ -149,7 +149,7 @@ class Effects:
         """Nothing stored can be trusted: forget everything, and let clients revalidate all they have."""
         self._submit(lambda _: self._spawn(self._start_over(why)))
 
-    def _submit(self, act: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+    def _submit(self, act: Callable[[asyncio.AbstractEventLoop], object]) -> None:
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop was closed: the process is ending

@@ -1,4 +1,5 @@
-"""Responses in Redis, shared by every process of a deployment: one string value per entry, expiring by itself.
+"""Responses in Redis, shared by every process of a deployment: one string value per entry, expiring by itself, and compressed
+if it is large.
 
 Keys are `quaestor:<deployment>:entry:<hash of the cache key>`, without a hash tag, so that a cluster spreads them. The cache key
 is in the value and compared on reading: a collision is a miss.
@@ -9,23 +10,47 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import anyio.to_thread
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import Guarded
-from quaestor.store import entry_codec
+from quaestor.store import compression, entry_codec
 from quaestor.store.scripts import script
+from quaestor.telemetry import Telemetry
 
+MAX_FIELDS_BYTES = 1024 * 1024
+"""What header fields, tags and names may add to a body."""
 _BATCH = 500
+_OFF_THE_LOOP_BYTES = 128 * 1024
+"""From this size on, compressing (about 5 ms a megabyte) is done in a thread."""
 
 
 class RedisStore:
-    """Implements ResponseStore. The client belongs to the caller, who also closes it; it must not decode responses."""
+    """Implements ResponseStore. The client belongs to the caller, who also closes it; it must not decode responses.
 
-    def __init__(self, client: Redis, *, deployment: str) -> None:
+    compress_above_bytes: larger entries are compressed, at compression_level (Zstandard's, 1..19; 0: never).
+    max_body_bytes: entries that cannot have a body this small are neither stored nor read.
+    telemetry: hears of sizes.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        *,
+        deployment: str,
+        compress_above_bytes: int = 4096,
+        compression_level: int = 3,
+        max_body_bytes: int = 64 * 1024 * 1024,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._client = client
+        self._compress_above_bytes = compress_above_bytes
+        self._level = compression_level
+        self._max_bytes = max_body_bytes + MAX_FIELDS_BYTES
+        self._telemetry = telemetry
         self._prefix = f"quaestor:{deployment}:entry:"
         self._evict = script(client, "store_evicting", "store_evict", frees=True)
 
@@ -35,19 +60,43 @@ class RedisStore:
 
     async def get(self, key: str) -> CachedResponse | None:
         try:
-            data = await self._client.get(self.name(key))
+            data = await self._client.getrange(self.name(key), 0, self._max_bytes)
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
-        response = entry_codec.decode(data) if isinstance(data, bytes) else None
+        return self._decode(data, key)
+
+    def _decode(self, data: object, key: str) -> CachedResponse | None:
+        entry = compression.unpack(data, max_bytes=self._max_bytes) if isinstance(data, bytes) else None
+        response = None if entry is None else entry_codec.decode(entry)
         return response if response is not None and response.key == key else None
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
         if ttl_ms <= 0:
             return
+        data = await self._encode(response)
+        if data is None:
+            return
         try:
-            await self._client.set(self.name(response.key), entry_codec.encode(response), px=ttl_ms)
+            await self._client.set(self.name(response.key), data, px=ttl_ms)
         except (RedisError, OSError) as error:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
+
+    async def _encode(self, response: CachedResponse) -> bytes | None:
+        """None: too large."""
+        entry = data = entry_codec.encode(response)
+        if len(entry) > self._max_bytes:
+            if self._telemetry is not None:
+                self._telemetry.uncacheable.labels("too-large").inc()
+            return None
+        if self._level and len(entry) > self._compress_above_bytes:
+            if len(entry) > _OFF_THE_LOOP_BYTES:
+                data = await anyio.to_thread.run_sync(lambda: compression.pack(entry, level=self._level))
+            else:
+                data = compression.pack(entry, level=self._level)
+        if self._telemetry is not None:
+            self._telemetry.stored_bytes.labels("plain").inc(len(entry))
+            self._telemetry.stored_bytes.labels("sent").inc(len(data))
+        return data
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
         try:

@@ -1,0 +1,39 @@
+"""Large entries travel and lie in the shared store compressed (Zstandard, RFC 8878).
+
+    "QZ" | version: u8 | guard: the 8 bytes of the entry inside, at the same place | one Zstandard frame that states its size
+
+Whoever can write to the server must not be able to make us run out of memory: what a frame says it unpacks to is looked at
+before it is unpacked, and it never unpacks to more.
+"""
+
+from __future__ import annotations
+
+import zstandard
+
+_START = b"QZ\x01"
+_PREFIX_BYTES = 11
+_WORTH_IT = 0.9
+"""What compression does not bring below this share is kept as it is: pictures, and what the handler has compressed."""
+
+
+def pack(entry: bytes, *, level: int) -> bytes:
+    """The entry, compressed if that makes it smaller. May be called in any thread. O(size)."""
+    frame = zstandard.ZstdCompressor(level=level).compress(entry)
+    if len(frame) > _WORTH_IT * len(entry):
+        return entry
+    return _START + entry[len(_START) : _PREFIX_BYTES] + frame
+
+
+def unpack(data: bytes, *, max_bytes: int) -> bytes | None:
+    """The entry in any form in which it was stored; None if it is damaged or says that it is larger than max_bytes."""
+    if not data.startswith(_START):
+        return data if len(data) <= max_bytes else None
+    frame = data[_PREFIX_BYTES:]
+    try:
+        size_bytes = zstandard.frame_content_size(frame)
+        if not 0 < size_bytes <= max_bytes:
+            return None
+        entry = zstandard.ZstdDecompressor().decompress(frame, max_output_size=max_bytes)
+    except zstandard.ZstdError:
+        return None
+    return entry if len(entry) == size_bytes else None
