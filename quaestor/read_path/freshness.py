@@ -30,8 +30,8 @@ def values(headers: Headers, name: bytes) -> list[bytes]:
 def cache_control(headers: Headers) -> Mapping[str, str | None]:
     """The directives of every Cache-Control field (section 5.2), names in lower case.
 
-    Garbage between commas is skipped; O(size). A directive given twice keeps its first value, a lifetime the smallest (section
-    4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
+    Garbage between commas is skipped, and space around a `=` spoils the argument; O(size). A directive given twice keeps its
+    first value, a lifetime the smallest (section 4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
     """
     text = b",".join(values(headers, b"cache-control"))
     if not text:
@@ -41,10 +41,13 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
     found: dict[str, str | None] = {}
     for piece in _pieces(text.decode("latin-1")):
         name, assigned, argument = piece.partition("=")
-        name = name.strip().lower()
+        name = name.lstrip().lower()
+        if assigned and name != (name := name.rstrip()):
+            argument = ""  # space before the "=": malformed
+        name = name.rstrip()
         if _TOKEN.fullmatch(name) is None:
             continue
-        value = argument.strip().strip('"') if assigned else None
+        value = argument.rstrip().strip('"') if assigned else None
         if name in found and name in ("max-age", "s-maxage"):
             value = str(min(delta_s(value), delta_s(found[name])))
         elif name in found:

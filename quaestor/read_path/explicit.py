@@ -1,0 +1,131 @@
+"""Answers that only their own header fields vouch for: storing and lifetime as a shared cache does it (RFC 9111). Pure.
+
+Used in explicit mode, for answers that depend on no captured query. Heuristic freshness (section 4.2.2) is never used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quaestor.read_path import structured
+from quaestor.read_path.freshness import Headers, cache_control, delta_s, http_date_s, values
+
+UNDERSTOOD = frozenset({200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501})
+"""Statuses whose requirements for caching are met here: what `must-understand` asks for (section 5.2.2.3)."""
+_DIGITS = re.compile(rb"\s*([0-9]{1,18})\s*")
+_NEVER_STORED = frozenset({206, 304})
+MAX_LIFETIME_S = 2**31
+"""Section 1.2.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """The directives that apply to us. targeted: they come from CDN-Cache-Control, so Cache-Control and Expires do not count."""
+
+    named: Mapping[str, str | None]
+    targeted: bool
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.named
+
+    def lifetime_s(self, name: str) -> int | None:
+        """The argument of a directive in seconds; None if it is not there."""
+        return delta_s(self.named[name]) if name in self.named else None
+
+
+def governing(headers: Headers) -> Directives:
+    """Those of CDN-Cache-Control if it is there and well-formed (RFC 9213, section 2.1), else those of Cache-Control.
+
+    A lifetime that is no number makes the targeted field malformed.
+    """
+    headers = list(headers)
+    fields = values(headers, b"cdn-cache-control")
+    members = structured.dictionary(fields) if fields else None
+    found: dict[str, str | None] = {}
+    for name, item in (members or {}).items():
+        if name in _LIFETIMES and (isinstance(item, bool) or not isinstance(item, int)):
+            members = None
+            break
+        if item is not False:
+            found[name] = str(item) if isinstance(item, int | str) and item is not True else None
+    if members is None:
+        return Directives(cache_control(headers), targeted=False)
+    return Directives(found, targeted=True)
+
+
+_LIFETIMES = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
+
+
+def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
+    """Section 4.2.1: s-maxage, max-age, or Expires minus Date; None if none of them is there. Invalid ones count as 0.
+
+    now_s: when the answer came; stands for a Date that is missing (RFC 9110, section 6.6.1).
+    """
+    headers = list(headers)
+    directives = governing(headers)
+    for name in ("s-maxage", "max-age"):
+        if (said_s := directives.lifetime_s(name)) is not None:
+            return said_s
+    expires = values(headers, b"expires")
+    if not expires or directives.targeted:
+        return None
+    dates = values(headers, b"date")
+    made_s = now_s if not dates else http_date_s(dates[0]) if len(dates) == 1 else None
+    ends = [http_date_s(value) for value in expires]
+    if made_s is None or any(end is None for end in ends):
+        return 0
+    return max(0, min(MAX_LIFETIME_S, int(min(end for end in ends if end is not None) - made_s)))
+
+
+def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -> str | None:
+    """Why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
+
+    credentials: the request carried some, in whichever field; then section 3.5 applies. Stricter than the RFC: `Set-Cookie` is
+    personal, and the qualified forms of `private` and `no-cache` count as the plain ones.
+    """
+    headers = list(headers)
+    directives = governing(headers)
+    if status < 200 or status in _NEVER_STORED:
+        return "status"
+    if "must-understand" in directives:
+        if status not in UNDERSTOOD:
+            return "status"
+    elif "no-store" in directives:
+        return "no-store"
+    if "private" in directives:
+        return "private"
+    names = {name for name, _ in headers}
+    if b"set-cookie" in names or b"set-cookie2" in names:
+        return "set-cookie"
+    if b"content-range" in names and status != 416:
+        return "partial"
+    if any(b"*" in value for value in values(headers, b"vary")):
+        return "vary"
+    if credentials and not shared(directives):
+        return "credentials"
+    lifetime = lifetime_s(headers, now_s=now_s)
+    if lifetime is None and not ("no-cache" in directives and has_validator(headers)):
+        return "lifetime"
+    return None
+
+
+def shared(directives: Directives) -> bool:
+    """Whether the origin lets answers to requests with credentials be shared (section 3.5)."""
+    return any(name in directives for name in ("public", "s-maxage", "must-revalidate"))
+
+
+def has_validator(headers: Headers) -> bool:
+    return any(name in (b"etag", b"last-modified") for name, _ in headers)
+
+
+def initial_age_ms(headers: Headers, *, asked_ms: int, answered_ms: int) -> int:
+    """corrected_initial_age (section 4.2.3). An Age that is no number is ignored, of a list the first member counts."""
+    headers = list(headers)
+    dates = values(headers, b"date")
+    made_s = http_date_s(dates[0]) if len(dates) == 1 else None
+    apparent_ms = 0 if made_s is None else max(0, answered_ms // 1000 - int(made_s)) * 1000
+    said = _DIGITS.fullmatch((values(headers, b"age") or [b""])[0].partition(b",")[0])
+    age_s = 0 if said is None else min(int(said[1]), MAX_LIFETIME_S)
+    return max(apparent_ms, age_s * 1000 + max(0, answered_ms - asked_ms))

@@ -1,0 +1,107 @@
+"""Whether a stored answer may be used for a request: RFC 9111, sections 4, 4.2.4 and 5.2.1, and RFC 5861. Pure.
+
+An entry that queries guard is as good as the origin's answer until a write kills it: its lifetime limits how long it is used, and
+stale use is what the handler or its route allows. An *explicit* entry is used as a shared cache uses it, and the request's
+directives are honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from quaestor.model import CachedResponse
+from quaestor.read_path import explicit
+from quaestor.read_path.freshness import Headers, delta_s
+from quaestor.read_path.policy import RoutePolicy
+
+Asked = Mapping[str, str | None]
+
+MAX_WINDOW_MS = 365 * 86_400_000
+_FOREVER_MS = 1 << 50
+
+
+class Use(Enum):
+    FRESH = auto()
+    STALE = auto()
+    """As it is, because the client accepts it."""
+    STALE_WHILE_REVALIDATE = auto()
+    """As it is, while somebody asks the origin."""
+    VALIDATE = auto()
+    """Only after the origin has said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How long after its lifetime an answer may be used. strict: not on a client's word either. validate: never unasked."""
+
+    while_revalidate_ms: int
+    if_error_ms: int
+    strict: bool = False
+    validate: bool = False
+
+    @property
+    def longest_ms(self) -> int:
+        return max(self.while_revalidate_ms, self.if_error_ms)
+
+
+def windows(headers: Headers, policy: RoutePolicy) -> Windows:
+    """What the answer says (RFC 5861, sections 3 and 4), else its route; nothing if it must be revalidated.
+
+    `s-maxage` alone forbids stale use (section 5.2.2.10), but not what a directive beside it allows expressly.
+    """
+    said = explicit.governing(headers)
+    validate = "no-cache" in said
+    if validate or "must-revalidate" in said or "proxy-revalidate" in said:
+        return Windows(0, 0, strict=True, validate=validate)
+    return Windows(
+        _window_ms(said.lifetime_s("stale-while-revalidate"), policy.stale_while_revalidate_ms),
+        _window_ms(said.lifetime_s("stale-if-error"), policy.stale_if_error_ms),
+        strict="s-maxage" in said,
+    )
+
+
+def use_guarded(response: CachedResponse, allowed: Windows, *, now_ms: int) -> Use:
+    """For an entry that queries guard and that is live. Request directives do not count (see `request.RequestFacts`)."""
+    late_ms = now_ms - response.fresh_until_ms
+    if late_ms < 0:
+        return Use.FRESH
+    return Use.STALE_WHILE_REVALIDATE if late_ms < allowed.while_revalidate_ms else Use.VALIDATE
+
+
+def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> Use:
+    """For an entry that only its own lifetime guards."""
+    late_ms = now_ms - response.fresh_until_ms
+    age_ms = max(0, now_ms - response.stored_at_ms)
+    if allowed.validate or "no-cache" in asked:
+        return Use.VALIDATE
+    if "max-age" in asked and age_ms > delta_s(asked["max-age"]) * 1000 and not _accepts(asked, allowed, late_ms):
+        return Use.VALIDATE
+    if late_ms + delta_s(asked.get("min-fresh") or "0") * 1000 < 0:
+        return Use.FRESH
+    if late_ms < 0:
+        return Use.VALIDATE
+    if late_ms < allowed.while_revalidate_ms and "max-age" not in asked and "min-fresh" not in asked:
+        return Use.STALE_WHILE_REVALIDATE
+    return Use.STALE if _accepts(asked, allowed, late_ms) else Use.VALIDATE
+
+
+def rescues(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
+    """Whether it may be sent instead of an error (RFC 5861, section 4); the request may ask for that as well."""
+    window_ms = allowed.if_error_ms
+    if not allowed.strict and "stale-if-error" in asked:
+        window_ms = max(window_ms, _window_ms(delta_s(asked["stale-if-error"]), 0))
+    return not allowed.validate and now_ms - response.fresh_until_ms < window_ms
+
+
+def _accepts(asked: Asked, allowed: Windows, late_ms: int) -> bool:
+    """max-stale (section 5.2.1.2)."""
+    if allowed.strict or "max-stale" not in asked:
+        return False
+    argument = asked["max-stale"]
+    return late_ms < (_FOREVER_MS if argument is None else delta_s(argument) * 1000)
+
+
+def _window_ms(said_s: int | None, otherwise_ms: int) -> int:
+    return min(MAX_WINDOW_MS, otherwise_ms if said_s is None else said_s * 1000)

@@ -1,0 +1,97 @@
+"""What an unsafe request makes stale: RFC 9111, section 4.4, and RFC 9875. Pure.
+
+Entries that queries guard need none of this: what a request writes kills them. It concerns entries that only their own lifetime
+guards, and the groups that answers were put into by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from quaestor.read_path import structured
+from quaestor.read_path.freshness import Headers, values
+from quaestor.read_path.key import Target, target
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "REPORT", "SEARCH"})
+"""Whose definitions say so (IANA's method registry); every other method may have changed something."""
+MAX_GROUPS = 128
+"""Groups of one field that are looked at; RFC 9875, section 2, asks for 32."""
+MAX_GROUP_CHARACTERS = 256
+"""Of one group's name; RFC 9875 asks for 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """keys: primary cache keys whose answers, in every variant, must not be used any more. groups: names, of one origin."""
+
+    keys: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.groups)
+
+
+def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outdated:
+    """What the answer to this request makes stale. Nothing if the method is safe or the answer is an error.
+
+    The target itself, and what Location and Content-Location name on the same origin; the groups that the answer names.
+    """
+    if method in SAFE or not 200 <= status < 400:
+        return Outdated()
+    headers = list(headers)
+    keys = [asked.key]
+    for name in (b"location", b"content-location"):
+        for value in values(headers, name):
+            key = _same_origin(asked, value)
+            if key is not None:
+                keys.append(key)
+    return Outdated(tuple(dict.fromkeys(keys)), groups(headers, b"cache-group-invalidation"))
+
+
+def groups(headers: Headers, field: bytes) -> tuple[str, ...]:
+    """The groups that a field names; none if it is malformed. Compared character by character (RFC 9875, section 2)."""
+    found = structured.strings(values(headers, field)) or ()
+    return tuple(dict.fromkeys(name for name in found if len(name) <= MAX_GROUP_CHARACTERS))[:MAX_GROUPS]
+
+
+def origin(key: str) -> str:
+    """Scheme and authority of a primary cache key."""
+    scheme, _, rest = key.partition("://")
+    end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+    return f"{scheme}://{rest[:end]}"
+
+
+def uri_label(key: str) -> str:
+    """What every explicit entry under a primary key is known by in the dependency index."""
+    return f"u:{_digest(key)}"
+
+
+def group_label(key_origin: str, group: str) -> str:
+    """What every entry of a group is known by. Groups of different origins have nothing to do with each other."""
+    return f"g:{_digest(f'{key_origin} {group}')}"
+
+
+def tag_label(tag: str) -> str:
+    """What every entry that carries a tag of the application's own is known by."""
+    return f"t:{_digest(tag)}"
+
+
+def is_label(registration_id: str) -> bool:
+    """Whether it stands for many entries, and therefore never dies itself."""
+    return registration_id[1:2] == ":" and registration_id[0] in "ugt"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _same_origin(asked: Target, reference: bytes) -> str | None:
+    """The cache key of what a URI reference names, if it is on the origin that was asked."""
+    try:
+        named: SplitResult = urlsplit(urljoin(asked.url, reference.decode("ascii").strip()))
+    except ValueError:
+        return None
+    found = target(named.scheme, named.netloc.encode("latin-1", "replace"), named.path.encode(), named.query.encode())
+    return found.key if found is not None and origin(found.key) == origin(asked.key) else None
