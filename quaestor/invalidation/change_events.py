@@ -29,6 +29,26 @@ _RECORD_KINDS: Final = {
     "replace": WriteKind.REPLACE,
     "delete": WriteKind.DELETE,
 }
+_CHANGED: Final = "changed"
+_NAMES: Final = {
+    "$concatArrays": [
+        {
+            "$map": {
+                "input": {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", {}]}},
+                "in": "$$this.k",
+            }
+        },
+        {"$ifNull": ["$updateDescription.removedFields", []]},
+        {"$map": {"input": {"$ifNull": ["$updateDescription.truncatedArrays", []]}, "in": "$$this.field"}},
+    ]
+}
+STAGES: Final[tuple[dict[str, Any], ...]] = (
+    {"$set": {_CHANGED: {"$cond": [{"$eq": ["$operationType", "update"]}, _NAMES, "$$REMOVE"]}}},
+    {"$unset": "updateDescription"},
+)
+"""What follows `$changeStream`: of what an update wrote, the names of the fields travel and not their values."""
+_MOST_PATHS: Final = 64
+
 _INDEX_EVENTS: Final = frozenset(
     {"createIndexes", "dropIndexes", "startIndexBuild", "commitIndexBuild", "abortIndexBuild"}
 )
@@ -47,7 +67,7 @@ def timestamp_of(version: Version) -> Timestamp:
 def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
     """What happened, in order. Empty for events that change no result (index builds).
 
-    post_images: `fullDocument` of an update is the image of that very write, not a later look-up. If it is missing, the
+    post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later look-up. If it is missing, the
     image comes back without `after`, not exact: whoever needs the record looks it up.
     Everything that is not the write of one record is a COLLECTION image of the namespaces concerned (`db.*` for a whole
     database), and what names no namespace is a GAP: an event of a future server changes too much rather than too little.
@@ -80,8 +100,29 @@ def _record(event: Mapping[str, Any], kind: WriteKind, post_images: bool) -> Aft
         after_exact=after is not None and (post_images or kind is not WriteKind.UPDATE),
         before=before,
         before_known=before is not None or kind is WriteKind.INSERT,
+        changed=_changed(event, exact=post_images) if kind is WriteKind.UPDATE else None,
         wall_ms=_wall_ms(event),
     )
+
+
+def _changed(event: Mapping[str, Any], *, exact: bool) -> tuple[str, ...] | None:
+    """The touched paths, from `STAGES` or from the event as mongod sends it; an update of very many fields by their first
+    components, if those are few enough.
+
+    exact: a document that an update creates on its way is named itself. Servers before 6.0 may name what it put inside,
+    so there first components have to do.
+    """
+    names = event.get(_CHANGED)
+    if names is None:
+        description = event.get("updateDescription")
+        if description is None:
+            return None
+        truncated = (array["field"] for array in description.get("truncatedArrays") or ())
+        names = [*(description.get("updatedFields") or ()), *(description.get("removedFields") or ()), *truncated]
+    paths = tuple(dict.fromkeys(names))
+    if len(paths) > _MOST_PATHS or not exact:
+        paths = tuple(dict.fromkeys(path.partition(".")[0] for path in paths))
+    return paths if len(paths) <= _MOST_PATHS else None
 
 
 def plain(value: Any) -> Any:

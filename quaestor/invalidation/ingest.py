@@ -43,7 +43,7 @@ from pymongo.read_preferences import ReadPreference
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, EventLayerResetError
-from quaestor.invalidation.change_events import EVERYTHING, RAW_OPTIONS, after_images, timestamp_of, version_of
+from quaestor.invalidation.change_events import EVERYTHING, RAW_OPTIONS, STAGES, after_images, timestamp_of, version_of
 from quaestor.invalidation.current_records import needs_record, with_current_records
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image
@@ -260,7 +260,7 @@ class Ingest:
             read_concern=ReadConcern("majority"),
         )
         return admin.aggregate(
-            [{"$changeStream": stage}, {"$project": {"updateDescription": 0}}],
+            [{"$changeStream": stage}, *STAGES],
             maxAwaitTimeMS=self._await_ms,
             batchSize=_EVENTS_AT_ONCE,
         )

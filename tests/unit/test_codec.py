@@ -83,7 +83,8 @@ def test_every_bson_value_survives_as_key_and_inside_documents(name: str) -> Non
     value = VALUES[name]
     image = AfterImage(
         namespace="db.c", kind=WriteKind.UPDATE, version=VERSION, key=value, after={"_id": value, "x": [value]},
-        after_exact=True, before={"x": {"y": value}}, before_known=True, wall_ms=1_700_000_000_123,
+        after_exact=True, before={"x": {"y": value}}, before_known=True, changed=("x.0", "é"),
+        wall_ms=1_700_000_000_123,
     )  # fmt: skip
     decoded = codec.decode_image(codec.encode_image(image))
     assert types(decoded.key) == types(image.key)
@@ -124,7 +125,10 @@ def test_a_node_that_does_not_look_at_the_documents_does_not_pay_for_them(monkey
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("known", [True, False])
 def test_flags_and_missing_documents_are_told_apart(kind: WriteKind, exact: bool, known: bool) -> None:
-    image = AfterImage(namespace="*", kind=kind, version=VERSION, after_exact=exact, before_known=known)
+    changed = () if exact else None
+    image = AfterImage(
+        namespace="*", kind=kind, version=VERSION, after_exact=exact, before_known=known, changed=changed
+    )
     decoded = codec.decode_image(codec.encode_image(image))
     assert decoded == image
     assert decoded.after is None

@@ -2,7 +2,7 @@
 
 | type | fields |
 |---|---|
-| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags; a, b: the after- and before-image as BSON bytes |
+| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags; a, b: the after- and before-image as BSON bytes; p: changed paths |
 | `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, filter, sort, skip, limit, ...} |
 | `c` cancellation | tenant, qid, ids |
 | `+` activated, `-` refused | id, cell, rate / reason |
@@ -115,6 +115,8 @@ def encode_image(image: AfterImage) -> bytes:
             fields["a"] = _document_bytes(image.after)
         if image.before is not None:
             fields["b"] = _document_bytes(image.before)
+        if image.changed is not None:
+            fields["p"] = list(image.changed)
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
         raise EventLayerError(f"an image of {image.namespace} is not BSON: {error}", retryable=False) from error
@@ -133,6 +135,7 @@ def decode_image(payload: bytes) -> AfterImage:
 
 def _image(fields: _Fields) -> AfterImage:
     flags = fields["f"]
+    changed = fields.get("p")
     return LazyImage(
         namespace=fields["ns"],
         kind=_KINDS[fields["k"]],
@@ -142,6 +145,7 @@ def _image(fields: _Fields) -> AfterImage:
         after_exact=bool(flags & _AFTER_EXACT),
         before=fields.get("b"),
         before_known=bool(flags & _BEFORE_KNOWN),
+        changed=None if changed is None else tuple(changed),
         wall_ms=int(fields["w"]),
     )
 

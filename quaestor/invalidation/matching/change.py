@@ -31,6 +31,9 @@ def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, befo
     rules = live.query.rules
     if not rules.filtered:
         return MatchType.MATCH
+    untouched = image.changed is not None and rules.fields.untouched(image.changed)
+    if untouched and (member or live.members is None or rules.window is Window.NONE):
+        return None  # whatever it was and is, this write is not what made it so
     if not rules.exact:
         if before and now and _still_matching(rules, image) is None:
             return None
@@ -114,6 +117,8 @@ def _behind_offset(
     if live.empty:
         # Fewer records match than are skipped: only more of them could show.
         return MatchType.ADD if now and before is not True else None
+    if rules.sort and image.changed is not None and rules.placing.untouched(image.changed):
+        return None  # it stands where it stood, outside of the window
     if before is None:
         return MatchType.MATCH
     if _beyond_both(live, rules, image, now, before):

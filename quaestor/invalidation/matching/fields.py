@@ -1,22 +1,23 @@
 """Which parts of a record a query's result can show: a change elsewhere changes nothing.
 
 A find with a projection shows only what it projects; what the filter and the sort read counts as well, since it decides
-where the record stands. The comparison is of BSON bytes, so order of fields and numeric types count as they do for a
-reader of the result.
+where the record stands. Images are compared as BSON bytes, so order of fields and numeric types count as they do for a
+reader of the result; without images, the paths that an update touched tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import bson
 
-from quaestor.errors import QueryError
+from quaestor.invalidation.matching.filter_fields import filter_paths
 from quaestor.invalidation.matching.partitioning import OPTIONS
-from quaestor.invalidation.query.ast import Conjunction, Disjunction, Negation, Node, Predicate
-from quaestor.invalidation.query.expressions import field_paths
+from quaestor.invalidation.matching.pipeline_fields import pipeline_paths
+from quaestor.invalidation.query.ast import Node
 from quaestor.invalidation.query.paths import is_array
 from quaestor.model import Document, Query
 
@@ -40,86 +41,74 @@ class Fields:
             return False
         return self.hidden is None or _equal(_without(before, _tree(self.hidden)), _without(after, _tree(self.hidden)))
 
+    def untouched(self, changed: Iterable[str]) -> bool:
+        """Whether an update that touched these paths left alone all that matters. See `AfterImage.changed`.
+
+        Where a dot could also be part of a field's name, the answer is no if one of the two readings matters.
+        O(number of paths).
+        """
+        if self.hidden == ():
+            return False
+        return not any(_overlaps(_tree(self.shown), path) for path in changed) and (
+            self.hidden is None or all(path in self.hidden and "." not in path for path in changed)
+        )
+
     def describe(self) -> str:
         if self.hidden is None:
             return ", ".join(self.shown) or "none"
         return "all" if not self.hidden else f"all but {', '.join(self.hidden)}"
 
 
-ALL = Fields((), ())
+ALL: Final = Fields((), ())
+
+
+def fields_that_place(query: Query, root: Node) -> Fields:
+    """What decides whether a record belongs to the result and where: filter and sort."""
+    read = filter_paths(root)
+    return _fields(None if read is None else read.union(path for path, _ in query.sort))
 
 
 def fields_that_matter(query: Query, root: Node) -> Fields:
-    """From filter, sort and projection. Whatever cannot be read off a path (`$expr`, computed fields) makes it all."""
-    read = set(_paths_of(root))
-    if None in read:
+    """From filter, sort and projection. Whatever cannot be read off a path (computed fields) makes it all."""
+    read = filter_paths(root)
+    if read is None or not query.projection:
         return ALL
-    needed = {path for path in read if path is not None} | {path for path, _ in query.sort}
-    if not query.projection:
-        return ALL
+    needed = _fields(read.union(path for path, _ in query.sort))
     switches = {path: value for path, value in query.projection.items() if isinstance(value, bool | int | float)}
-    if len(switches) < len(query.projection) or any("$" in path for path in switches):
+    if needed == ALL or len(switches) < len(query.projection) or any("$" in path for path in switches):
         return ALL
     shows = [path for path, on in switches.items() if on]
     if shows and (shows != ["_id"] or len(switches) == 1):
-        return Fields(tuple(sorted(needed.union(shows) - {"_id"})))
-    return Fields(tuple(sorted(needed)), tuple(sorted(path for path, on in switches.items() if not on)))
+        return _fields({*needed.shown, *shows})
+    return Fields(
+        needed.shown, tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path)))
+    )
 
 
-_ACCUMULATORS = frozenset(
-    {"$addToSet", "$avg", "$count", "$first", "$last", "$max", "$mergeObjects", "$min", "$push", "$stdDevPop",
-     "$stdDevSamp", "$sum"}
-)  # fmt: skip
+def fields_of_values(query: Query, root: Node) -> Fields:
+    """count and distinct: what the filter reads, and the values that are collected."""
+    read = filter_paths(root)
+    return _fields(read | {query.distinct_key} if read is not None and query.distinct_key else read)
 
 
-def fields_of_group(stages: Iterable[Document], root: Node) -> Fields:
-    """What a pipeline reads of a record if, after sorting and unwinding, it groups: later stages see the groups only.
-
-    stages: what follows the leading `$match`; root: its filter. ALL for everything else.
-    """
-    try:
-        read = set(_paths_of(root))
-        for stage in stages:
-            ((name, operand),) = stage.items()
-            if name == "$sort" and all(isinstance(direction, int | float) for direction in operand.values()):
-                read.update(operand)
-            elif name == "$unwind" and isinstance(operand, str):
-                read.add(operand.removeprefix("$"))
-            elif name == "$group":
-                read.update(path for expression in _grouped(operand) for path in field_paths(expression))
-                return ALL if None in read or "" in read else Fields(tuple(sorted(filter(None, read))))
-            else:
-                return ALL
-    except (QueryError, ValueError, AttributeError):
-        return ALL
-    return ALL
+def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
+    """stages: what follows the leading `$match`; root: its filter."""
+    return _fields(pipeline_paths(stages, root))
 
 
-def _grouped(group: Document) -> Iterable[Any]:
-    """The expressions of a `$group`. Raises ValueError for accumulators that take more than one expression."""
-    yield group.get("_id")
-    for name, value in group.items():
-        if name == "_id":
-            continue
-        ((accumulator, argument),) = value.items()
-        if accumulator not in _ACCUMULATORS:
-            raise ValueError(accumulator)
-        if accumulator != "$count":
-            yield argument
+def _fields(paths: Iterable[str] | None) -> Fields:
+    """`_id` never changes. A path that begins with a number, for once, leaves nothing to go by."""
+    known = None if paths is None else tuple(sorted(path for path in paths if path != "_id"))
+    return ALL if known is None or any(path.split(".", 1)[0].isdigit() for path in known) else Fields(known)
 
 
-def _paths_of(node: Node) -> Iterable[str | None]:
-    """The paths a filter reads; None among them if it may read anything."""
-    if isinstance(node, Predicate):
-        yield node.path or None
-    elif isinstance(node, Conjunction | Disjunction):
-        for member in node.members:
-            yield from _paths_of(member)
-    elif isinstance(node, Negation):
-        yield from _paths_of(node.member)
+def _has_number(path: str) -> bool:
+    return any(part.isdigit() for part in path.split("."))
 
 
-def _tree(paths: Iterable[str]) -> Tree:
+@lru_cache(maxsize=4096)
+def _tree(paths: tuple[str, ...]) -> Tree:
+    """Not to be changed. From a number on, whether it is a position or a name is open: all of what holds it counts."""
     tree: Tree = {}
     whole: list[Tree] = []
     for path in paths:
@@ -132,6 +121,22 @@ def _tree(paths: Iterable[str]) -> Tree:
     for below in whole:
         below.clear()
     return tree
+
+
+def _overlaps(tree: Tree, path: str) -> bool:
+    """Whether the path, its positions in arrays left out, lies above, at or below one in the tree."""
+    if not tree:
+        return False
+    below = tree
+    for part in path.split("."):
+        if part.isdigit():
+            continue
+        if part not in below:
+            return False
+        below = below[part]
+        if not below:
+            return True
+    return True
 
 
 def _only(value: Any, tree: Tree) -> Any:

@@ -151,7 +151,7 @@ class Retention:
 
 
 def _same_content(a: AfterImage, b: AfterImage) -> bool:
-    return a.kind is b.kind and a.after == b.after
+    return a.kind is b.kind and a.changed == b.changed and a.after == b.after
 
 
 def _with_before(image: AfterImage, previous: AfterImage) -> AfterImage:

@@ -28,6 +28,7 @@ class Rules:
     sort: tuple[tuple[str, int], ...]
     distinct_key: str
     fields: Fields
+    placing: Fields
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -47,6 +48,7 @@ def rules_of(plan: QueryPlan) -> Rules:
         sort=parse_sort(query.sort) if exact else (),
         distinct_key=query.distinct_key or "",
         fields=plan.fields,
+        placing=plan.placing,
     )
 
 

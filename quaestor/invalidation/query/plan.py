@@ -20,7 +20,14 @@ from xxhash import xxh128_hexdigest
 from quaestor.capture import pipelines
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
 from quaestor.invalidation.matching.access import Access, access_paths
-from quaestor.invalidation.matching.fields import ALL, Fields, fields_of_group, fields_that_matter
+from quaestor.invalidation.matching.fields import (
+    ALL,
+    Fields,
+    fields_of_pipeline,
+    fields_of_values,
+    fields_that_matter,
+    fields_that_place,
+)
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
 from quaestor.invalidation.query.sorting import parse_sort
@@ -71,7 +78,7 @@ class QueryPlan:
         namespace.
     index: how the node finds the query from a written record, for people.
     access: the same for the node: alternatives, best first; empty: always tried.
-    fields: what of a record matters to the result.
+    fields: what of a record matters to the result. placing: what of it decides whether and where it is in the result.
     foreign_namespaces: other collections a pipeline reads; every write to them counts.
     """
 
@@ -86,6 +93,7 @@ class QueryPlan:
     index: str
     access: tuple[Access, ...]
     fields: Fields
+    placing: Fields
     foreign_namespaces: tuple[str, ...] = ()
 
     @property
@@ -128,6 +136,7 @@ def plan_query(query: Query) -> QueryPlan:
         index="every write" if predicate is None else access[0].describe() if access else "always try",
         access=access,
         fields=_fields(query, predicate),
+        placing=ALL if predicate is None else fields_that_place(query, predicate.root),
         foreign_namespaces=foreign,
     )
 
@@ -226,13 +235,13 @@ def _result(query: Query) -> Result:
 def _fields(query: Query, predicate: CompiledQuery | None) -> Fields:
     if predicate is None:
         return ALL
-    shown: Query | None = query
-    if query.operation is Operation.AGGREGATE:
-        pipeline = _Pipeline.of(query)
-        shown = pipeline.as_find
-        if shown is None:
-            return fields_of_group(query.pipeline[len(pipeline.leading) :], predicate.root)
-    return ALL if shown is None else fields_that_matter(shown, predicate.root)
+    if _result(query) in (Result.COUNT, Result.VALUES):
+        return fields_of_values(query, predicate.root)
+    if query.operation is Operation.FIND:
+        return fields_that_matter(query, predicate.root)
+    pipeline = _Pipeline.of(query)
+    known = ALL if pipeline.as_find is None else fields_that_matter(pipeline.as_find, predicate.root)
+    return known if known != ALL else fields_of_pipeline(query.pipeline[len(pipeline.leading) :], predicate.root)
 
 
 def _plain_sort(query: Query) -> list[list[Any]]:

@@ -47,6 +47,7 @@ class Scene:
         before: Any = NOTHING,
         version: int | None = None,
         exact: bool | None = None,
+        changed: tuple[str, ...] | None = None,
         namespace: str = NAMESPACE,
     ) -> AfterImage:
         if version is None:
@@ -61,6 +62,7 @@ class Scene:
             after_exact=kind is not WriteKind.UPDATE if exact is None else exact,
             before=None if before is NOTHING else before,
             before_known=before is not NOTHING or kind is WriteKind.INSERT,
+            changed=changed,
             wall_ms=self.now_ms,
         )
 

@@ -1,0 +1,115 @@
+"""Which fields matter to which query, and which updates leave all of them alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quaestor.invalidation.matching.fields import ALL, Fields
+from quaestor.invalidation.query.plan import plan_query
+from tests.unit.matching.scene import aggregate, count, distinct, find
+
+MATCH = {"$match": {"s": 1}}
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        (find({"s": 1}, projection={"n": 1}, sort=(("at", 1),)), ("at", "n", "s")),
+        (find({"$expr": {"$gt": ["$a.b", "$c"]}}, projection={"n": 1}), ("a.b", "c", "n")),
+        (find({"$and": [{"s": 1}, {"$expr": {"$in": ["$x", [1, 2]]}}]}, projection={"n": 1}), ("n", "s", "x")),
+        (count({"s": 1, "t": 2}), ("s", "t")),
+        (distinct("tags", {"s": 1}), ("s", "tags")),
+        (aggregate(MATCH, {"$sort": {"at": 1}}, {"$count": "n"}), ("s",)),
+        (aggregate(MATCH, {"$group": {"_id": "$day", "n": {"$sum": "$price"}}}), ("day", "price", "s")),
+        (aggregate(MATCH, {"$set": {"d": {"$year": "$at"}}}, {"$group": {"_id": "$d"}}), ("at", "d", "s")),
+        (aggregate(MATCH, {"$unwind": {"path": "$tags"}}, {"$sortByCount": "$tags"}), ("s", "tags")),
+        (aggregate(MATCH, {"$bucket": {"groupBy": "$p", "boundaries": [0, 9]}}), ("p", "s")),
+        (aggregate(MATCH, {"$project": {"_id": 0, "a": 1, "b": {"c": 1}}}), ("a", "b.c", "s")),
+        (aggregate(MATCH, {"$project": {"a": {"$toUpper": "$b"}}}, {"$sort": {"a": 1}}), ("a", "b", "s")),
+        (aggregate(MATCH, {"$unset": "x"}, {"$match": {"t": 1}}, {"$group": {"_id": None}}), ("s", "t")),
+        (
+            aggregate(MATCH, {"$facet": {"a": [{"$sortByCount": "$x"}], "b": [{"$match": {"y": 1}}, {"$count": "n"}]}}),
+            ("s", "x", "y"),
+        ),
+        (
+            aggregate(MATCH, {"$group": {"_id": "$g", "top": {"$top": {"sortBy": {"at": -1}, "output": "$o"}}}}),
+            ("at", "g", "o", "s"),
+        ),
+        (aggregate(MATCH, {"$sort": {"at": 1}}, {"$limit": 3}, {"$group": {"_id": "$g"}}), ("at", "g", "s")),
+        (aggregate(MATCH, {"$replaceRoot": {"newRoot": "$sub"}}, {"$group": {"_id": "$g"}}), ("g", "s", "sub")),
+        (
+            aggregate(
+                MATCH,
+                {"$lookup": {"from": "x", "localField": "k", "foreignField": "_id", "as": "j"}},
+                {"$group": {"_id": "$j.name"}},
+            ),
+            ("j.name", "k", "s"),
+        ),
+    ],
+)
+def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
+    assert plan_query(query).fields == Fields(shown)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        find({"s": 1}),
+        find({"$jsonSchema": {"required": ["s"]}}, projection={"n": 1}),
+        find({"$expr": {"$eq": [{"$size": {"$objectToArray": "$$ROOT"}}, 3]}}, projection={"n": 1}),
+        find({"2024": 1}, projection={"n": 1}),
+        find({"s": 1}, projection={"n.$": 1}),
+        find({"s": 1}, projection={"n": {"$slice": 1}}),
+        aggregate(MATCH, {"$group": {"_id": "$g", "all": {"$push": "$$ROOT"}}}),
+        aggregate(MATCH, {"$set": {"x": 1}}),
+        aggregate(MATCH, {"$limit": 3}, {"$group": {"_id": "$g"}}),
+        aggregate(MATCH, {"$facet": {"a": [{"$sortByCount": "$x"}], "b": [{"$sort": {"at": 1}}]}}),
+        aggregate(MATCH, {"$project": {"a": {"b": 0}}}),
+        aggregate(MATCH, {"$setWindowFields": {"sortBy": {"a": 1}, "output": {}}}, {"$count": "n"}),
+        aggregate(MATCH, {"$set": {"x": {"$function": {}}}}, {"$count": "n"}),
+    ],
+)
+def test_what_cannot_be_read_off_makes_everything_matter(query: Any) -> None:
+    assert plan_query(query).fields == ALL
+
+
+@pytest.mark.parametrize(
+    ("shown", "changed", "untouched"),
+    [
+        (("a",), ("b",), True),
+        (("a",), (), True),
+        (("a",), ("a",), False),
+        (("a",), ("a.b",), False),
+        (("a.b",), ("a",), False),
+        (("a.b",), ("a.c",), True),
+        (("a.b",), ("a.0.c",), True),
+        (("a.b",), ("a.0.b",), False),
+        (("a.b",), ("a.3",), False),
+        (("a.0",), ("a.7.x",), False),
+        (("a",), ("ab", "b.a"), True),
+        (("a",), ("7",), False),
+        ((), ("x",), True),
+    ],
+)
+def test_an_update_that_touches_nothing_that_is_read(
+    shown: tuple[str, ...], changed: tuple[str, ...], untouched: bool
+) -> None:
+    assert Fields(shown).untouched(changed) is untouched
+
+
+def test_what_a_projection_hides_may_be_touched() -> None:
+    hidden = plan_query(find({"s": 1}, projection={"views": 0, "stats": 0})).fields
+    assert hidden.untouched(["views"])
+    assert hidden.untouched(["views", "stats"])
+    assert not hidden.untouched(["views", "name"])
+    assert not hidden.untouched(["s"])
+    assert not hidden.untouched(["stats.x"]), "a field may be called 'stats.x', and that one is not hidden"
+    assert not ALL.untouched(["x"])
+
+
+def test_a_number_in_an_exclusion_hides_a_field_of_that_name_and_no_element() -> None:
+    fields = plan_query(find({"s": 1}, projection={"a.0": 0, "v": 0})).fields
+    assert fields == Fields(("s",), ("v",))
+    assert not fields.same({"s": 1, "a": [1]}, {"s": 1, "a": [2]})

@@ -1,0 +1,71 @@
+"""What an event of a change stream becomes, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+
+from quaestor.invalidation.change_events import after_images
+from quaestor.model import WriteKind
+
+
+def event(operation: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "operationType": operation,
+        "ns": {"db": "d", "coll": "c"},
+        "clusterTime": Timestamp(5, 1),
+        "documentKey": {"_id": 1},
+        **fields,
+    }
+
+
+def changed(described: dict[str, Any], *, post_images: bool = True) -> tuple[str, ...] | None:
+    (image,) = after_images(event("update", **described), post_images=post_images)
+    return image.changed
+
+
+def test_an_update_says_which_paths_it_touched() -> None:
+    description = {
+        "updatedFields": {"a.0.b": 1, "n": {}},
+        "removedFields": ["old"],
+        "truncatedArrays": [{"field": "list", "newSize": 2}],
+    }
+    assert changed({"updateDescription": description}) == ("a.0.b", "n", "old", "list")
+    assert changed({"changed": ["a.0.b", "n"]}) == ("a.0.b", "n")
+
+
+def test_an_older_server_may_name_what_is_inside_a_document_that_the_update_made() -> None:
+    assert changed({"updateDescription": {"updatedFields": {"a.b": 1, "a.c": 1}}}, post_images=False) == ("a",)
+
+
+def test_very_many_paths_are_told_by_their_first_components_or_not_at_all() -> None:
+    assert changed({"changed": [f"a.{n}" for n in range(1000)]}) == ("a",)
+    assert changed({"changed": [f"a{n}" for n in range(1000)]}) is None
+
+
+@pytest.mark.parametrize("kind", [WriteKind.INSERT, WriteKind.REPLACE, WriteKind.DELETE])
+def test_other_writes_touch_everything(kind: WriteKind) -> None:
+    (image,) = after_images(event(kind.value, fullDocument={"_id": 1}), post_images=True)
+    assert image.changed is None
+    assert changed({}) is None
+
+
+TEXT = {"key": {"_fts": "text", "_ftsx": 1}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "description", "expected"),
+    [
+        ("createIndexes", {"indexes": [TEXT]}, 1),
+        ("dropIndexes", {"indexes": [{"key": {"a": 1}}, TEXT]}, 1),
+        ("dropIndexes", {"indexes": [{"key": {"a": 1}}]}, 0),
+        ("modify", {"index": {"name": "a_text", "hidden": True}}, 1),
+    ],
+)
+def test_whatever_happens_to_a_text_index_changes_the_collection(
+    operation: str, description: dict[str, Any], expected: int
+) -> None:
+    images = after_images(event(operation, operationDescription=description), post_images=True)
+    assert [image.kind for image in images] == [WriteKind.COLLECTION] * expected
