@@ -48,7 +48,7 @@ def selection(
         values = [value for field, value in headers if field == name]
         parts += (b"header", name, b"%d" % len(values), *values)
     if policy.cookies:
-        parts += (b"cookies", *_cookies(headers, frozenset(name.encode() for name in policy.cookies)))
+        parts += (b"cookies", *cookie_values(headers, frozenset(name.encode() for name in policy.cookies)))
     if body is not None:
         described = [piece for field in headers if field[0] in _BODY_FIELDS for piece in field]
         parts += (b"body", method.encode(), b"%d" % len(described), *described, body)
@@ -61,8 +61,11 @@ def covered(policy: RoutePolicy) -> frozenset[bytes]:
     return names | COVERED_BY_AUDIENCE if policy.personal else names
 
 
-def _cookies(headers: Headers, names: frozenset[bytes]) -> list[bytes]:
-    """The declared cookies as sent, repeated ones in order. Where parsers disagree about a field, all of it counts."""
+def cookie_values(headers: Headers, names: frozenset[bytes]) -> list[bytes]:
+    """The declared cookies as sent, repeated ones in order. Where parsers disagree about a field, all of it counts.
+
+    Empty if none of them is there.
+    """
     found: list[bytes] = []
     for field, value in headers:
         if field != b"cookie":

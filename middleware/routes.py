@@ -1,0 +1,188 @@
+"""From a request to its plan, with a bounded memory in front: which policy its route has, which names it is known by, and what of
+its query string the handler is shown. On a hit nothing but one look-up is done here.
+
+For frameworks whose routes cannot be asked, declarations are given by path:
+
+    QuaestorMiddleware(app, quaestor=quaestor, routes={"/api/me": cached(scope=per_user(by=user_of)), "/feed/*": cached(ttl=60)})
+
+`{name}` stands for one segment of a path, `*` at the end for anything; `GET /api/me` is for one method. The first rule that
+matches counts, on top of what the route itself declares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from middleware.declared import Found, find, policy_of, routes_of
+from quaestor.caching import Declaration
+from quaestor.errors import ConfigurationError
+from quaestor.read_path.forwarded import Claims
+from quaestor.read_path.key import Target, target
+from quaestor.read_path.policy import DEFAULT, RoutePolicy
+from quaestor.read_path.query import TRACKING, Tracking, kept
+from quaestor.read_path.selection import selection
+
+REMEMBERED_ROUTES = 8_192
+REMEMBERED_PLANS = 8_192
+_REMEMBERED_BYTES = 512
+_SAFE = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is known of a request before its handler runs.
+
+    target: its names as far as URL and claims decide them; None: it cannot be keyed. query: what the handler is shown.
+    simple: without credentials, the target is all of its names, so that memory may be asked at once.
+    endpoint: what the framework is expected to call, None if not known. names: where the plan is remembered.
+    """
+
+    policy: RoutePolicy
+    target: Target | None
+    query: bytes
+    simple: bool
+    endpoint: Any = None
+    names: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    method: str | None
+    pattern: re.Pattern[str]
+    declaration: Declaration
+
+
+class Routes:
+    """Plans of one app's requests. Use from one event loop.
+
+    on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        rules: Mapping[str, Declaration] | None = None,
+        tracking: Sequence[str] | None = None,
+        on_error: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        self._app = app
+        self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
+        self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
+        self._on_error = on_error
+        self._known: dict[tuple[str, str, str, str], tuple[RoutePolicy, Any]] = {}
+        self.plans: dict[tuple[Any, ...], Plan] = {}
+        """By (method, scheme, host, raw path, query string, claims); ask it before plan()."""
+
+    def plan(self, scope: Mapping[str, Any], *, host: bytes, raw_path: bytes, claimed: Claims) -> Plan:
+        """The plan of a request. Remembered, if its URL is short; a HEAD has the plan of its GET."""
+        method = _method(scope)
+        query: bytes = scope["query_string"]
+        name = (method, scope["scheme"], host, raw_path, query, claimed)
+        plan = self.plans.get(name)
+        if plan is None:
+            plan = self._make(scope, method, host, raw_path, query, claimed)
+            if len(host) + len(raw_path) + len(query) <= _REMEMBERED_BYTES:
+                _remember(self.plans, name, plan, REMEMBERED_PLANS)
+        return plan
+
+    def policy(self, scope: Mapping[str, Any]) -> tuple[RoutePolicy, Any]:
+        """The policy of a request's route, and the endpoint it was read from."""
+        name = _known_by(scope)
+        known = self._known.get(name)
+        if known is None:
+            known = self._read(scope, name[0])
+            if len(scope["path"]) <= _REMEMBERED_BYTES:
+                _remember(self._known, name, known, REMEMBERED_ROUTES)
+        return known
+
+    def rerouted(self, plan: Plan, scope: Mapping[str, Any]) -> bool:
+        """Whether another endpoint was called than the one whose policy was read: a route was added, or a middleware between us
+        and the router rewrote the path. Then the plan is forgotten, and nothing may be stored by it.
+
+        scope: the one that the handler was given; frameworks note there what they called.
+        """
+        called = scope.get("endpoint")
+        if called is None or called is plan.endpoint or called == plan.endpoint:
+            return False
+        if plan.endpoint is None:
+            dependant = getattr(scope.get("route"), "dependant", None)
+            if policy_of(Found(endpoint=called, dependant=dependant), method=_method(scope)) == plan.policy:
+                return False
+        self._known.pop(_known_by(scope), None)
+        self.plans.pop(plan.names, None)
+        return True
+
+    def _make(
+        self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
+    ) -> Plan:
+        policy, endpoint = self.policy(scope)
+        shown = kept(query, policy, self._tracking)
+        named = target(scope["scheme"], host, raw_path, query, kept=shown)
+        if named is not None and claimed:
+            appended = selection(DEFAULT, (), claimed=claimed)
+            named = None if appended is None else _with(named, appended)
+        simple = not (policy.closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
+        return Plan(
+            policy=policy,
+            target=named,
+            query=shown,
+            simple=simple and named is not None,
+            endpoint=endpoint,
+            names=(method, scope["scheme"], host, raw_path, query, claimed),
+        )
+
+    def _read(self, scope: Mapping[str, Any], method: str) -> tuple[RoutePolicy, Any]:
+        path: str = scope["path"]
+        root = scope.get("root_path", "")
+        if root and path.startswith(root) and path[len(root) :][:1] in ("", "/"):
+            path = path[len(root) :]
+        rule = next((r for r in self._rules if r.method in (None, method) and r.pattern.fullmatch(path)), None)
+        try:
+            app = scope.get("app") if routes_of(self._app) is None else self._app
+            found = find(app, scope, method=method)
+            policy = policy_of(found, method=method, rules=() if rule is None else (rule.declaration,))
+        except (
+            Exception
+        ) as error:  # a converter, a route class of somebody else's: it is their right to fail, not to fail us
+            self._on_error(error)
+            return RoutePolicy(bypass=True), None
+        return policy, found.endpoint
+
+
+def _with(named: Target, appended: str) -> Target:
+    return Target(key=named.key + appended, resource=named.resource, url=named.url, own=named.own)
+
+
+def _known_by(scope: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Routes may depend on the host, and on what a mount or a proxy has taken off the path."""
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+    return (_method(scope), host, scope.get("root_path", ""), scope["path"])
+
+
+def _method(scope: Mapping[str, Any]) -> str:
+    method: str = scope["method"]
+    return "GET" if method in _SAFE else method
+
+
+def _rule(path: str, declaration: Declaration) -> _Rule:
+    if not isinstance(declaration, Declaration):
+        raise ConfigurationError(f"routes[{path!r}] is {declaration!r}: give what cached(...) returns")
+    method, _, rest = path.rpartition(" ")
+    if not rest.startswith("/") or (method and not method.isalpha()):
+        raise ConfigurationError(f"routes: {path!r} is no path: write '/items/{{id}}', '/feed/*' or 'GET /items'")
+    body, anything = (rest[:-1], ".*") if rest.endswith("*") else (rest, "")
+    pieces = re.split(r"\{[A-Za-z_][A-Za-z0-9_]*\}", body)
+    if any(set(piece) & set("{}*") for piece in pieces):
+        raise ConfigurationError(f"routes: {path!r}: '{{name}}' is one segment, '*' only stands at the end")
+    pattern = "[^/]+".join(map(re.escape, pieces)) + anything
+    return _Rule(method.upper() or None, re.compile(pattern, re.DOTALL), declaration)
+
+
+def _remember(memory: dict[Any, Any], name: Any, value: Any, limit: int) -> None:
+    while len(memory) >= limit:
+        del memory[next(iter(memory))]
+    memory[name] = value

@@ -1,0 +1,334 @@
+"""What a route says of its answers, written beside the route: `@cached(...)`, `Depends(cache_policy(...))`, or a rule by path.
+
+    @app.get("/items")
+    @cached(ttl=300, tags=["items"], scope=public())
+    async def items(): ...
+
+    router = APIRouter(dependencies=[Depends(cache_policy(scope=per_user(by=user_of)))])
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor, routes={"/api/me": cached(scope=per_user(by=user_of))})
+
+A declaration is read before the handler runs and changes nothing about calling it. Declarations add up: those of routers come
+first, then the route's own, then the rule; of what only one can be true the last one counts, tags and the like are joined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeVar
+
+from quaestor.errors import ConfigurationError
+from quaestor.model import Document
+from quaestor.read_path.policy import Representation, RoutePolicy, Sharing
+from quaestor.read_path.selection import cookie_values
+from quaestor.read_path.tags import valid_tag
+
+ATTRIBUTE: Final = "__quaestor_policy__"
+"""Where a handler or a dependency carries its Declaration."""
+
+By = Callable[[Mapping[str, Any]], str | None]
+Duration = float | timedelta
+Collection = Any
+"""A namespace ("shop.items"), or a pymongo collection, synchronous or asynchronous."""
+Handler = TypeVar("Handler")
+
+_JOINED = frozenset({"tags", "groups", "depends_on", "headers", "cookies"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """With whom answers are shared. Make it with public(), per_user(), per_role() or private()."""
+
+    sharing: Sharing
+    by: By | None = None
+
+
+def public() -> Scope:
+    """Everybody is given the same answer, whatever credentials and cookies came with the request. The handler still sees them:
+    that the answer does not depend on them is your word."""
+    return Scope(sharing=Sharing.PUBLIC)
+
+
+def per_user(*, by: By) -> Scope:
+    """Requests are given the same answer if `by` returns the same text for them. Never kept by a CDN.
+
+    by: called with the ASGI scope on every request; returns whom it is for, or None (then the cache keeps out). It must verify
+        what it reads: whoever can make it return your name is given your answers. `cookie()` and `header()` are safe as they
+        are. Must not block: it runs on the event loop, before every hit.
+    """
+    return Scope(sharing=Sharing.PER_USER, by=_callable(by, "per_user"))
+
+
+def per_role(*, by: By) -> Scope:
+    """The same, for all who share a role, a tenant or a plan."""
+    return Scope(sharing=Sharing.PER_ROLE, by=_callable(by, "per_role"))
+
+
+def private() -> Scope:
+    """Nothing is stored, whoever asks."""
+    return Scope(sharing=Sharing.PRIVATE)
+
+
+def cookie(name: str) -> By:
+    """For per_user(by=cookie("session")): whoever sends the same cookie is the same user; without it the cache keeps out.
+
+    Safe without verification, because only who has the cookie finds the entry. A session that ends is noticed when the entry
+    does: give such routes a ttl.
+    """
+    wanted = frozenset({name.encode()})
+
+    def by(scope: Mapping[str, Any]) -> str | None:
+        found = cookie_values(scope["headers"], wanted)
+        return None if not found else repr(found)
+
+    return by
+
+
+def header(name: str) -> By:
+    """For per_user(by=header("authorization")): the same for a request field."""
+    wanted = name.lower().encode()
+
+    def by(scope: Mapping[str, Any]) -> str | None:
+        values = [value for field, value in scope["headers"] if field == wanted]
+        return None if not values else repr(values)
+
+    return by
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What somebody said of a route: `given` are fields of RoutePolicy, those that were left open are not there.
+
+    Applied to a handler it marks it and returns it as it is.
+    """
+
+    given: Mapping[str, Any]
+    declared_only: bool = False
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Raises ConfigurationError for something that cannot be marked."""
+        inner = getattr(handler, ATTRIBUTE, None)
+        target = getattr(handler, "__func__", handler)
+        try:
+            setattr(target, ATTRIBUTE, self if inner is None else joined(inner, self))
+        except AttributeError as error:
+            raise ConfigurationError(
+                f"@cached cannot mark {handler!r}: put it on the function or class that handles the request"
+            ) from error
+        return handler
+
+    def apply(self, policy: RoutePolicy) -> RoutePolicy:
+        """The policy with what was said here. Where declarations of several places disagree, the stricter one has its way:
+        nothing is stored of a private route, whatever its lifetime, and no CDN keeps what is for one user."""
+        changes = dict(self.given)
+        for name in _JOINED & changes.keys():
+            changes[name] = _join(getattr(policy, name), changes[name])
+        if self.declared_only:
+            changes["query"] = policy.declared_query
+        return replace(policy, explicit=True, **changes)
+
+
+def _join(known: tuple[Any, ...], further: tuple[Any, ...]) -> tuple[Any, ...]:
+    return known + tuple(one for one in further if one not in known)
+
+
+def joined(first: Declaration, then: Declaration) -> Declaration:
+    """Both, the second one on top."""
+    given = {**first.given, **then.given}
+    for name in _JOINED & first.given.keys() & then.given.keys():
+        given[name] = _join(first.given[name], then.given[name])
+    declared_only = then.declared_only or (first.declared_only and "query" not in then.given)
+    return Declaration(given=given, declared_only=declared_only)
+
+
+def cached(
+    *,
+    scope: Scope | None = None,
+    ttl: Duration | None = None,
+    browser_ttl: Duration | None = None,
+    cdn_ttl: Duration | None = None,
+    stale_while_revalidate: Duration | None = None,
+    stale_if_error: Duration | None = None,
+    tags: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    representation: Representation | str | None = None,
+    depends_on: Sequence[tuple[Collection, Document]] = (),
+    headers: Sequence[str] = (),
+    cookies: Sequence[str] = (),
+    query: Literal["all", "declared"] | Sequence[str] | None = None,
+    keyed_body: bool | None = None,
+    bypass: bool | None = None,
+) -> Declaration:
+    """Say how a route's answers are cached. Everything may be left open; a bare `@cached()` only makes them invalidable by URL.
+
+    Durations are seconds or a timedelta.
+
+    scope: with whom answers are shared: public(), per_user(by=...), per_role(by=...), private().
+    ttl: at most so long in our own store. browser_ttl: in browsers. cdn_ttl: in CDNs that are purged.
+    stale_while_revalidate, stale_if_error: how much longer an answer that outlived its lifetime may be used (RFC 5861); one
+        that a write has changed never is.
+    tags: for `quaestor.invalidate(tags=[...])`. groups: cache groups (RFC 9875).
+    representation: "objects", "ids" or "auto".
+    depends_on: what else an answer depends on: a collection (namespace "database.collection" or a pymongo collection) and a
+        filter; any write that may touch what it selects invalidates.
+    headers, cookies: request fields that the answer depends on, beside those that a FastAPI route declares as parameters.
+    query: which parameters count: "all"; "declared" (those of the FastAPI route); names; left open: all but tracking ones.
+        The handler does not see the others.
+    keyed_body: answer POST and QUERY from cache too, keyed by their body, for handlers that only read.
+    bypass: keep the cache out of this route.
+
+    Raises ConfigurationError for values out of range and for contradictions.
+    """
+    given: dict[str, Any] = {}
+    if scope is not None:
+        if not isinstance(scope, Scope):
+            raise ConfigurationError(
+                f"scope is public(), per_user(by=...), per_role(by=...) or private(), not {scope!r}"
+            )
+        given |= {"sharing": scope.sharing, "by": scope.by}
+    for name, value, least in (
+        ("ttl_ms", ttl, 1),
+        ("browser_ttl_ms", browser_ttl, 0),
+        ("cdn_ttl_ms", cdn_ttl, 0),
+        ("stale_while_revalidate_ms", stale_while_revalidate, 0),
+        ("stale_if_error_ms", stale_if_error, 0),
+    ):
+        if value is not None:
+            given[name] = _milliseconds(name.removesuffix("_ms"), value, least=least)
+    given |= _several("tags", tags, valid_tag) | _several("groups", groups, valid_tag)
+    given |= _several("cookies", cookies, _valid_name)
+    given |= _several("headers", [name.lower() if isinstance(name, str) else name for name in headers], _valid_name)
+    if "headers" in given:
+        given["headers"] = tuple(name.encode() for name in given["headers"])
+    if depends_on:
+        given["depends_on"] = tuple(_dependency(one) for one in depends_on)
+    if representation is not None:
+        given["representation"] = _representation(representation)
+    for name, flag in (("keyed_body", keyed_body), ("bypass", bypass)):
+        if flag is not None:
+            given[name] = flag
+    given |= _query(query)
+    declaration = Declaration(given=given, declared_only=query == "declared")
+    _check(declaration.apply(RoutePolicy()))
+    return declaration
+
+
+def cache_policy(**said: Any) -> Callable[[], None]:
+    """The same for every route below a router or an app, as a dependency: `APIRouter(dependencies=[Depends(cache_policy(...))])`.
+
+    Takes what cached() takes; raises ConfigurationError likewise.
+    """
+
+    def declared() -> None:
+        """Nothing to do when it is called: it is read from the route."""
+
+    return cached(**said)(declared)
+
+
+def declaration_of(handler: Any, method: str = "") -> Declaration | None:
+    """What was declared on a handler: on the function, on a class, or on the class's method of that name."""
+    seen = 0
+    while handler is not None and seen < 16:
+        for one in (handler, getattr(handler, method.lower(), None) if method else None):
+            found = getattr(one, ATTRIBUTE, None)
+            if isinstance(found, Declaration):
+                return found
+        handler = getattr(handler, "func", None) or getattr(handler, "__wrapped__", None)
+        seen += 1
+    return None
+
+
+def _check(policy: RoutePolicy) -> None:
+    """Raises ConfigurationError for one declaration that contradicts itself."""
+    if policy.closed:
+        what = "bypass=True" if policy.bypass else "scope=private()"
+        for name in ("ttl_ms", "cdn_ttl_ms", "stale_while_revalidate_ms", "stale_if_error_ms", "keyed_body"):
+            if getattr(policy, name):
+                raise ConfigurationError(
+                    f"{what} and {name.removesuffix('_ms')}={getattr(policy, name)} contradict each other: "
+                    "nothing of this route is stored; drop one of them"
+                )
+    if policy.personal and policy.cdn_ttl_ms:
+        raise ConfigurationError(
+            f"cdn_ttl={policy.cdn_ttl_ms / 1000} contradicts scope {policy.sharing.value}: a CDN would give one user's answer to "
+            "another; drop cdn_ttl, or declare scope=public()"
+        )
+    if policy.keyed_body and (policy.cdn_ttl_ms or policy.browser_ttl_ms):
+        raise ConfigurationError(
+            "keyed_body=True and a cdn_ttl or browser_ttl contradict each other: nobody outside keeps answers to POST; "
+            "declare them on a route of their own"
+        )
+
+
+def _milliseconds(name: str, value: Duration, *, least: int) -> int:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigurationError(f"{name}={value!r} is no duration: give seconds or a timedelta")
+    found = round(value * 1000)
+    if found < least:
+        remedy = "to keep answers out of the cache say bypass=True" if least else "it cannot be negative"
+        raise ConfigurationError(f"{name}={value!r} is too short: {remedy}")
+    return found
+
+
+def _several(name: str, values: Sequence[str], valid: Callable[[str], str | None]) -> dict[str, tuple[str, ...]]:
+    if isinstance(values, str):
+        raise ConfigurationError(f"{name}={values!r} is one text: give a list, [{values!r}]")
+    for value in values:
+        reason = valid(value) if isinstance(value, str) else "it is no text"
+        if reason:
+            raise ConfigurationError(f"{name}: {value!r} cannot be used: {reason}")
+    return {name: tuple(dict.fromkeys(values))} if values else {}
+
+
+def _valid_name(name: str) -> str | None:
+    allowed = name.isascii() and name.isprintable() and not set(name) & set(' \t()<>@,;:\\"/[]?={}')
+    return None if name and allowed else "it is no name of a request field or cookie"
+
+
+def _dependency(one: tuple[Collection, Document]) -> tuple[str, Document]:
+    if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 2:
+        raise ConfigurationError(f"depends_on: {one!r} is no pair of a collection and a filter")
+    collection, selected = one
+    namespace = collection
+    if not isinstance(collection, str):
+        # By its own names and not by type: that would import a driver.
+        database = getattr(collection, "database", None)
+        namespace = f"{getattr(database, 'name', '')}.{getattr(collection, 'name', '')}"
+    database_name, _, name = namespace.partition(".")
+    if not database_name or not name:
+        raise ConfigurationError(
+            f"depends_on: {collection!r} is no collection: give 'database.collection' or a pymongo collection"
+        )
+    if not isinstance(selected, Mapping):
+        raise ConfigurationError(f"depends_on: {selected!r} is no filter; for the whole collection give {{}}")
+    return namespace, selected
+
+
+def _representation(value: Representation | str) -> Representation:
+    try:
+        return Representation(value)
+    except ValueError as error:
+        raise ConfigurationError(f"representation={value!r} is none of {', '.join(Representation)}") from error
+
+
+def _query(query: str | Sequence[str] | None) -> dict[str, Any]:
+    if query is None or query == "declared":
+        return {}
+    if query == "all":
+        return {"query": None, "tracking": False}
+    if isinstance(query, str):
+        raise ConfigurationError(f"query={query!r} is neither 'all' nor 'declared' nor a list of names")
+    return {"query": frozenset(query)}
+
+
+def _callable(by: By, where: str) -> By:
+    if not callable(by):
+        raise ConfigurationError(
+            f"{where}(by={by!r}): give a function of the ASGI scope that returns whom the request is for"
+        )
+    return by
