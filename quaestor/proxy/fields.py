@@ -29,7 +29,7 @@ _FORWARDED = frozenset(
         b"x-forwarded-scheme", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip",
     }
 )  # fmt: skip
-_CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROLS = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NODE = re.compile(r"[0-9A-Za-z._\-]+")
 
@@ -52,10 +52,11 @@ def forwarded(
 ) -> RawHeaders:
     """With `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto` that tell the origin who asked, for which host, and how.
 
-    Of requests whose sender is not trusted, what they said of it is dropped first.
+    Of requests whose sender is not trusted, what they said of it is dropped first; spelt with underscores always: some
+    servers take those for the same fields.
     """
     given = list(headers)
-    kept = [(name, value) for name, value in given if name not in _FORWARDED]
+    kept = [(name, value) for name, value in given if name.replace(b"_", b"-") not in _FORWARDED]
     before = {name: [value for field, value in given if field == name] for name in _FORWARDED} if trust else {}
     node = client or "unknown"
     address = b'"[%s]"' % node.encode() if ":" in node else node.encode() if _NODE.fullmatch(node) else b"unknown"
@@ -96,7 +97,7 @@ def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, vers
     Content-Length stays only where it says how long the body is: not beside Transfer-Encoding, not on 204 and 304.
     Control characters in values become spaces (section 5.5).
     """
-    fields = [(name.lower(), _CONTROLS.sub(b" ", value)) for name, value in headers]
+    fields = [(name.lower(), CONTROLS.sub(b" ", value)) for name, value in headers]
     coded = status in (204, 304) or any(name == b"transfer-encoding" for name, _ in fields)
     fields = [
         (name, value)

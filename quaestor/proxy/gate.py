@@ -74,7 +74,7 @@ class Gate:
 
     def _as_forwarded(self, scope: Scope) -> Scope:
         client = scope.get("client")
-        headers = fields.without_connection(scope["headers"])
+        headers = fields.without_connection([(name, value.strip(b" \t")) for name, value in scope["headers"]])
         host = next((value for name, value in headers if name == b"host"), b"")
         headers = fields.forwarded(
             [(name, value) for name, value in headers if name != b"expect"],
@@ -134,7 +134,9 @@ def refuse(scope: Scope, hosts: frozenset[str]) -> Refusal | None:
         return Refusal(431, f"More than {MAX_FIELDS} header fields.")
     of: dict[bytes, list[bytes]] = {}
     for name, value in headers:
-        of.setdefault(name, []).append(value)
+        if fields.CONTROLS.search(value):
+            return Refusal(400, "A control character in a header field.")
+        of.setdefault(name, []).append(value.strip(b" \t"))
     return (
         _method(scope["method"])
         or _host(of.get(b"host", []), scope["http_version"], hosts)
@@ -169,7 +171,7 @@ def _framing(lengths: list[bytes], codings: list[bytes], version: str) -> Refusa
         return Refusal(400, "Content-Length beside Transfer-Encoding.")
     if codings and version == "1.0":
         return Refusal(400, "Transfer-Encoding in an HTTP/1.0 request.")
-    if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+    if codings and (len(codings) > 1 or codings[0].lower() != b"chunked"):
         return Refusal(501, "The only transfer coding here is chunked.")
     if len(lengths) > 1 or (lengths and _DIGITS.fullmatch(lengths[0]) is None):
         return Refusal(400, "Content-Length is not one number.")
@@ -177,7 +179,7 @@ def _framing(lengths: list[bytes], codings: list[bytes], version: str) -> Refusa
 
 
 def _the_rest(of: dict[bytes, list[bytes]]) -> Refusal | None:
-    if any(value.strip().lower() != b"100-continue" for value in of.get(b"expect", ())):
+    if any(value.lower() != b"100-continue" for value in of.get(b"expect", ())):
         return Refusal(417, "The only expectation here is 100-continue.")
     if fields.hops((b"via", value) for value in of.get(b"via", ())) >= fields.MAX_HOPS:
         return Refusal(508, "This request has come through here several times.")
@@ -189,7 +191,7 @@ def _ends_here(scope: Scope) -> bool:
     if scope["method"] != "OPTIONS":
         return False
     for at, (name, value) in enumerate(scope["headers"]):
-        if name == b"max-forwards" and _DIGITS.fullmatch(value.strip()):
+        if name == b"max-forwards" and _DIGITS.fullmatch(value):
             left = int(value)
             if left == 0:
                 return True

@@ -6,11 +6,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.proxy.options import ProxyOptions
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class OriginError(DependencyError):
@@ -50,6 +53,9 @@ class Answer:
             raise OriginBrokeOffError(f"{type(error).__name__}: {error}") from error
 
     async def aclose(self) -> None:
+        """The connection goes back to the pool if it is in step; otherwise it is closed."""
+        if not _in_step(self._response):
+            await self._response.extensions["network_stream"].aclose()
         await self._response.aclose()
 
 
@@ -84,16 +90,31 @@ class Origin:
     async def ask(
         self, method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: AsyncIterator[bytes] | None
     ) -> Answer:
-        """Returns when the head of the answer is here. Raises OriginError, RequestBrokeOffError."""
+        """Returns when the head of the answer is here. Raises OriginError, RequestBrokeOffError.
+
+        A safe request without a body that met a connection which the origin was just closing is sent once more.
+        """
+        steps: set[str] = set()
+
+        async def trace(step: str, _: object) -> None:
+            steps.add(step)
+
         request = httpx.Request(
             method,
             self._base,
             headers=list(headers),
             stream=_Stream(body),
-            extensions={"target": target, "timeout": self._timeout},
+            extensions={"target": target, "timeout": self._timeout, "trace": trace},
         )
         try:
-            response = await self._transport.handle_async_request(request)
+            try:
+                response = await self._transport.handle_async_request(request)
+            except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
+                fresh = "connection.connect_tcp.started" in steps
+                answered = "http11.receive_response_headers.complete" in steps
+                if fresh or answered or body is not None or method not in _SAFE:
+                    raise
+                response = await self._transport.handle_async_request(request)
         except httpx.HTTPError as error:
             raise _translated(error) from error
         version = response.extensions.get("http_version", b"HTTP/1.1").decode("ascii", "replace").removeprefix("HTTP/")
@@ -109,6 +130,18 @@ class Origin:
 
     async def aclose(self) -> None:
         await self._transport.aclose()
+
+
+def _in_step(response: httpx.Response) -> bool:
+    """Whether nothing came behind the answer. If anything did, it must not be taken for the next one's beginning.
+
+    The library lets a connection be used again without asking its parser, so we have to: through private names, and a
+    test says so when they have changed.
+    """
+    inner: Any = response.stream
+    for name in ("_httpcore_stream", "_stream", "_connection", "_h11_state"):
+        inner = getattr(inner, name, None)
+    return inner is None or inner.trailing_data == (b"", False)
 
 
 class _Stream(httpx.AsyncByteStream):
@@ -139,14 +172,21 @@ def _translated(error: httpx.HTTPError) -> OriginError:
             return OriginError(
                 error, status=502, error="connection_refused", detail="The origin could not be connected to."
             )
-        case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
+        case httpx.LocalProtocolError():
             return OriginError(
-                error,
-                status=502,
-                error="connection_terminated",
-                detail="The origin closed the connection without an answer.",
+                error, status=400, error="http_request_error", detail="This request cannot be sent on as it is."
             )
+        case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
+            return _without_answer(error)
+        case httpx.RemoteProtocolError() if "disconnected" in str(error):
+            return _without_answer(error)
         case _:
             return OriginError(
                 error, status=502, error="http_protocol_error", detail="The origin's answer is not valid HTTP."
             )
+
+
+def _without_answer(error: httpx.HTTPError) -> OriginError:
+    return OriginError(
+        error, status=502, error="connection_terminated", detail="The origin closed the connection without an answer."
+    )

@@ -68,6 +68,7 @@ class ProxyProtocol(HttpToolsProtocol):
             self._refuse(431)
             raise _RefusedError
         exact, authority = split_target(self.url, self.parser.get_method())
+        self.url = exact
         if authority is not None:
             self.headers[:] = [(b"host", authority), *(field for field in self.headers if field[0] != b"host")]
         extensions = self.scope.setdefault("extensions", {})

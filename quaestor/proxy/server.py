@@ -37,12 +37,9 @@ def application(options: ProxyOptions, settings: Settings, *, metrics: bool = Fa
     return Gate(cache, options, quaestor.telemetry)
 
 
-def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. started: called with the URL once the socket listens.
-
-    Raises ConfigurationError if the address cannot be listened on.
-    """
-    config = uvicorn.Config(
+def configuration(app: App, *, certfile: Path | None = None, keyfile: Path | None = None) -> uvicorn.Config:
+    """How uvicorn serves a proxy: nothing added to answers, nothing believed of requests."""
+    return uvicorn.Config(
         app,
         http=ProxyProtocol,
         ws="none",
@@ -55,9 +52,16 @@ def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
         log_level="warning",
         timeout_keep_alive=15,
         timeout_graceful_shutdown=10,
-        ssl_certfile=listen.certfile,
-        ssl_keyfile=listen.keyfile,
+        ssl_certfile=certfile,
+        ssl_keyfile=keyfile,
     )
+
+
+def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM. started: called with the URL once the socket listens.
+
+    Raises ConfigurationError if the address cannot be listened on.
+    """
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     with socket.socket(family) as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -69,8 +73,11 @@ def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
             ) from error
         scheme = "https" if listen.certfile is not None else "http"
         shown = f"[{listen.host}]" if family is socket.AF_INET6 else listen.host
-        server = _Server(config, lambda: started(f"{scheme}://{shown}:{bound.getsockname()[1]}"))
-        _run(server, bound)
+        url = f"{scheme}://{shown}:{bound.getsockname()[1]}"
+        server = _Server(configuration(app, certfile=listen.certfile, keyfile=listen.keyfile), lambda: started(url))
+        server.run(sockets=[bound])
+        if not server.started:
+            raise ConfigurationError("the proxy could not be started; the reason is above")
 
 
 class _Server(uvicorn.Server):
@@ -82,9 +89,3 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._when_started()
-
-
-def _run(server: uvicorn.Server, bound: socket.socket) -> None:
-    server.run(sockets=[bound])
-    if not server.started:
-        raise ConfigurationError("the proxy could not be started; the reason is above")
