@@ -1,0 +1,143 @@
+"""Who may do what with a collection: deny by default, deny before allow, superusers pass.
+
+As in Orestes: rules by operation for users and roles, on collections here and on single records in `record_acl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from quaestor.errors import ConfigurationError
+
+EVERYBODY: Final = "*"
+"""In a list: everybody, signed in or not."""
+SIGNED_IN: Final = "user:*"
+"""In a list: everybody who is signed in."""
+
+
+class Action(StrEnum):
+    READ = "read"
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks. user: None for somebody who is not signed in. roles: names without a prefix. superuser: no rule applies."""
+
+    user: str | None = None
+    roles: frozenset[str] = frozenset()
+    superuser: bool = False
+
+    def __post_init__(self) -> None:
+        if self.user is not None and (not self.user or self.user == "*"):
+            raise ConfigurationError(f"{self.user!r} cannot be the name of a user")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may stand for this principal in a list: `*`, `user:*`, `user:<name>`, `role:<name>`; sorted."""
+        found = {EVERYBODY, *(f"role:{role}" for role in self.roles)}
+        if self.user is not None:
+            found |= {SIGNED_IN, f"user:{self.user}"}
+        return tuple(sorted(found))
+
+
+ANONYMOUS: Final = Principal()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """allow, deny: names as Principal.names gives them. Denied beats allowed; who is not allowed may not."""
+
+    allow: frozenset[str] = frozenset()
+    deny: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> Rule:
+        """Raises ConfigurationError for names that can stand for nobody."""
+        rule = cls(frozenset(allow), frozenset(deny))
+        for name in sorted(rule.allow | rule.deny):
+            if name != EVERYBODY and not (name.startswith(("user:", "role:")) and len(name) > 5):
+                raise ConfigurationError(f"{name!r} is not '*', 'user:<name>' or 'role:<name>'")
+        return rule
+
+    def permits(self, principal: Principal) -> bool:
+        if principal.superuser:
+            return True
+        names = principal.names
+        return self.deny.isdisjoint(names) and not self.allow.isdisjoint(names)
+
+
+NOBODY: Final = Rule()
+ALL: Final = Rule.of(allow=(EVERYBODY,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionAccess:
+    """One rule for each operation. PUT needs `insert` to make a record and `update` to replace one."""
+
+    read: Rule = NOBODY
+    insert: Rule = NOBODY
+    update: Rule = NOBODY
+    delete: Rule = NOBODY
+
+    def permits(self, action: Action, principal: Principal) -> bool:
+        rule: Rule = getattr(self, action.value)
+        return rule.permits(principal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """collections: rules by name. otherwise: of every other collection; nobody by default.
+
+    record_acl: the field of a record that holds its own rules (see `record_acl`); None: records have none.
+    """
+
+    collections: Mapping[str, CollectionAccess] = field(default_factory=dict)
+    otherwise: CollectionAccess = CollectionAccess()
+    record_acl: str | None = "_acl"
+
+    def __post_init__(self) -> None:
+        acl = self.record_acl
+        if acl is not None and (not acl or acl == "_id" or acl.startswith("$") or "." in acl or "\0" in acl):
+            raise ConfigurationError(
+                f"record_acl {acl!r} must be the name of a top-level field other than _id, or None"
+            )
+
+    @classmethod
+    def public_read(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
+        """Everybody reads these collections (none named: all), as far as the records' own rules let them; nobody writes."""
+        rules = CollectionAccess(read=ALL)
+        if collections:
+            return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)
+        return cls(otherwise=rules, record_acl=record_acl)
+
+    @classmethod
+    def public(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
+        """Everybody reads and writes, as far as the records' own rules let them."""
+        rules = CollectionAccess(read=ALL, insert=ALL, update=ALL, delete=ALL)
+        if collections:
+            return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)
+        return cls(otherwise=rules, record_acl=record_acl)
+
+    def permits(self, collection: str, action: Action, principal: Principal) -> bool:
+        return self.collections.get(collection, self.otherwise).permits(action, principal)
+
+
+def addressable(collection: str) -> bool:
+    """Whether this can be the name of a collection that the router shows at all."""
+    return (
+        0 < len(collection) <= 120
+        and not collection.startswith((".", "system."))
+        and ".system." not in collection
+        and not collection.endswith(".")
+        and "$" not in collection
+        and ".." not in collection
+        and "\0" not in collection
+        and "/" not in collection
+        and collection.isprintable()
+    )

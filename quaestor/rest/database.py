@@ -1,0 +1,164 @@
+"""One way to call pymongo, asynchronous or not, with a bound on time; and what its errors mean to a client.
+
+A synchronous database is called in threads; they are handed the request's context, so capture sees what they read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio.to_thread
+import pymongo
+from bson.codec_options import CodecOptions
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.database import Database
+from pymongo.errors import (
+    ConnectionFailure,
+    DocumentTooLarge,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+
+from quaestor.errors import ConfigurationError
+from quaestor.rest.problems import Problem
+
+_RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+_TIMED_OUT: Final = frozenset({50, 262})
+"""MaxTimeMSExpired, ExceededTimeLimit."""
+_BAD_REQUEST: Final = frozenset({2, 9, 14, 17, 27, 96, 291, 292, 16755, 17007})
+"""BadValue, FailedToParse, TypeMismatch, IndexNotFound, OperationFailed, NoQueryExecutionPlans, memory limit of a sort, ..."""
+_UNACCEPTABLE: Final = frozenset({28, 40, 52, 53, 54, 55, 56, 57, 66, 121, 171})
+"""PathNotViable, ConflictingUpdateOperators, bad field names, ImmutableField, DocumentValidationFailure, ..."""
+_NOT_WRITABLE: Final = frozenset({166, 20})
+"""CommandNotSupportedOnView, IllegalOperation."""
+_CONFLICT: Final = object()
+_TRIES: Final = 8
+"""How often a transaction is begun again after a write conflict."""
+
+
+class Connection:
+    """A database, pymongo's own or its asynchronous twin, behind one set of coroutines.
+
+    Raises ConfigurationError for anything else.
+    """
+
+    def __init__(self, database: Any, *, time_ms: int) -> None:
+        if not isinstance(database, AsyncDatabase | Database):
+            raise ConfigurationError(f"a pymongo AsyncDatabase or Database is needed, not {type(database).__name__}")
+        self.database: Any = database
+        self._threads = isinstance(database, Database)
+        self._time_s = time_ms / 1000
+
+    @property
+    def name(self) -> str:
+        return str(self.database.name)
+
+    def collection(self, name: str) -> Any:
+        """Its records are RawBSONDocuments: their bytes are what entity tags are made of."""
+        return self.database.get_collection(name, codec_options=_RAW)
+
+    async def run(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a method of the driver. It takes at most the time allowed; the server is told (maxTimeMS)."""
+        with pymongo.timeout(self._time_s):
+            if self._threads:
+                return await anyio.to_thread.run_sync(lambda: call(*arguments, **options))
+            found = call(*arguments, **options)
+            return await found if inspect.isawaitable(found) else found
+
+    async def exists(self, collection: str) -> bool:
+        names = await self.run(self.database.list_collection_names, filter={"name": collection})
+        return bool(names)
+
+    async def transaction(self, body: Callable[[Any], Any]) -> Any:
+        """Run body(session), a coroutine function, and commit; begun again after a write conflict.
+
+        What it read has not changed until it is committed. Whatever it raises aborts it. All tries together take at most the
+        time allowed.
+        """
+        with pymongo.timeout(self._time_s):
+            for _ in range(_TRIES):
+                if (found := await self._attempt(body)) is not _CONFLICT:
+                    return found
+        raise Problem(503, "busy", "The record is being changed by others at the moment.", headers={"retry-after": "1"})
+
+    async def _attempt(self, body: Callable[[Any], Any]) -> Any:
+        async with self._session() as session:
+            try:
+                await self.run(
+                    session.start_transaction,
+                    read_concern=ReadConcern("snapshot"),
+                    read_preference=ReadPreference.PRIMARY,
+                )
+                found = await body(session)
+                await self.run(session.commit_transaction)
+                return found
+            except PyMongoError as error:
+                if not error.has_error_label("TransientTransactionError") or error.timeout:
+                    raise
+                return _CONFLICT
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Any]:
+        session = self.database.client.start_session()
+        try:
+            yield session
+        finally:
+            await self.run(session.end_session)
+
+
+def problem_of(error: Exception) -> Problem | None:
+    """What a driver's error means to the client; None: it is nobody's fault but ours.
+
+    Messages of the database stay here, except where they are about what the client sent.
+    """
+    later = {"retry-after": "1"}
+    if isinstance(error, PyMongoError) and error.timeout:
+        return Problem(503, "timeout", "The database took too long; ask for less, or later.", headers=later)
+    if isinstance(error, DuplicateKeyError):
+        return Problem(409, "duplicate-key", f"Another record has the same value of {duplicate_fields(error)}.")
+    if isinstance(error, DocumentTooLarge):
+        return Problem(413, "record-too-large", "The record is larger than MongoDB's 16 MiB.")
+    if isinstance(error, OperationFailure):
+        return _of_code(error, later)
+    if isinstance(error, ConnectionFailure | ServerSelectionTimeoutError):
+        return Problem(503, "database-away", "The database does not answer.", headers=later)
+    if isinstance(error, BSONError | OverflowError):
+        return Problem(422, "record-malformed", f"Not a record that MongoDB can hold: {error}")
+    return None
+
+
+def duplicate_fields(error: DuplicateKeyError) -> str:
+    """The fields of the unique index that was violated."""
+    pattern = (error.details or {}).get("keyPattern") or {"a unique field": 1}
+    return ", ".join(str(name) for name in pattern)
+
+
+def is_id_taken(error: DuplicateKeyError) -> bool:
+    return list((error.details or {}).get("keyPattern") or {}) == ["_id"]
+
+
+def _of_code(error: OperationFailure, later: dict[str, str]) -> Problem | None:
+    code = error.code or 0
+    said = str((error.details or {}).get("errmsg", error))
+    if code in _TIMED_OUT:
+        return Problem(503, "timeout", "The database took too long; ask for less, or later.", headers=later)
+    if code == 121:
+        return Problem(422, "record-invalid", "The record does not pass the collection's validation rules.")
+    if code in _NOT_WRITABLE:
+        return Problem(405, "not-writable", "Views cannot be written to.", headers={"allow": "GET, HEAD"})
+    if code in _UNACCEPTABLE:
+        return Problem(422, "record-malformed", said)
+    if code == 10334:
+        return Problem(413, "record-too-large", "The record is larger than MongoDB's 16 MiB.")
+    if code in _BAD_REQUEST:
+        return Problem(400, "query-refused", said)
+    return None

@@ -1,0 +1,197 @@
+"""What each operation of the router does: check, ask the database, answer. One method an operation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from bson import ObjectId
+from bson.errors import BSONError
+from pymongo.errors import PyMongoError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quaestor.capture import uncacheable
+from quaestor.read_path.policy import Representation
+from quaestor.read_path.validation import none_match_fails
+from quaestor.rest import bodies, strict_json
+from quaestor.rest.access import ANONYMOUS, Access, Action, Principal, addressable
+from quaestor.rest.database import Connection, problem_of
+from quaestor.rest.etags import Preconditions, list_etag
+from quaestor.rest.identifiers import BadIdError, format_id, parse_id
+from quaestor.rest.limits import Limits
+from quaestor.rest.listing import ListQuery, parse_list
+from quaestor.rest.patches import merged, require_update
+from quaestor.rest.problems import Problem, not_found
+from quaestor.rest.records import Records, Stored, decode
+
+WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
+Operation = Callable[[Request, str, Records], Awaitable[Response]]
+
+
+class Endpoints:
+    """who_asks: tells the principal of a request; None: everybody is anonymous.
+
+    No method raises for what a client sent or for a database that is away: the answer is a problem document then.
+    """
+
+    def __init__(self, connection: Connection, *, access: Access, limits: Limits, who_asks: WhoAsks | None) -> None:
+        self._connection = connection
+        self._access = access
+        self._limits = limits
+        self._who_asks = who_asks
+
+    async def answer(self, request: Request, collection: str | None, operation: Operation) -> Response:
+        """collection: None: the one in the path."""
+        try:
+            response = await self._run(request, collection, operation)
+        except Problem as problem:
+            response = problem.response()
+        except (PyMongoError, BSONError, OverflowError) as error:
+            known = problem_of(error)
+            if known is None:
+                raise
+            response = known.response()
+        if self._who_asks is not None:
+            # Made for one principal, and how the application tells principals apart is not known to caches.
+            response.headers.setdefault("cache-control", "private, no-cache")
+        return response
+
+    async def _run(self, request: Request, collection: str | None, operation: Operation) -> Response:
+        name = request.path_params["collection"] if collection is None else collection
+        principal = ANONYMOUS
+        if self._who_asks is not None:
+            found = self._who_asks(request)
+            principal = await found if inspect.isawaitable(found) else found
+        if not addressable(name):
+            raise not_found()
+        return await operation(request, name, Records(self._connection, self._access, principal))
+
+    # Reading
+
+    async def list(self, request: Request, collection: str, records: Records) -> Response:
+        records.require(collection, Action.READ)
+        query = parse_list(request, self._limits)
+        if query.representation is Representation.IDS:
+            return await self._list_ids(request, collection, records, query)
+        found = await records.many(
+            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit
+        )
+        if not found:
+            await self._require_known(collection, records)
+        if sum(len(record.raw) for record in found) > self._limits.response_bytes:
+            raise Problem(400, "list-too-large", "The records are too large for one list: ask with a smaller limit.")
+        body = b"[" + b",".join(strict_json.dumps(decode(record.raw)) for record in found) + b"]"
+        return _readable(request, body, list_etag("objects", (record.raw for record in found)))
+
+    async def _list_ids(self, request: Request, collection: str, records: Records, query: ListQuery) -> Response:
+        found = await records.many(
+            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit, ids=True
+        )
+        if not found:
+            await self._require_known(collection, records)
+        body = strict_json.dumps([decode(record.raw)["_id"] for record in found])
+        return _readable(request, body, list_etag("ids", (record.raw for record in found)))
+
+    async def get(self, request: Request, collection: str, records: Records) -> Response:
+        records.require(collection, Action.READ)
+        stored = await records.get(collection, _key(request))
+        return _readable(request, strict_json.dumps(decode(stored.raw)), stored.etag)
+
+    # Writing
+
+    async def insert(self, request: Request, collection: str, records: Records) -> Response:
+        records.require(collection, Action.INSERT)
+        bodies.media_type(request, bodies.RECORD_TYPES)
+        text, document = await bodies.read_object(request, self._limits)
+        bodies.require_record(text, document, self._access.record_acl)
+        key = document.pop("_id") if "_id" in document else ObjectId()
+        stored = await records.insert(collection, {"_id": key, **document})
+        location = f"{quote(request.scope['path'].rstrip('/'))}/{format_id(key)}"
+        return self._written(stored, 201, records.may(collection, Action.READ), {"location": location})
+
+    async def put(self, request: Request, collection: str, records: Records) -> Response:
+        records.require(collection, Action.INSERT, Action.UPDATE)
+        key = _key(request)
+        bodies.media_type(request, bodies.RECORD_TYPES)
+        preconditions = Preconditions.of(request, self._limits)
+        text, document = await bodies.read_object(request, self._limits)
+        bodies.require_record(text, document, self._access.record_acl)
+        _require_same_id(text, document, key)
+        document.pop("_id", None)
+        stored = await records.put(collection, key, document, preconditions=preconditions)
+        if not stored.created:
+            return Response(status_code=204, headers={"etag": stored.etag})
+        base = request.scope["path"].removesuffix(request.path_params["id"])
+        return self._written(
+            stored, 201, records.may(collection, Action.READ), {"location": f"{quote(base)}{format_id(key)}"}
+        )
+
+    async def patch(self, request: Request, collection: str, records: Records) -> Response:
+        records.require(collection, Action.UPDATE)
+        key = _key(request)
+        kind = bodies.media_type(request, bodies.PATCH_TYPES)
+        preconditions = Preconditions.of(request, self._limits)
+        text, patch = await bodies.read_object(request, self._limits)
+        if kind == bodies.UPDATE:
+            require_update(text, patch)
+            bodies.require_bson(patch)
+        else:
+            bodies.require_names(text, patch)
+            _require_same_id(text, patch, key)
+
+        def make(before: bytes) -> Mapping[str, Any]:
+            if kind == bodies.UPDATE:
+                return patch
+            stored = decode(before)
+            document = {**merged(stored, patch), "_id": stored["_id"]}
+            bodies.require_rules(document, self._access.record_acl)
+            bodies.require_bson(document)
+            return document
+
+        stored = await records.change(collection, key, make, preconditions=preconditions)
+        minimal = "return=minimal" in request.headers.get("prefer", "").replace(" ", "")
+        return self._written(
+            stored, 200, not minimal and records.may(collection, Action.READ) and records.sees(stored.raw), {}
+        )
+
+    async def delete(self, request: Request, collection: str, records: Records) -> Response:
+        records.require(collection, Action.DELETE)
+        preconditions = Preconditions.of(request, self._limits)
+        await records.delete(collection, _key(request), preconditions=preconditions)
+        return Response(status_code=204)
+
+    async def _require_known(self, collection: str, records: Records) -> None:
+        """An empty list and a collection that does not exist are two answers; nothing tells of a new empty collection."""
+        if not await records.exists(collection):
+            uncacheable("an unknown collection")
+            raise not_found()
+
+    def _written(self, stored: Stored, status: int, show: bool, headers: dict[str, str]) -> Response:
+        headers["etag"] = stored.etag
+        if not show:
+            return Response(status_code=201 if status == 201 else 204, headers=headers)
+        body = strict_json.dumps(decode(stored.raw))
+        return Response(body, status_code=status, media_type=bodies.JSON, headers=headers)
+
+
+def _readable(request: Request, body: bytes, etag: str) -> Response:
+    """The body, or 304 for a client that has it."""
+    asked = request.headers.get("if-none-match")
+    if asked is not None and none_match_fails(asked.encode("latin-1"), etag.encode()):
+        return Response(status_code=304, headers={"etag": etag})
+    return Response(body, media_type=bodies.JSON, headers={"etag": etag})
+
+
+def _key(request: Request) -> Any:
+    try:
+        return parse_id(request.path_params["id"])
+    except BadIdError as error:
+        raise Problem(400, "id-malformed", str(error), parameter="id") from error
+
+
+def _require_same_id(text: str, document: Mapping[str, Any], key: Any) -> None:
+    if "_id" in document and format_id(document["_id"]) != format_id(key):
+        raise bodies.unacceptable(text, "`_id` is not the one in the path, and cannot be changed", ("_id",))

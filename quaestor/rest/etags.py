@@ -1,0 +1,88 @@
+"""Entity tags of records and lists, and the conditions that clients put on them (RFC 9110, sections 8.8.3 and 13.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from starlette.requests import Request
+
+from quaestor.rest.limits import Limits
+from quaestor.rest.problems import Problem
+
+_DIGEST_BYTES: Final = 16
+_TAG: Final = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*')
+
+
+def record_etag(raw: bytes) -> str:
+    """Strong and quoted, from a record's BSON: another byte, another tag; so types and the order of fields count."""
+    return f'"{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"'
+
+
+def list_etag(kind: str, parts: Iterable[bytes]) -> str:
+    """From what the list holds, in order. kind: keeps representations of the same list apart."""
+    digest = blake2b(digest_size=_DIGEST_BYTES, person=kind.encode()[:16])
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "big"))
+        digest.update(part)
+    return f'"{digest.hexdigest()}"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preconditions:
+    """match: the tags of If-Match; ("*",) for any; None if absent. none_match: the same of If-None-Match."""
+
+    match: tuple[str, ...] | None = None
+    none_match: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, request: Request, limits: Limits) -> Preconditions:
+        """Of a request that changes a record. Raises Problem: 400 for fields that are no tags, 428 if one is required."""
+        found = cls(match=_tags(request, "if-match"), none_match=_tags(request, "if-none-match"))
+        if limits.require_preconditions and found.match is None and found.none_match is None:
+            raise Problem(428, "precondition-required", "Send If-Match with the record's ETag, or If-None-Match: *.")
+        return found
+
+    @property
+    def absent(self) -> bool:
+        return self.match is None and self.none_match is None
+
+    @property
+    def create_only(self) -> bool:
+        return self.match is None and self.none_match == ("*",)
+
+    def require(self, etag: str | None) -> None:
+        """etag: of the record as it is; None: there is none. Raises Problem (412). Strong comparison for If-Match."""
+        if self.match is not None and (etag is None or (self.match != ("*",) and etag not in self.match)):
+            raise failed("The record is not, or no longer, the one that If-Match names: read it again.")
+        if self.none_match is None or etag is None:
+            return
+        if self.none_match == ("*",):
+            raise failed("There is a record already.")
+        if etag in (tag.removeprefix("W/") for tag in self.none_match):
+            raise failed("The record is one that If-None-Match names.")
+
+
+def failed(detail: str) -> Problem:
+    return Problem(412, "precondition-failed", detail)
+
+
+def _tags(request: Request, name: str) -> tuple[str, ...] | None:
+    values = request.headers.getlist(name)
+    if not values:
+        return None
+    text = ",".join(values)
+    if text.strip() == "*":
+        return ("*",)
+    tags: list[str] = []
+    at = 0
+    while at < len(text):
+        found = _TAG.match(text, at)
+        if found is None or (found.end() < len(text) and text[found.end()] != ","):
+            raise Problem(400, "header-malformed", f"{name} must be * or a list of quoted entity tags", position=at)
+        tags.append(found[1])
+        at = found.end() + 1
+    return tuple(tags)

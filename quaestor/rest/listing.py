@@ -1,0 +1,70 @@
+"""The query parameters of a list, read strictly: a name that is not known or is given twice is refused.
+
+A mistyped `filter` would otherwise return everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from quaestor.model import SortSpec
+from quaestor.read_path.policy import Representation
+from quaestor.rest.filters import EVERYTHING, Filter, parse_filter, parse_sort
+from quaestor.rest.limits import Limits
+from quaestor.rest.problems import Problem
+
+PARAMETERS: Final = ("filter", "sort", "skip", "limit", "representation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """sort: what was asked for, and `_id` behind it, so that pages neither overlap nor leave anything out; () if the filter
+    orders by distance. representation: AUTO if nothing was asked for."""
+
+    filter: Filter
+    sort: SortSpec
+    skip: int
+    limit: int
+    representation: Representation
+
+
+def parse_list(request: Request, limits: Limits) -> ListQuery:
+    """Raises Problem (400) with the parameter, the position and the reason."""
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in PARAMETERS:
+            raise Problem(400, "parameter-unknown", f"{name!r}: known are {', '.join(PARAMETERS)}", parameter=name)
+        if name in given:
+            raise Problem(400, "parameter-twice", f"{name!r} is given twice", parameter=name)
+        given[name] = value
+    filter_ = parse_filter(given["filter"], limits) if "filter" in given else EVERYTHING
+    sort = parse_sort(given["sort"], limits) if "sort" in given else ()
+    if not any(path == "_id" for path, _ in sort) and (sort or not filter_.ordered):
+        sort = (*sort, ("_id", 1))
+    return ListQuery(
+        filter=filter_,
+        sort=sort,
+        skip=_number(given, "skip", default=0, least=0, most=limits.skip),
+        limit=_number(given, "limit", default=limits.default_limit, least=1, most=limits.limit),
+        representation=_representation(given.get("representation")),
+    )
+
+
+def _number(given: dict[str, str], name: str, *, default: int, least: int, most: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
+        raise Problem(400, f"{name}-out-of-range", f"an integer from {least} to {most}", parameter=name, position=0)
+    return int(text)
+
+
+def _representation(text: str | None) -> Representation:
+    if text is None:
+        return Representation.AUTO
+    if text not in (Representation.OBJECTS.value, Representation.IDS.value):
+        raise Problem(400, "representation-unknown", "`objects` or `ids`", parameter="representation", position=0)
+    return Representation(text)

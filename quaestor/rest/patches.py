@@ -1,0 +1,68 @@
+"""Two ways to say a change: JSON Merge Patch (RFC 7396), and MongoDB's update operators from a list of allowed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quaestor.rest import strict_json
+from quaestor.rest.bodies import unacceptable
+from quaestor.rest.operators import FILTER_OPERATORS, UPDATE_MODIFIERS, UPDATE_OPERATORS
+
+_DBREF = frozenset({"$ref", "$id", "$db"})
+_BELOW: Mapping[str, frozenset[str]] = {
+    "$addToSet": UPDATE_MODIFIERS,
+    "$push": UPDATE_MODIFIERS,
+    "$pull": FILTER_OPERATORS,
+    "$currentDate": frozenset({"$type"}),
+}
+"""What may begin with a dollar sign below an operator; nothing where it is not said."""
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The target as the patch wants it; neither is changed. BSON values that are not objects are replaced whole."""
+    result = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            below = result.get(name)
+            result[name] = merged(below if isinstance(below, Mapping) else {}, value)
+        else:
+            result[name] = value
+    return result
+
+
+def require_update(text: str, update: Mapping[str, Any]) -> None:
+    """Raises Problem (422) unless every operator is allowed, and none touches `_id`."""
+    if not update:
+        raise unacceptable(text, "an update names at least one operator", (), "update-malformed")
+    for operator, fields in update.items():
+        if operator not in UPDATE_OPERATORS:
+            reason = f"{operator!r} is not an update operator that may be used here"
+            raise unacceptable(text, reason, (operator,), "update-operator")
+        if not isinstance(fields, Mapping):
+            raise unacceptable(text, f"{operator} needs an object of fields", (operator,), "update-malformed")
+        for path, operand in fields.items():
+            _require_path(text, operator, path, operand)
+            _require_operand(text, operand, (operator, path), _BELOW.get(operator, frozenset()))
+
+
+def _require_path(text: str, operator: str, path: str, operand: Any) -> None:
+    for name in (path, operand) if operator == "$rename" else (path,):
+        parts = name.split(".") if isinstance(name, str) else [""]
+        if parts[0] == "_id" or not all(parts) or parts[0].startswith("$"):
+            raise unacceptable(text, f"{operator} cannot change {name!r}", (operator, path), "update-malformed")
+
+
+def _require_operand(text: str, operand: Any, pointer: tuple[str | int, ...], allowed: frozenset[str]) -> None:
+    def visit(value: Any, at: tuple[str | int, ...]) -> None:
+        if not isinstance(value, Mapping):
+            return
+        reference = "$ref" in value and "$id" in value
+        for name in value:
+            if name.startswith("$") and name not in allowed and not (reference and name in _DBREF):
+                reason = f"{name!r} is not an operator that may be used here"
+                raise unacceptable(text, reason, (*at, name), "update-operator")
+
+    strict_json.walk(operand, visit, pointer)

@@ -1,0 +1,208 @@
+"""`app.include_router(QuaestorRouter(db, access=...))`: the records of a database over HTTP, as in Orestes.
+
+Reads run inside the request, so the middleware captures, caches and invalidates them like those of any other handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from quaestor.errors import ConfigurationError
+from quaestor.rest import bodies, schema
+from quaestor.rest.access import Access, addressable
+from quaestor.rest.database import Connection
+from quaestor.rest.endpoints import Endpoints, Operation, WhoAsks
+from quaestor.rest.limits import Limits
+from quaestor.rest.problems import Problem
+
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class QuaestorRouter(APIRouter):
+    """Mountable on any FastAPI application.
+
+    db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its listeners.
+    prefix: path of all routes. access: who may do what; by default nobody anything, see Access.public_read().
+    limits: bounds of what a request may ask for.
+    principal: tells who asks, from the request (may be a coroutine function); None: everybody is anonymous. It must verify
+        what it reads. What it raises (HTTPException) is the answer.
+    schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
+        collection a validator.
+    name: begins the operation ids; to be set when several routers are mounted.
+
+    Raises ConfigurationError for what cannot work.
+    """
+
+    def __init__(
+        self,
+        db: Any,
+        *,
+        prefix: str = "/db",
+        access: Access | None = None,
+        limits: Limits | None = None,
+        principal: WhoAsks | None = None,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        name: str = "db",
+    ) -> None:
+        limits = limits or Limits()
+        super().__init__(prefix=prefix, tags=["records"])
+        self._limits = limits
+        self._name = name
+        self._endpoints = Endpoints(
+            Connection(db, time_ms=limits.time_ms), access=access or Access(), limits=limits, who_asks=principal
+        )
+        for collection, described in (schemas or {}).items():
+            if not addressable(collection):
+                raise ConfigurationError(f"schemas: {collection!r} is not the name of a collection")
+            self._add(collection, described)
+        self._add(None, schema.RECORD)
+        self._refuse("/{collection}/{id:path}", ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"))
+        self._refuse("/{collection}", ("GET", "HEAD", "POST", "OPTIONS"))
+
+    def _add(self, collection: str | None, record: Mapping[str, Any]) -> None:
+        """The routes of one collection, or of any."""
+        does, limits = self._endpoints, self._limits
+        many = "/{collection}" if collection is None else f"/{collection}"
+        one = f"{many}/{{id:path}}"
+        in_many = schema.path_parameters() if collection else schema.path_parameters("collection")
+        in_one = [*in_many, *schema.path_parameters("id")]
+        changing = schema.condition_parameters("If-Match", "If-None-Match")
+        writing = (400, 403, 404, 409, 412, 413, 415, 422, 428, 503)
+        new = schema.record_answer("Made.", record, location=True)
+        self._route(
+            "list",
+            "GET",
+            many,
+            collection,
+            does.list,
+            200,
+            schema.list_answer(record),
+            (304, 400, 404, 503),
+            parameters=in_many + schema.list_parameters(limits),
+        )
+        self._route(
+            "insert",
+            "POST",
+            many,
+            collection,
+            does.insert,
+            201,
+            new,
+            (400, 403, 404, 409, 413, 415, 422, 503),
+            parameters=in_many,
+            requestBody=schema.request_body(bodies.RECORD_TYPES, record),
+        )
+        self._route(
+            "get",
+            "GET",
+            one,
+            collection,
+            does.get,
+            200,
+            schema.record_answer("The record.", record),
+            (304, 400, 404, 503),
+            parameters=in_one,
+        )
+        self._route(
+            "put",
+            "PUT",
+            one,
+            collection,
+            does.put,
+            201,
+            new,
+            writing,
+            nothing="Replaced.",
+            parameters=in_one + changing,
+            requestBody=schema.request_body(bodies.RECORD_TYPES, record),
+        )
+        self._route(
+            "patch",
+            "PATCH",
+            one,
+            collection,
+            does.patch,
+            200,
+            schema.record_answer("As it is now.", record),
+            writing,
+            nothing="Changed.",
+            parameters=in_one + changing,
+            requestBody=schema.request_body(bodies.PATCH_TYPES, record),
+        )
+        self._route(
+            "delete", "DELETE", one, collection, does.delete, 204, {"description": "Gone."}, (400, 403, 404, 412, 428, 503),
+            parameters=in_one + changing[:1],
+        )  # fmt: skip
+
+    def _route(
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        collection: str | None,
+        operation: Operation,
+        status: int,
+        answer: dict[str, Any],
+        failing: tuple[int, ...],
+        nothing: str | None = None,
+        **extra: Any,
+    ) -> None:
+        what = f"{collection or 'collection'}" if verb in ("list", "insert") else f"{collection or 'collection'}_record"
+        answers: dict[int | str, dict[str, Any]] = {status: answer, **schema.failures(failing)}
+        if nothing:
+            answers[204] = {"description": nothing}
+        endpoint = self._endpoint(collection, operation)
+        self.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            operation_id=f"{self._name}_{verb}_{_identifier(what)}",
+            summary=f"{verb} {what.replace('_', ' ')}",
+            status_code=status,
+            response_class=Response,
+            response_model=None,
+            responses=answers,
+            openapi_extra=extra,
+        )
+        if method == "GET":
+            self.add_api_route(
+                path, endpoint, methods=["HEAD"], include_in_schema=False, response_class=Response, response_model=None
+            )
+
+    def _endpoint(self, collection: str | None, operation: Operation) -> Endpoint:
+        endpoints = self._endpoints
+
+        async def endpoint(request: Request) -> Response:
+            return await endpoints.answer(request, collection, operation)
+
+        return endpoint
+
+    def _refuse(self, path: str, allowed: tuple[str, ...]) -> None:
+        """Every method that is left: 405, and what is allowed; OPTIONS is told the same with 204."""
+        self.routes.append(Route(self.prefix + path, _NotAllowed(allowed), include_in_schema=False))
+
+
+class _NotAllowed:
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        self._headers = {"allow": ", ".join(allowed)}
+        if "PATCH" in allowed:
+            self._headers["accept-patch"] = ", ".join(bodies.PATCH_TYPES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "OPTIONS":
+            response = Response(status_code=204, headers=self._headers)
+        else:
+            detail = f"{scope['method']} is not possible here."
+            response = Problem(405, "method-not-allowed", detail, headers=self._headers).response()
+        await response(scope, receive, send)
+
+
+def _identifier(text: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in text)

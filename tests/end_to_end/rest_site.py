@@ -1,0 +1,85 @@
+"""An app that mounts the REST router behind the middleware, and the database as somebody else would write to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pymongo
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.rest import Access, QuaestorRouter
+from tests.support import eventually
+
+Database = pymongo.database.Database[dict[str, Any]]
+
+
+class RestSite:
+    """other: a client of the same database that the app knows nothing of."""
+
+    def __init__(self, mongo_url: str, database: str, *, threads: bool = False, **options: Any) -> None:
+        self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)  # a busy machine must not bypass
+        client = pymongo.MongoClient if threads else AsyncMongoClient
+        self.client: Any = client(mongo_url, event_listeners=[self.quaestor.capture])
+        self._outside: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url)
+        self.other: Database = self._outside[database]
+        self.app = FastAPI()
+        self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
+        self.app.include_router(QuaestorRouter(self.client[database], **{"access": Access.public(), **options}))
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://site")
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        """body: bytes as they are, anything else as JSON. headers: with _ for -."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = body
+        if body is not None and not isinstance(body, bytes):
+            content = json.dumps(body).encode()
+        if body is not None:
+            fields.setdefault("content-type", "application/json")
+        return await self.http.request(method, "/db" + path, content=content, headers=fields)
+
+    async def find(self, collection: str = "items", **parameters: Any) -> httpx.Response:
+        """parameters: of the list; anything but text is sent as JSON."""
+        given = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
+        return await self.http.get(f"/db/{collection}", params=given)
+
+    async def warm(self, path: str) -> Any:
+        """Ask until it is a hit; the JSON of that."""
+        found: Any = None
+
+        async def hit() -> bool:
+            nonlocal found
+            response = await self.http.get("/db" + path)
+            assert response.status_code in (200, 404), response.text
+            found = response.json()
+            return is_hit(response)
+
+        await eventually(hit)
+        return found
+
+
+def is_hit(response: httpx.Response) -> bool:
+    return "; hit" in response.headers.get("cache-status", "")
+
+
+@asynccontextmanager
+async def rest_site(mongo_url: str, database: str, **options: Any) -> AsyncIterator[RestSite]:
+    """The collection `items` holds {_id: 0..9, group: "a" | "b", rank: 0..9}."""
+    site = RestSite(mongo_url, database, **options)
+    site.other.items.insert_many([{"_id": i, "group": "ab"[i % 2], "rank": i} for i in range(10)])
+    try:
+        yield site
+    finally:
+        await site.http.aclose()
+        await site.quaestor.stop()
+        closing = site.client.close()
+        if closing is not None:
+            await closing
+        site._outside.drop_database(database)
+        site._outside.close()
