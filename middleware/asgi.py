@@ -8,19 +8,24 @@ hit goes on to _closer_look(), and from there to an Exchange or straight to the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from middleware.exchange import Exchange, pass_by
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
+from middleware.routes import Plan, Routes
 from middleware.sketch_endpoint import SketchEndpoint
+from quaestor.caching import Declaration
 from quaestor.capture import not_recording
 from quaestor.ports import CdnAdapter
-from quaestor.read_path.key import target
-from quaestor.read_path.policy import DEFAULT
-from quaestor.read_path.request import NOTABLE, inspect
+from quaestor.read_path.forwarded import CLAIMS, shown
+from quaestor.read_path.key import Target
+from quaestor.read_path.policy import RoutePolicy, Sharing
+from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
+from quaestor.read_path.selection import selection
 
 
 class QuaestorMiddleware:
@@ -30,6 +35,8 @@ class QuaestorMiddleware:
     cdn: CDNs that may keep copies, because they are purged.
     sketch_path: where the Cache Sketch is served. metrics_path: where metrics are served; None: nowhere, because they tell
     strangers how busy a site is.
+    routes: declarations by path, for what its framework's routes do not say themselves (see `middleware.routes`).
+    tracking: names of query parameters that are left out of keys unless a route declares them; None: `read_path.query.TRACKING`.
     """
 
     def __init__(
@@ -40,6 +47,8 @@ class QuaestorMiddleware:
         cdn: Sequence[CdnAdapter] = (),
         sketch_path: str = "/quaestor/sketch",
         metrics_path: str | None = None,
+        routes: Mapping[str, Declaration] | None = None,
+        tracking: Sequence[str] | None = None,
     ) -> None:
         self._app = app
         self._engine = quaestor
@@ -53,6 +62,14 @@ class QuaestorMiddleware:
         self._sketch = SketchEndpoint(quaestor)
         self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.hit
+        self._routes = Routes(
+            app,
+            rules=routes,
+            tracking=tracking,
+            leaves_copies=self._outgoing.leaves_copies,
+            on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
+        )
+        self._plans = self._routes.plans
         for adapter in cdn:
             quaestor.add_cdn(adapter)
 
@@ -65,17 +82,20 @@ class QuaestorMiddleware:
             await self._lifespan.ensure()
         if scope["method"] == "GET":
             host = None
+            claimed: tuple[tuple[bytes, bytes], ...] = ()
             for name, value in scope["headers"]:
                 if NOTABLE[name]:
-                    break
+                    if name not in CLAIMS:
+                        break
+                    claimed += ((name, shown(name, value)),)
                 if name == b"host":
                     if host is not None:
                         break
                     host = value
             else:
                 path = scope.get("raw_path")
-                wanted = target(scope["scheme"], host or b"", path, scope["query_string"]) if path else None
-                if wanted is not None:
+                plan = self._plans.get(("GET", scope["scheme"], host or b"", path, scope["query_string"], claimed))
+                if plan is not None and plan.simple and (wanted := plan.target) is not None:
                     now_ms = self._clock()
                     resident = self._resident(wanted.key, now_ms)
                     # An entry that was never rendered is sent below, where its route's policy is known.
@@ -104,26 +124,57 @@ class QuaestorMiddleware:
         if method not in ("GET", "HEAD"):
             with not_recording():
                 return await self._app(scope, receive, send)
-        policy = DEFAULT
         facts = inspect(scope["headers"])
-        reason = facts.bypass
-        wanted = None
-        if reason is None:
-            raw_path = scope.get("raw_path") or quote(scope["path"], safe="/~!$&'()*+,;=:@").encode()
-            wanted = target(scope["scheme"], facts.host, raw_path, scope["query_string"])
-            if wanted is None:
-                reason = "unkeyed"
-            elif not self._read_path.serving(self._clock()):
-                reason = "not-serving"
+        raw_path = scope.get("raw_path") or quote(scope["path"], safe="/~!$&'()*+,;=:@").encode()
+        plan = self._routes.plan(scope, host=facts.host, raw_path=raw_path, claimed=facts.claims)
+        wanted, reason = self._wanted(plan, facts, scope)
+        if reason is None and not self._read_path.serving(self._clock()):
+            reason = "not-serving"
         if wanted is None or reason is not None:
             return await pass_by(
                 self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason or "unkeyed"
             )
         exchange = Exchange(
             self._app, self._read_path, self._outgoing,
-            scope=scope, receive=receive, send=send, facts=facts, target=wanted, policy=policy,
+            scope=scope, receive=receive, send=send, facts=facts, target=wanted, plan=plan, routes=self._routes,
         )  # fmt: skip
         return await exchange.run()
+
+    def _wanted(self, plan: Plan, facts: RequestFacts, scope: Scope) -> tuple[Target | None, str | None]:
+        """All names of what a request asks for, or why the cache keeps out of it."""
+        policy = plan.policy
+        if policy.closed:
+            return None, "bypass" if policy.bypass else "private-route"
+        if policy.sharing is Sharing.UNDECLARED and facts.bypass is not None:
+            return None, facts.bypass
+        if facts.barred is not None or facts.fat:
+            return None, facts.barred or "request-body"
+        if plan.target is None:
+            return None, "unkeyed"
+        if plan.simple:
+            return plan.target, None
+        audience = None
+        if policy.personal:
+            audience = self._audience(policy, scope)
+            if audience is None:
+                return None, "scope"
+        appended = selection(policy, scope["headers"], audience=audience)
+        if appended is None:
+            return None, "unkeyed"
+        return replace(plan.target, key=plan.target.key + appended), None
+
+    def _audience(self, policy: RoutePolicy, scope: Scope) -> str | None:
+        """Whom a request is for, as the route's `by` says; None if it does not, or fails."""
+        assert policy.by is not None
+        try:
+            said = policy.by(scope)
+        except Exception as error:
+            self._engine.telemetry.failure("routes", "routes.scope_failed", repr(error))
+            return None
+        if said is None or isinstance(said, str):
+            return said or None
+        self._engine.telemetry.failure("routes", "routes.scope_failed", f"{type(said).__name__} is no text")
+        return None
 
     async def _serve_metrics(self, send: Send, *, head: bool) -> None:
         self._engine.telemetry.count_hits()

@@ -1,8 +1,9 @@
 """Which route a request is for, and what that route declares: asked of the framework's own routes, before the handler runs.
 
 Starlette and FastAPI routes are asked with their own `matches(scope)`, through mounts, hosts and included routers, so a path
-means here what it means to the router. Of a FastAPI route the whole tree of dependencies is read: header and cookie parameters, query
-parameters, security schemes, and declarations made with `Depends(cache_policy(...))`. Nothing is imported from either framework.
+means here what it means to the router. Of a FastAPI route the whole tree of dependencies is read: header and cookie parameters,
+query parameters, security schemes, and declarations made with `Depends(cache_policy(...))`. Nothing is imported from either
+framework.
 """
 
 from __future__ import annotations

@@ -11,14 +11,15 @@ from typing import Any
 
 from middleware.headers import HeaderPolicy, storable
 from middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
+from middleware.routes import Plan, Routes
 from middleware.sending import send_resident
 from quaestor.capture import Recorder, not_recording, recording
 from quaestor.model import Uncacheable
 from quaestor.read_path import freshness
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.flights import Flight, Landing
+from quaestor.read_path.forwarded import shown
 from quaestor.read_path.key import Target
-from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.request import CONDITIONS, RequestFacts
 from quaestor.read_path.service import Answer, ReadPath
 from quaestor.store.memory import Resident
@@ -49,12 +50,15 @@ class Exchange:
         send: Send,
         facts: RequestFacts,
         target: Target,
-        policy: RoutePolicy = DEFAULT,
+        plan: Plan,
+        routes: Routes,
     ) -> None:
         self._app = app
         self._read_path = read_path
         self._outgoing = outgoing
-        self._policy = policy
+        self._plan = plan
+        self._routes = routes
+        self._policy = plan.policy
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -76,6 +80,8 @@ class Exchange:
         self._started = False
         self._chunks: list[bytes] = []
         self._held_bytes = 0
+        self._shown = scope
+        self._fat = False
         self._impatience: asyncio.TimerHandle | None = None
         self._release_task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -177,14 +183,17 @@ class Exchange:
     async def _run_handler(self) -> None:
         with recording(clock_window_ms=self._read_path.settings.clock_window_ms) as self._recorder:
             self._since = self._read_path.watermark()
+            scope = self._shown = self._handler_scope()
             try:
-                await self._app(self._handler_scope(), self._receive, self._take)
+                await self._app(scope, self._receive_keyed, self._take)
             except BaseException:
                 if self._state not in TERMINAL:
                     self._step(Event.RAISED)
                 raise
             finally:
                 await self._stop_releasing()
+                for name in scope.keys() - self._scope.keys():  # whoever wraps us looks there for the route
+                    self._scope[name] = scope[name]
         if self._state is State.RUNNING:
             # It returned without finishing: what it said so far is the answer, as it would be without a cache.
             if self._started:
@@ -193,12 +202,24 @@ class Exchange:
                 self._step(Event.RAISED)
 
     def _handler_scope(self) -> Scope:
-        """Conditions are evaluated here, against the whole answer: the handler must not reduce it to a 304."""
-        if self._flight is None or (self._facts.if_none_match is None and self._facts.if_modified_since is None):
+        """What the handler is shown: what is keyed. Conditions are evaluated here, against the whole answer: it must not reduce
+        it to a 304. Ignored parameters, and what of `Forwarded` is not keyed, must not influence an answer for everybody."""
+        facts, headers = self._facts, self._scope["headers"]
+        conditional = facts.if_none_match is not None or facts.if_modified_since is not None
+        if self._flight is not None and conditional:
+            headers = [(name, value) for name, value in headers if name not in CONDITIONS]
+        if any(name == b"forwarded" for name, _ in facts.claims):
+            headers = [(name, shown(name, value)) for name, value in headers]
+        if headers is self._scope["headers"] and self._plan.query == self._scope["query_string"]:
             return self._scope
-        scope = dict(self._scope)
-        scope["headers"] = [(name, value) for name, value in self._scope["headers"] if name not in CONDITIONS]
-        return scope
+        return {**self._scope, "headers": headers, "query_string": self._plan.query}
+
+    async def _receive_keyed(self) -> Message:
+        """The handler's `receive`. A body that no field announced is not part of the key."""
+        message = await self._receive()
+        if message["type"] == "http.request" and message.get("body") and self._state is State.RUNNING:
+            self._fat = True
+        return message
 
     async def _take(self, message: Message) -> None:
         """The handler's `send`."""
@@ -250,6 +271,10 @@ class Exchange:
         headers = storable(self._headers, body, status=self._status)
         if headers is None:
             return await self._withhold("length", more=False)
+        if self._fat:
+            return await self._withhold("request-body", more=False)
+        if self._routes.rerouted(self._plan, self._shown):
+            return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
         outcome = self._recorder.outcome(read_path.clock())
         self._recorder.close()

@@ -36,7 +36,8 @@ class Plan:
     """What is known of a request before its handler runs.
 
     target: its names as far as URL and claims decide them; None: it cannot be keyed. query: what the handler is shown.
-    simple: without credentials, the target is all of its names, so that memory may be asked at once.
+    simple: without credentials, the target is all of its names, and every copy is given out with the same header fields: memory
+        may be asked at once.
     endpoint: what the framework is expected to call, None if not known. names: where the plan is remembered.
     """
 
@@ -58,6 +59,7 @@ class _Rule:
 class Routes:
     """Plans of one app's requests. Use from one event loop.
 
+    leaves_copies: whether others may keep answers of routes that do not say for how long.
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
     """
 
@@ -67,11 +69,13 @@ class Routes:
         *,
         rules: Mapping[str, Declaration] | None = None,
         tracking: Sequence[str] | None = None,
+        leaves_copies: bool = True,
         on_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
         self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
+        self._leaves_copies = leaves_copies
         self._on_error = on_error
         self._known: dict[tuple[str, str, str, str], tuple[RoutePolicy, Any]] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
@@ -126,11 +130,12 @@ class Routes:
             appended = selection(DEFAULT, (), claimed=claimed)
             named = None if appended is None else _with(named, appended)
         simple = not (policy.closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
+        alike = named is not None and (named.own or not (self._leaves_copies or policy.browser_ttl_ms))
         return Plan(
             policy=policy,
             target=named,
             query=shown,
-            simple=simple and named is not None,
+            simple=simple and alike,
             endpoint=endpoint,
             names=(method, scope["scheme"], host, raw_path, query, claimed),
         )

@@ -33,6 +33,7 @@ class Settings:
         0: nothing is compressed.
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN;
         it is purged a second time after this.
+    control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
     debug_header: send X-Quaestor-Explain.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say: as a
         shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
@@ -56,6 +57,7 @@ class Settings:
     compress_above_bytes: int = 4096
     compression_level: int = 3
     repurge_after_ms: int = 1_000
+    control_namespace: str = "quaestor.control"
     debug_header: bool = False
     explicit: bool = False
     grid: bool = True
@@ -74,6 +76,8 @@ class Settings:
             raise ConfigurationError(
                 f"heartbeat_ms ({self.heartbeat_ms}) must be at most half of staleness_bound_ms ({self.staleness_bound_ms})"
             )
+        if not all(self.control_namespace.partition(".")):
+            raise ConfigurationError(f"control_namespace {self.control_namespace!r} must be 'database.collection'")
         if self.client_ttl not in ("none", "estimated"):
             raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
         if not self.deployment or any(c in self.deployment for c in "{}: \t\n"):

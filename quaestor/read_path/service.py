@@ -27,6 +27,8 @@ from quaestor.read_path.decision import Event
 from quaestor.read_path.flights import Flights
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
+from quaestor.read_path.selection import covered
+from quaestor.read_path.tags import declared_reads, waived
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
@@ -168,19 +170,27 @@ class ReadPath:
         leave: whether others will be allowed to keep copies. Takes one activation and, with Redis, two more round trips.
         After a Verdict other than KEPT nothing of the answer is stored that could ever be served.
         """
-        if outcome.reasons:
+        reasons = [reason for reason in outcome.reasons if not waived(policy, reason.reason)]
+        if reasons:
             return Verdict(
                 event=Event.UNGUARDED,
-                reasons=tuple(dict.fromkeys(reason.reason.value for reason in outcome.reasons)),
-                detail="; ".join(reason.detail for reason in outcome.reasons),
+                reasons=tuple(dict.fromkeys(reason.reason.value for reason in reasons)),
+                detail="; ".join(reason.detail for reason in reasons),
             )
-        key = self._key(target, answer, request_headers)
+        reads = outcome.reads + declared_reads(
+            policy,
+            target,
+            deployment=self.settings.deployment,
+            namespace=self.settings.control_namespace,
+            since=since,
+        )
+        key = self._key(target, answer, request_headers, policy)
         if key is None:
             return Verdict(event=Event.UNGUARDED, reasons=("vary",))
         started_ms = self.clock()
         try:
             registered = await self._registry.register(
-                outcome.reads, since=since, expires_at_ms=started_ms + self.settings.ttl_max_ms + 2 * COPY_SLACK_MS
+                reads, since=since, expires_at_ms=started_ms + self.settings.ttl_max_ms + 2 * COPY_SLACK_MS
             )
         except NotCacheableError as error:
             return Verdict(event=Event.UNGUARDED, reasons=error.reasons, detail=str(error))
@@ -205,8 +215,10 @@ class ReadPath:
             )
         return verdict
 
-    def _key(self, target: Target, answer: Answer, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        by = vary.names(answer.headers)
+    def _key(
+        self, target: Target, answer: Answer, request_headers: Sequence[tuple[bytes, bytes]], policy: RoutePolicy
+    ) -> str | None:
+        by = vary.names(answer.headers, covered=covered(policy))
         if by is not None:
             by = self.variants.learn(target.key, by)
         return None if by is None else vary.variant_key(target.key, by, request_headers)

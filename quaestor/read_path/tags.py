@@ -7,7 +7,7 @@ Sketch are dealt with by what invalidates queries. The record is removed in the 
 
 from __future__ import annotations
 
-from quaestor.model import CapturedRead, Operation, Query, Version
+from quaestor.model import CapturedRead, Operation, Query, Uncacheable, Version
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import RoutePolicy
 
@@ -31,6 +31,12 @@ def tag_name(deployment: str, tag: str) -> str:
 def url_name(deployment: str, url: str) -> str:
     """url: a resource (any host) or a key without its selection (this scheme and host only)."""
     return f"{deployment} url {url}"
+
+
+def waived(policy: RoutePolicy, reason: Uncacheable) -> bool:
+    """Whether a reason not to cache is answered by the declaration: that nothing was read from the database does not matter where
+    somebody said how long the answer lives, by which tag it goes, or on what it depends."""
+    return reason is Uncacheable.NO_READS and bool(policy.ttl_ms or policy.tags or policy.depends_on)
 
 
 def declared_reads(
