@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 TARGET = "quaestor.target"
 MAX_HEAD_BYTES = 96 * 1024
 HEAD_TIMEOUT_S = 30.0
+LINGER_S = 1.0
 
 _REFUSALS = {
     408: b"HTTP/1.1 408 Request Timeout\r\n",
@@ -31,6 +32,8 @@ class ProxyProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._reading_head = True
         self._head_bytes = 0
+        self._fields_bytes = 0
+        self._refused = False
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -42,6 +45,8 @@ class ProxyProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         if self._reading_head:
             self._head_bytes += len(data)
             if self._patience is None:
@@ -80,7 +85,7 @@ class ProxyProtocol(HttpToolsProtocol):
         self._reading_head = True
 
     def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():
+        if not self._refused:
             super().send_400_response(msg)
 
     def _wait(self) -> None:
@@ -97,11 +102,17 @@ class ProxyProtocol(HttpToolsProtocol):
             self._refuse(408)
 
     def _refuse(self, status: int) -> None:
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.close()  # an earlier request on this connection is still being answered
-        elif not self.transport.is_closing():
-            self.transport.write(_REFUSALS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
-            self.transport.close()
+            return
+        self.transport.write(_REFUSALS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+        # Closing a socket with unread data would take the answer away from the client: let it go on for a moment.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
 
 class _RefusedError(Exception):
