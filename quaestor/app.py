@@ -129,6 +129,7 @@ class Quaestor:
             telemetry=self.telemetry,
             clock=clock,
         )
+        self.registry.usage.source = self.read_path.take_served
         self._grid: EmbeddedGrid | None = None
         self._watched: WatchClient | None = None
         self._starting: asyncio.Task[None] | None = None

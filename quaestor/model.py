@@ -48,6 +48,8 @@ class MatchType(StrEnum):
     REMOVE = "remove"
     MATCH = "match"
     """Stateless: the record may concern the query, more is not known (widened dependencies, gaps, collection events)."""
+    EVICTED = "evicted"
+    """No write: the node needed the room, and guards the result no longer."""
 
 
 class Uncacheable(StrEnum):
@@ -194,6 +196,20 @@ class Cancellation:
     tenant: str
     query_id: str
     registration_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Reads that one app process has answered from cache since its last report: what it saved that these are guarded.
+
+    A hint: lost or repeated reports do no harm, nodes cap what they believe.
+    queries: (query_id, reads). registrations: (registration id, reads) of those that other processes made, whose query
+        the reporting process does not know; sent to every query partition.
+    """
+
+    tenant: str
+    queries: tuple[tuple[str, int], ...] = ()
+    registrations: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

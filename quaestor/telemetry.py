@@ -23,6 +23,7 @@ class Telemetry:
         self.widened = self._counter("widened", "queries that depend on any write to their collection", "reason")
         self.invalidations = self._counter("invalidations", "invalidated registrations by match type", "match_type")
         self.evicted = self._counter("evicted", "cached responses evicted by an invalidation")
+        self.withdrawn = self._counter("withdrawn", "registrations that a full matching node guards no longer")
         self.purges = self._counter("purges", "CDN purges by adapter and result", "cdn", "result")
         self.stale_served = self._counter("stale_served", "answers that had outlived their lifetime, by why", "why")
         self.failures = self._counter("failures", "failures of parts we depend on", "part")

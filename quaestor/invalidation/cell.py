@@ -23,6 +23,7 @@ from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event, encode_notification
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.stats import CellMeter, encode_stats
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -35,6 +36,7 @@ from quaestor.model import (
     Notification,
     Refused,
     Registration,
+    Usage,
     Version,
     WriteKind,
 )
@@ -83,6 +85,8 @@ class CellLoop:
         self._complete: tuple[str, Version] | None = None
         self._pending: list[bytes] = []
         self._leases = LongestLeases()
+        self._stats_name = streams.stats(deployment, cell)
+        self._meter = CellMeter()
         self._matched = 0
         self._heartbeat_due_s = 0.0
         self._trim_due_s = 0.0
@@ -154,6 +158,8 @@ class CellLoop:
                 if isinstance(event, Cancellation):
                     for registration_id in event.registration_ids:
                         found.pop(registration_id, None)
+                elif isinstance(event, Usage):
+                    self._node.used(event, now_ms=offsets.appended_at_ms(entry.offset))
                 elif event is not None and event.expires_at_ms > now_ms:
                     found[event.id] = entry, event
         return list(found.values())
@@ -231,11 +237,13 @@ class CellLoop:
         event = self._understood(entry)
         if isinstance(event, Cancellation):
             self._node.cancel(event)
+        elif isinstance(event, Usage):
+            self._node.used(event, now_ms=self._clock())
         elif event is not None:
             self._pending += map(encode_notification, self._registered(entry, event))
         self._position = self._position._replace(queries=entry.offset)
 
-    def _understood(self, entry: StreamEntry) -> Registration | Cancellation | None:
+    def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:
         """None, with a log line, if it is not: its sender waits in vain for an activation and does not cache."""
         try:
             return decode_query_event(entry.payload)
@@ -281,7 +289,10 @@ class CellLoop:
 
     def _processed(self, image: AfterImage) -> list[Invalidated]:
         try:
-            return self._node.process(image, now_ms=self._clock())
+            now_ms = self._clock()
+            if image.kind is not WriteKind.TICK:
+                self._meter.matched(wall_ms=image.wall_ms, now_ms=now_ms)
+            return self._node.process(image, now_ms=now_ms)
         except Exception as error:  # one bad record must not stop the node
             self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._cell))
             return self._node.process(replace(image, kind=WriteKind.COLLECTION, key=None), now_ms=self._clock())
@@ -318,7 +329,8 @@ class CellLoop:
     def _trim(self) -> None:
         """Forget what no restarted cell needs: at most what this one has read, and never the entry it read last."""
         now_ms = self._clock()
-        self._node.expire(now_ms)
+        self._pending += map(encode_notification, self._node.expire(now_ms))
+        self._layer.put(self._stats_name, encode_stats(self._meter.take(self._node, now_ms=now_ms)))
         writes_ms, queries_ms = map(offsets.appended_at_ms, (self._position.writes, self._position.queries))
         self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
         self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
 from quaestor.invalidation.registry import everything_tag
-from quaestor.model import Dependent, Invalidated
+from quaestor.model import Dependent, Invalidated, MatchType
 from quaestor.ports import (
     CacheSketch,
     CdnAdapter,
@@ -80,9 +80,10 @@ class Observed:
 
 
 class _Death(NamedTuple):
-    """Why a registration died, since when it has been refused, and the entry that was in memory for it."""
+    """Why a registration died (None: without a write), since when it has been refused, and the entry that was in memory
+    for it."""
 
-    written_at_ms: int
+    written_at_ms: int | None
     refused_at_ms: int
     entry: Guarded | None = None
 
@@ -165,9 +166,13 @@ class Effects:
         own: dict[str, _Death] = {}
         foreign: dict[str, _Death] = {}
         for one in invalidated:
-            self._telemetry.invalidations.labels(one.match_type.value).inc(len(one.registration_ids))
-            self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
-            death = _Death(one.written_at_ms, refused_at_ms)
+            if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
+                self._telemetry.withdrawn.inc(len(one.registration_ids))
+                death = _Death(None, refused_at_ms)
+            else:
+                self._telemetry.invalidations.labels(one.match_type.value).inc(len(one.registration_ids))
+                self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
+                death = _Death(one.written_at_ms, refused_at_ms)
             for i in one.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign)[i] = death
         for entry in self._forget(list(own)):
@@ -281,15 +286,17 @@ class Effects:
         purged_at_ms: int | None,
     ) -> None:
         for dependent in dependents:
-            death = next((deaths[i] for i in dependent.registrations if i in deaths), None)
-            if death is None:
-                continue  # a claim that was taken over: nobody knows any more what it was for
-            self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - death.written_at_ms) / 1000)
+            known = (deaths[i] for i in dependent.registrations if i in deaths)
+            death = next((death for death in known if death.written_at_ms is not None), None)
+            if death is None or death.written_at_ms is None:
+                continue  # withdrawn without a write, or a claim that was taken over: nobody knows any more what it was for
+            written_at_ms = death.written_at_ms
+            self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
             if purged_at_ms is not None:
-                self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - death.written_at_ms) / 1000)
+                self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
             observed = Observed(
                 keys=(dependent.key,),
-                written_at_ms=death.written_at_ms,
+                written_at_ms=written_at_ms,
                 refused_at_ms=death.refused_at_ms,
                 evicted_at_ms=evicted_at_ms,
                 purged_at_ms=purged_at_ms,

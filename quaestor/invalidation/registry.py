@@ -36,6 +36,7 @@ from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.notification_reader import NotificationReader
 from quaestor.invalidation.registering import dependencies, registration
+from quaestor.invalidation.usage import UsageReports
 from quaestor.model import (
     Activated,
     Cancellation,
@@ -99,6 +100,7 @@ class Registry:
         self._on_invalidated = on_invalidated
         self._on_reset = on_reset
         self.resolver = resolver
+        self.usage = UsageReports(deployment=settings.deployment)
         self._counter = itertools.count(1)
         self._watermark: Version = 0
         self._grid = GridView()
@@ -235,12 +237,17 @@ class Registry:
             self._outbox.put(_Outgoing(stream, codec.encode_query_event(cancellation)))
 
     def housekeep(self) -> None:
-        """Once a second: cancel what no copy needs any more, forget old tombstones. Called from any one thread."""
+        """Once a second: cancel what no copy needs any more, forget old tombstones, report what was read. Called from any one
+        thread."""
         now_ms = self._clock()
         ended = [i for i in self._ends.over(now_ms) if self._leases.get(i, (now_ms, ""))[0] < now_ms]
         self.cancel(ended)
         while (oldest := next(iter(self._dead.items()), None)) and oldest[1] + TOMBSTONE_MS < now_ms:
             self._dead.pop(oldest[0], None)
+        self.usage.gather(lambda i: self._leases.get(i, (0, None))[1], origin=self.origin)
+        if (shape := self._grid.shape) is not None:
+            for stream, usage in self.usage.due(shape, now_ms=now_ms):
+                self._outbox.put(_Outgoing(stream, codec.encode_query_event(usage)))
         self._telemetry.registrations.set(len(self._leases))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
 

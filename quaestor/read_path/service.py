@@ -36,6 +36,8 @@ from quaestor.telemetry import Telemetry
 
 COPY_SLACK_MS = 2_000
 """How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive."""
+MOST_SERVED = 10_000
+"""Entries whose reads are counted between two calls of take_served()."""
 MAX_URLS = 16
 """Spellings of one entry's URL that may be handed out with leave to keep: each has to be purged."""
 
@@ -92,6 +94,7 @@ class ReadPath:
         self._index = index
         self._sketch = sketch
         self._estimator = estimator
+        self._served: list[Resident] = []
 
     # Hits
 
@@ -102,10 +105,22 @@ class ReadPath:
             return None
         response = resident.response
         if now_ms < response.fresh_until_ms and self._registry.live(response.registrations, now_ms=now_ms):
+            if resident.reads or len(self._served) < MOST_SERVED:
+                if not resident.reads:
+                    self._served.append(resident)
+                resident.reads += 1
             return resident
         if now_ms >= response.fresh_until_ms or self._registry.serving(now_ms=now_ms):
             self._store.drop(key)
         return None
+
+    def take_served(self) -> list[tuple[tuple[str, ...], int]]:
+        """Of each entry that was found since the last call: its registrations and how often. On the event loop."""
+        served, self._served = self._served, []
+        taken = [(resident.response.registrations, resident.reads) for resident in served]
+        for resident in served:
+            resident.reads = 0
+        return taken
 
     async def look(self, key: str) -> Resident | None:
         """Memory, then the shared store. The result may be served until something is awaited."""

@@ -24,10 +24,11 @@ class Resident:
     rendered: belongs to whoever sends the response; nothing here looks at it.
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
-    hits: how often it was found since the admission policy heard of it last.
+    hits: how often it was found since the admission policy heard of it last. reads: how often it was served since somebody
+    reported it; belongs to the read path.
     """
 
-    __slots__ = ("explain", "hits", "rendered", "response", "size_bytes", "urls")
+    __slots__ = ("explain", "hits", "reads", "rendered", "response", "size_bytes", "urls")
 
     def __init__(self, response: CachedResponse) -> None:
         self.response = response
@@ -36,6 +37,7 @@ class Resident:
         self.explain = ""
         self.urls: set[str] = set()
         self.hits = 0
+        self.reads = 0
 
 
 def size_bytes(response: CachedResponse) -> int:

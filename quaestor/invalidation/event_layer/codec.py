@@ -2,9 +2,10 @@
 
 | type | fields |
 |---|---|
-| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags; a, b: the after- and before-image as BSON bytes; p: changed paths |
+| `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags, p changed paths; a, b: after- and before-image, BSON bytes |
 | `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, filter, sort, skip, limit, ...} |
 | `c` cancellation | tenant, qid, ids |
+| `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
 | `!` invalidated | ids, qid, m match type, ver, key, w, cell |
 | `h` heartbeat | cell, shape, now, fresh, ver, regs, writes |
@@ -40,6 +41,7 @@ from quaestor.model import (
     Query,
     Refused,
     Registration,
+    Usage,
     WriteKind,
 )
 
@@ -150,12 +152,17 @@ def _image(fields: _Fields) -> AfterImage:
     )
 
 
-def encode_query_event(message: Registration | Cancellation) -> bytes:
+def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
     """For a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
     if isinstance(message, Cancellation):
         fields: dict[str, Any] = {
             "v": FORMAT, "t": "c", "tenant": message.tenant, "qid": message.query_id,
             "ids": list(message.registration_ids),
+        }  # fmt: skip
+    elif isinstance(message, Usage):
+        fields = {
+            "v": FORMAT, "t": "u", "tenant": message.tenant,
+            "q": [*map(list, message.queries)], "r": [*map(list, message.registrations)],
         }  # fmt: skip
     else:
         fields = {
@@ -183,14 +190,16 @@ def _query_fields(query: Query) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
 
-def decode_query_event(payload: bytes) -> Registration | Cancellation:
-    """Raises EventLayerError if it is neither."""
-    return _decode(payload, "rc", _query_event)
+def decode_query_event(payload: bytes) -> Registration | Cancellation | Usage:
+    """Raises EventLayerError if it is none of these."""
+    return _decode(payload, "rcu", _query_event)
 
 
-def _query_event(fields: _Fields) -> Registration | Cancellation:
+def _query_event(fields: _Fields) -> Registration | Cancellation | Usage:
     if fields["t"] == "c":
         return Cancellation(tenant=fields["tenant"], query_id=fields["qid"], registration_ids=tuple(fields["ids"]))
+    if fields["t"] == "u":
+        return Usage(tenant=fields["tenant"], queries=_counts(fields["q"]), registrations=_counts(fields["r"]))
     query = fields["query"]
     members = fields.get("members")
     return Registration(
@@ -218,6 +227,10 @@ def _query_event(fields: _Fields) -> Registration | Cancellation:
         last=fields.get("last"),
         expires_at_ms=int(fields["exp"]),
     )
+
+
+def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:
+    return tuple((str(name), int(count)) for name, count in pairs)
 
 
 def encode_notification(notification: Notification) -> bytes:

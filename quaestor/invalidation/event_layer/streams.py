@@ -39,6 +39,11 @@ def process(deployment: str, cell: Cell) -> str:
     return f"quaestor:{{{deployment}:n}}:cell:{cell.query_partition}:{cell.write_partition}:process"
 
 
+def stats(deployment: str, cell: Cell) -> str:
+    """Value: what a cell says of itself, for people (see invalidation/stats.py)."""
+    return f"quaestor:{{{deployment}:n}}:cell:{cell.query_partition}:{cell.write_partition}:stats"
+
+
 def grid(deployment: str) -> str:
     """Value: the grid that was started last: its shape, and whether it was told to stop."""
     return f"quaestor:{{{deployment}:n}}:grid"

@@ -7,18 +7,25 @@ index.py), judged by change.py, and replayed from retention.py when a registrati
 
 from __future__ import annotations
 
+from heapq import nlargest
+
 from quaestor.errors import QueryError
 from quaestor.invalidation.matching.active import ActiveQueries, concerns, covers
+from quaestor.invalidation.matching.boundary import boundary_of
+from quaestor.invalidation.matching.bucket import things
 from quaestor.invalidation.matching.collector import Shield
+from quaestor.invalidation.matching.demand import Demand
+from quaestor.invalidation.matching.eviction import Eviction, Limits, NoRoomError
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
 from quaestor.invalidation.matching.partitioning import record_hash, record_key
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.registered import Live
+from quaestor.invalidation.matching.registered import ActiveQuery, Live
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
+from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally
+from quaestor.invalidation.matching.work import Pace
 from quaestor.invalidation.query.plan import Window
-from quaestor.invalidation.query.sorting import sort_key
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -29,6 +36,7 @@ from quaestor.model import (
     MatchType,
     Refused,
     Registration,
+    Usage,
     Version,
     WriteKind,
 )
@@ -37,16 +45,14 @@ from quaestor.ttl.write_rates import WriteRates
 Outcome = Activated | Refused | Invalidated
 
 
-class _NoRoomError(Exception):
-    """The node has no place for a registration."""
-
-
 class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
-    retention_ms: how long writes are kept for replay. max_images: at most so many of them. max_registrations: further
-    ones are refused. max_unindexed: so many different predicates without an index a namespace may have, since every write
-    tries them all. freeze_every: see collector.py; only for a process of the node's own.
+    retention_ms: how long writes are kept for replay. max_images: at most so many of them.
+    max_registrations, max_bytes: what is held, bytes as weight.py reckons. max_unindexed: so many different predicates without
+    an index a namespace may have, since every write tries them all. max_tried_per_s: predicates tried a second, over all.
+    What is more makes room for what is worth more (see eviction.py), or is refused; grace_ms: after which what is new may be
+    made to go. freeze_every: see collector.py; only for a process of the node's own.
     watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen.
     """
 
@@ -59,6 +65,9 @@ class MatchingNode:
         max_registrations: int = 1_000_000,
         max_unindexed: int = 5_000,
         max_images: int = 200_000,
+        max_bytes: int = 2 * 1024**3,
+        max_tried_per_s: int = 1_000_000,
+        grace_ms: int = 10_000,
         freeze_every: int = 0,
     ) -> None:
         self.cell = cell
@@ -66,11 +75,19 @@ class MatchingNode:
         self.watermark: Version = 0
         self.fresh_as_of_ms = 0
         self.tally = Tally()
-        self._max_registrations = max_registrations
-        self._max_unindexed = max_unindexed
         self._retention = Retention(retention_ms=retention_ms, max_images=max_images)
         self._rates = WriteRates()
         self._active = ActiveQueries()
+        self._limits = Limits(
+            registrations=max_registrations,
+            bytes=max_bytes,
+            unindexed=max_unindexed,
+            tried_per_s=max_tried_per_s,
+            grace_s=grace_ms // 1_000,
+        )
+        self._demand = Demand()
+        self._eviction = Eviction(self._active, self._demand, self._limits, self.tally.epoch)
+        self._pace = Pace()
         self._live: dict[str, Live] = {}
         self._leases = Leases()
         self._predicates = Predicates()
@@ -95,7 +112,8 @@ class MatchingNode:
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
 
-        Returns one of: Activated; Refused (nothing is kept); Invalidated, if a retained write already changed it.
+        Returns one of: Activated; Refused (nothing is kept); Invalidated, if a retained write already changed it. Before it
+        come the registrations that had to make room for it: Invalidated with EVICTED.
         Registering the same id again while it is live only confirms it. O(size of query and result + writes replayed).
         """
         known = self._live.get(registration.id)
@@ -108,12 +126,21 @@ class MatchingNode:
             live = self._admit(registration, now_ms)
         except QueryError as error:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=str(error))]
-        except _NoRoomError as full:
-            return [Refused(registration_id=registration.id, cell=self.cell, reason=str(full))]
         except Exception as error:
             self.tally.failed += 1
             reason = f"cannot be matched: {error!r}"
             return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
+        gone: list[Outcome] = []
+        try:
+            for victim in self._eviction.make_room(live.query, now_ms=now_ms):
+                gone += self._evict(victim, now_ms)
+        except NoRoomError as full:
+            self._forget(live)
+            return [*gone, Refused(registration_id=registration.id, cell=self.cell, reason=str(full))]
+        return gone + self._caught_up(live, registration, now_ms)
+
+    def _caught_up(self, live: Live, registration: Registration, now_ms: int) -> list[Outcome]:
+        """What came between the read and its registration."""
         for entry in self._retention.newer_than(registration.since):
             change = self._replayed(live, entry)
             if change is not None:
@@ -126,6 +153,21 @@ class MatchingNode:
             live = self._live.get(registration_id)
             if live is not None:
                 self._forget(live)
+
+    def used(self, usage: Usage, *, now_ms: int) -> None:
+        """Reads were answered from cache. O(queries and registrations named)."""
+        for query_id, reads in usage.queries:
+            self._demand.add(query_id, reads, now_ms=now_ms)
+        for registration_id, reads in usage.registrations:
+            live = self._live.get(registration_id)
+            if live is not None:
+                self._demand.add(live.query.query_id, reads, now_ms=now_ms)
+
+    def largest_tenants(self, *, now_ms: int, most: int = 10) -> list[tuple[Tenant, float]]:
+        """The tenants that hold the most bytes, each with how many of its predicates are tried per second. O(tenants)."""
+        self.tally.epoch.at(now_ms)
+        largest = nlargest(most, self._active.tenants.all(), key=lambda tenant: tenant.bytes)
+        return [(tenant, self.tally.epoch.tried_hz(tenant)) for tenant in largest]
 
     def process(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
         """Take in one event and forget and return the registrations whose results it changes.
@@ -148,13 +190,23 @@ class MatchingNode:
             return self._fire(self._on_collection(image), image)
         return self._written(image, now_ms)
 
-    def expire(self, now_ms: int) -> None:
-        """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second."""
+    def expire(self, now_ms: int) -> list[Invalidated]:
+        """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second.
+
+        Returns the registrations that had to go because matching them costs more than the node can do.
+        """
+        self.tally.epoch.at(now_ms)
         for registration_id in self._leases.over(now_ms):
             live = self._live.get(registration_id)
             if live is not None and live.expires_at_ms <= now_ms:
                 self._forget(live)
         self._retention.trim(now_ms=now_ms)
+        gone: list[Invalidated] = []
+        excess_hz = self._pace.tried_hz(self.tally.tried, now_ms=now_ms) - self._limits.tried_per_s
+        for victim, saved_hz in self._eviction.relieve(excess_hz, now_ms=now_ms):
+            self._pace.less(saved_hz)
+            gone += self._evict(victim, now_ms)
+        return gone
 
     def _written(self, image: AfterImage, now_ms: int) -> list[Invalidated]:
         try:
@@ -174,6 +226,8 @@ class MatchingNode:
         if namespace is None:
             return []
         changes = namespace.changed_by(entry, self._predicates, self.tally)
+        if self.tally.failing:
+            self._note_failures(now_ms)
         return self._fire(changes, entry.image) if changes else []
 
     def _refusal(self, registration: Registration, now_ms: int) -> str | None:
@@ -184,21 +238,14 @@ class MatchingNode:
             return f"read after version {registration.since}, but writes are only retained after {floor}"
         if registration.expires_at_ms <= now_ms:
             return "its lease is over"
-        if len(self._live) >= self._max_registrations:
-            return f"this cell holds its {self._max_registrations} registrations already"
-        return None
+        return self._demand.unwelcome(registration.query_id, now_ms=now_ms)
 
     def _admit(self, registration: Registration, now_ms: int) -> Live:
         query, plan = self._active.prepare(
             registration.query_id, registration.query, tenant=registration.tenant, now_s=now_ms // 1_000
         )
-        if plan is not None and self._active.tried_always(plan) >= self._max_unindexed:
-            raise _NoRoomError(f"every write tries {self._max_unindexed} queries without an index already")
         rules = query.rules
         members = self._members(registration)
-        boundary = None
-        if rules.sort and registration.last is not None:
-            boundary = sort_key(registration.last, rules.sort)
         live = Live(
             registration.id,
             query,
@@ -206,7 +253,7 @@ class MatchingNode:
             read_at=registration.read_at,
             members=members,
             empty=registration.members == (),
-            boundary=boundary,
+            boundary=boundary_of(registration, rules),
             needs_before=members is None or rules.window is Window.OFFSET or not rules.exact,
             expires_at_ms=registration.expires_at_ms,
         )
@@ -230,6 +277,30 @@ class MatchingNode:
     def _forget(self, live: Live) -> None:
         del self._live[live.id]
         self._active.forget(live)
+
+    def _evict(self, query: ActiveQuery, now_ms: int) -> list[Invalidated]:
+        """Forget the registrations of a query, and say so: from now on nobody guards what they guarded."""
+        lives = list(things(query.registrations))
+        for live in lives:
+            self._forget(live)
+        self._demand.left(query.query_id, now_ms=now_ms)
+        self.tally.evicted += len(lives)
+        return [
+            Invalidated(
+                registration_ids=tuple(live.id for live in lives),
+                query_id=query.query_id,
+                match_type=MatchType.EVICTED,
+                version=0,
+                key=None,
+                written_at_ms=now_ms,
+                cell=self.cell,
+            )
+        ]
+
+    def _note_failures(self, now_ms: int) -> None:
+        for query_id in self.tally.failing:
+            self._demand.failed(query_id, now_ms=now_ms)
+        self.tally.failing.clear()
 
     def _replayed(self, live: Live, entry: Retained) -> MatchType | None:
         image, rules = entry.image, live.query.rules

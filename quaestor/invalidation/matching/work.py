@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 SAMPLED: Final = 17
 """One write in so many is looked at."""
+_NEWEST: Final = 0.2
+"""Weight of the last second in the pace."""
 EPOCH_MS: Final = 30_000
 """Age at which a trial counts half."""
 
@@ -66,3 +68,29 @@ class Attributed(Tried, Protocol):
 
     @property
     def tenant(self) -> Tried | None: ...
+
+
+class Pace:
+    """How many predicates are tried a second, smoothed over a few seconds, so that a burst is not taken for a habit."""
+
+    __slots__ = ("_at_ms", "_hz", "_tried")
+
+    def __init__(self) -> None:
+        self._at_ms: int | None = None
+        self._tried = 0
+        self._hz = 0.0
+
+    def tried_hz(self, tried: int, *, now_ms: int) -> float:
+        """tried: in total, by now. Call it about once a second."""
+        if self._at_ms is None or now_ms <= self._at_ms:
+            self._at_ms, self._tried = now_ms, tried
+            return self._hz
+        seconds = (now_ms - self._at_ms) / 1_000
+        weight = min(_NEWEST * seconds, 1.0)
+        self._hz += weight * ((tried - self._tried) / seconds - self._hz)
+        self._at_ms, self._tried = now_ms, tried
+        return self._hz
+
+    def less(self, hz: float) -> None:
+        """So many fewer will be tried from now on."""
+        self._hz = max(0.0, self._hz - hz)

@@ -1,0 +1,192 @@
+"""Which query goes when a node is full: the one with the least benefit, among a few drawn at random.
+
+The benefit of a query is what it saves over what it costs: reads saved (demand.py) per share of the node's memory, of its
+places and of the predicates it can try a second (weight.py, work.py). Room is made at the expense of the tenant that uses
+the largest share; within a tenant a newcomer only displaces what is worth less than itself, so a flood of queries that
+are asked for once does not wash away those that are read. What has just come is left alone for a while: nobody has been
+able to read it yet.
+
+Drawing sixteen and taking the worst finds one of the worst eighth in seven cases of eight, whatever the number of queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Final
+
+from quaestor.invalidation.matching.active import ActiveQueries
+from quaestor.invalidation.matching.bucket import size, things
+from quaestor.invalidation.matching.demand import Demand
+from quaestor.invalidation.matching.namespace import Namespace
+from quaestor.invalidation.matching.registered import ActiveQuery, Filter
+from quaestor.invalidation.matching.tenants import Tenant
+from quaestor.invalidation.matching.work import Epoch
+
+_DRAWN: Final = 16
+_MOST_TENANTS: Final = 64
+_MOST_SHARING: Final = 64
+_MOST_VICTIMS: Final = 256
+"""A newcomer that would displace more than this is refused."""
+_MOST_RELIEVED: Final = 1_000
+
+
+class NoRoomError(Exception):
+    """The node has no place for a registration; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a node may hold. unindexed: filters that every write to one namespace tries. tried_per_s: predicates tried a
+    second, over all. grace_s: how long what is new is left alone."""
+
+    registrations: int
+    bytes: int
+    unindexed: int
+    tried_per_s: int
+    grace_s: int
+
+
+class Eviction:
+    """Chooses victims; its owner sees to them. O(1) a victim. Not thread-safe."""
+
+    def __init__(self, active: ActiveQueries, demand: Demand, limits: Limits, epoch: Epoch) -> None:
+        self._active = active
+        self._demand = demand
+        self._limits = limits
+        self._epoch = epoch
+        self._chance = Random(0)
+        self._heaviest: Tenant | None = None
+
+    def make_room(self, newcomer: ActiveQuery, *, now_ms: int) -> Iterator[ActiveQuery]:
+        """What has to go so that this query, already held, may stay. Each must be gone before the next is asked for.
+
+        Raises NoRoomError if the newcomer is the one to go; what was handed out before that stays gone.
+        """
+        limits, tenants = self._limits, self._active.tenants
+        if self._heaviest is None or self._share(newcomer.tenant) > self._share(self._heaviest):
+            self._heaviest = newcomer.tenant
+        own = self._active.namespaces[newcomer.rules.namespace]
+        crowded = newcomer.filter is not None and newcomer.filter.access is None
+        full = tenants.registrations > limits.registrations or tenants.bytes > limits.bytes
+        if not full and not (crowded and own.index.always > limits.unindexed):
+            return
+        self._demand.add(newcomer.query_id, 1, now_ms=now_ms)
+        victims = 0
+        while crowded and own.index.always > limits.unindexed:
+            yield from list(things(self._unindexed(own, newcomer, now_ms).queries))
+        while tenants.registrations > limits.registrations or tenants.bytes > limits.bytes:
+            if victims >= _MOST_VICTIMS:
+                raise NoRoomError(f"{_MOST_VICTIMS} queries made room for it, and it is still too large")
+            victims += 1
+            yield self._worst(newcomer, now_ms)
+
+    def relieve(self, excess_hz: float, *, now_ms: int) -> Iterator[tuple[ActiveQuery, float]]:
+        """What has to go so that so many fewer predicates are tried a second, each with what that saves.
+
+        From the tenant that makes most work: what has no index first.
+        """
+        for _ in range(_MOST_RELIEVED):
+            if excess_hz <= 0:
+                return
+            sample = self._active.tenants.sample(self._chance)
+            tenant = max(sample, key=self._epoch.tried_hz, default=None)
+            item = None if tenant is None else self._costly(tenant, now_ms)
+            if item is None:
+                return
+            saved_hz = self._tried_hz(item)
+            excess_hz -= saved_hz
+            for number, query in enumerate(list(things(item.queries))):
+                yield query, 0.0 if number else saved_hz
+
+    def benefit(self, query: ActiveQuery, *, now_ms: int) -> float:
+        """Reads saved per share of the node."""
+        return self._demand.of(query.query_id, now_ms=now_ms) / self._cost(query)
+
+    def _cost(self, query: ActiveQuery) -> float:
+        limits = self._limits
+        cost = query.bytes / limits.bytes + size(query.registrations) / limits.registrations
+        if query.filter is not None:
+            cost += self._tried_hz(query.filter) / size(query.filter.queries) / limits.tried_per_s
+        return cost
+
+    def _tried_hz(self, item: Filter) -> float:
+        if item.access is None and item.tenant is not None:
+            query = next(iter(things(item.queries)))
+            return self._epoch.tried_hz(self._active.namespaces[query.rules.namespace])
+        return self._epoch.tried_hz(item)
+
+    def _share(self, tenant: Tenant) -> float:
+        limits = self._limits
+        return max(tenant.registrations / limits.registrations, tenant.bytes / limits.bytes)
+
+    def _worst(self, newcomer: ActiveQuery, now_ms: int) -> ActiveQuery:
+        """By benefit, of the tenant that uses most."""
+        tenant = newcomer.tenant
+        others = self._active.tenants.sample(self._chance)
+        if self._heaviest is not None and self._heaviest.queries:
+            others.append(self._heaviest)
+        heaviest = max(others, key=self._share)
+        if self._share(heaviest) > self._share(tenant):
+            self._heaviest = heaviest
+            candidates = heaviest.drawn.sample(_DRAWN, self._chance)
+            return min(candidates, key=lambda query: self.benefit(query, now_ms=now_ms))
+        known_s = now_ms // 1_000 - self._limits.grace_s
+        candidates = [
+            query
+            for query in tenant.drawn.sample(_DRAWN, self._chance)
+            if query.born_s <= known_s and query is not newcomer
+        ]
+        worth = self.benefit(newcomer, now_ms=now_ms)
+        worst = min(candidates, key=lambda query: self.benefit(query, now_ms=now_ms), default=None)
+        if worst is not None and self.benefit(worst, now_ms=now_ms) < worth:
+            return worst
+        limits = self._limits
+        raise NoRoomError(
+            f"this cell is full ({limits.registrations} registrations or {limits.bytes} bytes), "
+            "and what it holds is read more or is newer"
+        )
+
+    def _unindexed(self, own: Namespace, newcomer: ActiveQuery, now_ms: int) -> Filter:
+        """The filter with the least benefit among those that every write to this namespace tries."""
+        pools = dict(islice(own.unindexed.items(), _MOST_TENANTS))
+        heaviest = max(pools, key=lambda tenant: len(pools[tenant]))
+        fair = len(pools[heaviest]) > len(own.unindexed.get(newcomer.tenant, ()))
+        known_s = now_ms // 1_000 - self._limits.grace_s
+        least = self.benefit(newcomer, now_ms=now_ms)
+        found: Filter | None = None
+        for item in own.unindexed[heaviest if fair else newcomer.tenant].sample(_DRAWN, self._chance):
+            if item is newcomer.filter or (not fair and any(query.born_s > known_s for query in _some(item))):
+                continue
+            worth = self._worth(item, now_ms)
+            if worth < least or (fair and found is None):
+                found, least = item, worth
+        if found is None:
+            raise NoRoomError(
+                f"every write to {newcomer.rules.namespace} tries {self._limits.unindexed} queries without an index "
+                "already, and they are read more or are newer"
+            )
+        return found
+
+    def _costly(self, tenant: Tenant, now_ms: int) -> Filter | None:
+        """The filter of this tenant with the least benefit among some that cost trials."""
+        pools = [(self._epoch.tried_hz(one) * len(pool), pool) for one, pool in islice(tenant.unindexed.items(), 16)]
+        work_hz, busiest = max(pools, key=lambda pair: pair[0], default=(0.0, None))
+        if busiest is not None and work_hz > 0:
+            items = busiest.sample(_DRAWN, self._chance)
+        else:
+            drawn = tenant.drawn.sample(4 * _DRAWN, self._chance)
+            items = [query.filter for query in drawn if query.filter is not None and self._tried_hz(query.filter) > 0]
+        return min(items, key=lambda item: self._worth(item, now_ms), default=None)
+
+    def _worth(self, item: Filter, now_ms: int) -> float:
+        """The benefit of the queries that share a filter, judged by some of them."""
+        some = _some(item)
+        wanted = sum(self._demand.of(query.query_id, now_ms=now_ms) for query in some)
+        return wanted / sum(map(self._cost, some))
+
+
+def _some(item: Filter) -> list[ActiveQuery]:
+    return list(islice(things(item.queries), _MOST_SHARING))
