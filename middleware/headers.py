@@ -7,6 +7,7 @@ duplicates kept.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
@@ -15,6 +16,7 @@ from quaestor.model import CachedResponse, Uncacheable
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
+from quaestor.read_path.selection import COVERED_BY_AUDIENCE
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
@@ -36,6 +38,7 @@ _NOT_MODIFIED = frozenset(
 )  # fmt: skip
 """What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
 _EXPLAIN_BYTES = 2048
+_MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
 class Reticence(Enum):
@@ -52,7 +55,7 @@ class Reticence(Enum):
 
 
 _HANDLER_SAID = frozenset({"status", "no-store", "private", "no-cache", "partial"})
-_PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie"})
+_PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
 _UNKNOWN = frozenset({Uncacheable.NO_READS.value})
 
 
@@ -65,6 +68,19 @@ def reticence(status: int, reasons: Iterable[str]) -> Reticence:
     if reasons and reasons <= _UNKNOWN:
         return Reticence.UNKNOWN
     return Reticence.FORBIDDEN
+
+
+def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """What `Vary` must say beside what the handler said: the declared fields, in the order of their names."""
+    names = set(policy.headers)
+    if policy.personal:
+        names |= COVERED_BY_AUDIENCE
+    if policy.cookies:
+        names.add(b"cookie")
+    if not names:
+        return b""
+    said = {piece.strip() for name, value in given if name == b"vary" for piece in value.lower().split(b",")}
+    return b", ".join(sorted(names - said))
 
 
 def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int) -> RawHeaders | None:
@@ -143,6 +159,12 @@ class HeaderPolicy:
         """Of the fields of an answer, those that its 304 carries."""
         return [(name, value) for name, value in headers if name in self._not_modified]
 
+    def to_be_revalidated(self, headers: RawHeaders) -> RawHeaders:
+        """The same answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""
+        return [
+            (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value) for name, value in headers
+        ]
+
     def without_leave(self, headers: RawHeaders) -> RawHeaders:
         """The same answer for somebody who must not keep it."""
         return [*((name, value) for name, value in headers if name not in _LIFETIMES), _NO_STORE]
@@ -176,13 +198,19 @@ class HeaderPolicy:
         if self._estimated:
             allowed_s = client_lifetime_s(given, now_s=response.stored_at_ms / 1000)
             client_s = shared_s if allowed_s is None else min(shared_s, allowed_s)
+        if policy.personal:
+            # Whoever shares the browser may log in next: nothing is kept unasked unless the route says for how long.
+            client_s = min(shared_s, (policy.browser_ttl_ms or 0) // 1000)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
         fixed.append((b"etag", response.etag))
         if response.status == 200 and not any(name == b"accept-ranges" for name, _ in given):
             fixed.append((b"accept-ranges", b"bytes"))
-        fixed.append((b"cache-control", b"public, max-age=%d, must-revalidate%s" % (client_s, transform)))
-        if self._cdn:
+        whose = b"private" if policy.personal else b"public"
+        fixed.append((b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, client_s, transform)))
+        if names := varying(policy, given):
+            fixed.append((b"vary", names))
+        if self._cdn and not policy.personal:
             fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (shared_s, transform)))
             for adapter in self._cdn:
                 fixed += adapter.response_headers(response.tags)

@@ -32,8 +32,8 @@ async def send_resident(
     how: the parameters of Cache-Status; None for a hit.
     """
     response = resident.response
-    leave = True
-    if outgoing.purges and target.url not in resident.urls:
+    leave = not facts.fat  # nobody outside keeps what was asked for with a body
+    if leave and outgoing.purges and not policy.personal and target.url not in resident.urls:
         leave = await read_path.allow(resident, target.url)
         if not leave and not read_path.alive(response):
             return False
@@ -41,6 +41,8 @@ async def send_resident(
     headers = outgoing.hit(resident, now_ms, policy) if how is None else outgoing.stored(resident, now_ms, how, policy)
     if not leave:
         headers = outgoing.without_leave(headers)
+    elif not target.own:
+        headers = outgoing.to_be_revalidated(headers)
     status, body = response.status, response.body
     if response.status == 200 and has_it(response, facts):
         status, body, headers = 304, b"", outgoing.not_modified(headers)

@@ -63,8 +63,10 @@ def delta_s(value: str | None) -> int:
     return _MAX_DELTA_S if len(value) > 10 else min(int(value), _MAX_DELTA_S)
 
 
-def refusal(status: int, headers: Headers) -> str | None:
+def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | None:
     """Why a shared cache must not or should not store this answer (section 3), or None.
+
+    personal: it is stored for those only whom it is for, so that it may be `private`.
 
     Stricter than the RFC where it leaves a choice: `Set-Cookie` is personal, `no-cache` is not worth keeping, and the
     qualified forms (`private="x"`) count as the plain ones.
@@ -77,7 +79,7 @@ def refusal(status: int, headers: Headers) -> str | None:
         return "set-cookie"
     directives = cache_control(headers)
     for directive in ("no-store", "private", "no-cache"):
-        if directive in directives:
+        if directive in directives and not (personal and directive == "private"):
             return directive
     if b"content-range" in names:
         return "partial"
