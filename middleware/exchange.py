@@ -240,7 +240,7 @@ class Exchange:
         self._status = message["status"]
         self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
         fields = [(name.lower(), value) for name, value in self._headers]
-        reason = freshness.refusal(self._status, fields)
+        reason = freshness.refusal(self._status, fields, personal=self._policy.personal)
         if message.get("trailers"):
             reason = reason or "trailers"
         for value in freshness.values(fields, b"content-type"):
@@ -287,7 +287,7 @@ class Exchange:
                 request_headers=self._scope["headers"],
                 since=self._since,
                 policy=self._policy,
-                leave=self._outgoing.leaves_copies,
+                leave=self._outgoing.leaves(self._policy) and not self._facts.fat,
             )
         except Exception as error:  # a mistake of ours must not cost the handler's answer
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)

@@ -125,6 +125,10 @@ class HeaderPolicy:
         self.purges = bool(cdn)
         self.leaves_copies = self.purges or self._estimated
 
+    def leaves(self, policy: RoutePolicy) -> bool:
+        """Whether anybody outside may keep an answer of this route without asking."""
+        return bool(policy.browser_ttl_ms) if policy.personal else self.leaves_copies
+
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
         """The fields of a hit. The caller must not change the list; it is made anew once a second at most."""
         rendered = resident.rendered
