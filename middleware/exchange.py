@@ -125,7 +125,8 @@ class Exchange:
             if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
                 return self._step(Event.BUSY)
             self._flight = read_path.flights.lead(key)
-            self._found = await read_path.look(key)
+            self._found = await read_path.look(key, self._flight)
+            self._waited += self._flight.waited
         if self._found is not None:
             return await self._serve(self._found)
         if self._facts.only_if_cached:

@@ -32,7 +32,7 @@ from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.invalidation.registry import Registry
 from quaestor.model import AfterImage, WriteKind
-from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, ShareEffects
+from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, ShareEffects
 from quaestor.read_path.service import COPY_SLACK_MS, ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
@@ -67,6 +67,7 @@ class Quaestor:
         layer: EventLayer
         index: DependencyIndex
         share: ShareEffects | None = None
+        leases: Leases | None = None
         memory = MemoryStore(budget_bytes=self.settings.memory_bytes)
         self.telemetry.memory_bytes.set_function(lambda: memory.used_bytes)
         store: MemoryStore | TwoLevelStore = memory
@@ -77,7 +78,7 @@ class Quaestor:
             self._redis = _connect(self.settings.redis_url)
             layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
             index = shared_index = RedisIndex(self._redis, deployment=self.settings.deployment)
-            shared = RedisStore(
+            leases = shared = RedisStore(
                 self._redis,
                 deployment=self.settings.deployment,
                 compress_above_bytes=self.settings.compress_above_bytes,
@@ -128,6 +129,7 @@ class Quaestor:
             settings=self.settings,
             telemetry=self.telemetry,
             clock=clock,
+            leases=leases,
         )
         self.registry.usage.source = self.read_path.take_served
         self._grid: EmbeddedGrid | None = None
@@ -183,6 +185,7 @@ class Quaestor:
             await anyio.to_thread.run_sync(self._grid.stop)
         await anyio.to_thread.run_sync(self.registry.stop)
         await self._effects.stop()
+        await self.read_path.flights.settle()
         for adapter in self._effects.cdn:
             await adapter.aclose()
         self._layer.close()

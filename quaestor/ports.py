@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
@@ -72,6 +73,33 @@ class ResponseStore(Protocol):
         """Remove these entries, unless others with other registrations have taken their place."""
 
     async def clear(self) -> None: ...
+
+
+class Turn(Enum):
+    """Who fetches what the shared store has not got."""
+
+    MINE = auto()
+    """The asking process, which holds the lease from now on."""
+    THEIRS = auto()
+    """Another process holds the lease."""
+    SOLO = auto()
+    """Everybody for himself: the answer cannot be shared."""
+
+
+class Leases(Protocol):
+    """A response store that lets one of all processes fetch what is missing. Losing a lease is always allowed: then two
+    fetch the same. Every call is one atomic round trip. Raises StoreError."""
+
+    async def take(
+        self, key: str, *, holder: str, lease_ms: int, passing: Guarded | None = None
+    ) -> CachedResponse | Turn:
+        """The entry; or, if there is none but the one to be passed over, whose turn it is. holder: unique per attempt."""
+
+    async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
+        """The holder is still at work."""
+
+    async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+        """The holder is done. solo_ms: for so long nobody gets or needs a lease; 0: the next one takes it."""
 
 
 class DependencyIndex(Protocol):

@@ -12,7 +12,7 @@ from quaestor.capture.commands import Understood
 from quaestor.capture.recorder import ReadInProgress
 from quaestor.errors import SketchError
 from quaestor.model import CapturedRead, Operation, Query, Version
-from quaestor.ports import CdnAdapter, DependencyIndex, Registered
+from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered
 from quaestor.read_path.service import LocalStore, ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
@@ -138,6 +138,7 @@ class HandEngine:
         store: LocalStore | None = None,
         index: DependencyIndex | None = None,
         registry: HandRegistry | None = None,
+        leases: Leases | None = None,
         **settings: Any,
     ) -> None:
         self.settings = Settings(**settings)
@@ -159,6 +160,7 @@ class HandEngine:
             settings=self.settings,
             telemetry=self.telemetry,
             clock=self.clock,
+            leases=leases,
         )
 
     def add_cdn(self, adapter: CdnAdapter) -> None:
@@ -189,7 +191,7 @@ def reads(value: Any = 1) -> None:
             understood=Understood(query=query, keeps_records=True, description="find on shop.items"),
             operation_id=None,
             primary=True,
-            documents=[],
+            ids=[],
         ),
     )
-    recorder.replied(request, read_at=7, documents=[{"_id": value}], cursor=None, cursor_id=0, duration_ms=1.0)
+    recorder.replied(request, read_at=7, ids=[value], cursor=None, cursor_id=0, duration_ms=1.0)

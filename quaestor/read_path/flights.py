@@ -1,18 +1,43 @@
-"""Coalescing: of the requests for one key in this process, one runs the handler and the others wait for what it stores.
+"""Coalescing: of the requests for one key, one runs the handler and the others wait for what it stores.
 
-A leader lands exactly once, whatever becomes of it (stored, refused, left), so nobody waits for ever. A key whose answer
-could not be stored is remembered for a moment: its next requests do not queue up behind each other for nothing.
+In this process a flight is followed by whoever comes later. Across processes its leader takes a lease in the shared store
+first; who does not get it waits until the entry appears there, or until the lease is free. A leader lands exactly once,
+whatever becomes of it (stored, refused, left), and a lease that nobody renews expires, so nobody waits for ever. A key whose
+answer could not be stored is remembered for a moment: its next requests do not queue up behind each other for nothing.
+
+Nobody's fate hangs on another's client: a follower that goes away takes nothing with it, and when a leader goes away one of
+its followers leads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
+import secrets
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from enum import Enum, auto
+from itertools import count
+from typing import Any
+
+from quaestor.errors import StoreError
+from quaestor.model import CachedResponse
+from quaestor.ports import Guarded, Leases, Turn
 
 SOLO_MS = 5_000
 """How long a key that could not be stored is not coalesced."""
 _SOLO_LIMIT = 4096
+LEASE_MS = 3_000
+"""After so long without a sign of life a process that fetches something counts as dead. It renews three times as often."""
+LEASE_WAIT_S = 8.0
+"""How long another process's fetch is waited for before this one runs its own handler."""
+_STEP_AWAY_MS = 200
+"""How long a lease says that an answer was refused this once: every process that waits has heard of it by then."""
+_FIRST_POLL_S = 0.002
+_LAST_POLL_S = 0.05
+_POLL_GROWTH = 1.5
 
 
 class Landing(Enum):
@@ -24,17 +49,26 @@ class Landing(Enum):
 
 
 class Flight:
-    """One handler run that others may wait for. Its leader calls land(); calling it again changes nothing."""
+    """One handler run that others may wait for. Its leader calls land(); calling it again changes nothing.
+
+    waited: whether another process's fetch was waited for.
+    """
 
     def __init__(self, flights: Flights, key: str) -> None:
         self._flights = flights
         self._key = key
         self._landed: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
+        self._holder = ""
+        self._renewal: asyncio.TimerHandle | None = None
+        self.waited = False
 
     def land(self, how: Landing) -> None:
         if not self._landed.done():
             self._landed.set_result(how)
             self._flights.forget(self._key, self)
+            if self._renewal is not None:
+                self._renewal.cancel()
+                self._flights.spawn(self._release(how))
 
     async def landing(self, *, deadline_s: float) -> Landing:
         """How it ended; REFUSED if it has not within the deadline, or if it belongs to another event loop."""
@@ -43,13 +77,82 @@ class Flight:
         await asyncio.wait((self._landed,), timeout=deadline_s)
         return self._landed.result() if self._landed.done() else Landing.REFUSED
 
+    async def fetch(self, usable: Callable[[CachedResponse], bool], *, wait: bool = True) -> CachedResponse | None:
+        """What the shared store holds, or what another process puts there while this one waits.
+
+        None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the holder is
+        too slow; after that land() must be called, as ever. usable: whether a found entry may be served; one that may not
+        is passed over. wait=False: None also while another process is fetching, which `waited` then says.
+        Raises StoreError: nobody knows; the handler has to run here. With no shared store, None at once.
+        """
+        leases = self._flights.leases
+        if leases is None:
+            return None
+        holder = self._flights.holder()
+        dead: Guarded | None = None
+        pause_s, give_up_s = _FIRST_POLL_S, time.monotonic() + LEASE_WAIT_S
+        while True:
+            try:
+                found = await leases.take(self._key, holder=holder, lease_ms=LEASE_MS, passing=dead)
+            except asyncio.CancelledError:
+                self._holder = holder  # perhaps it was granted
+                self._flights.spawn(self._release(Landing.LEFT))
+                raise
+            if isinstance(found, CachedResponse):
+                if usable(found):
+                    return found
+                dead, turn = found, None
+            else:
+                turn = found
+            if turn is Turn.MINE:
+                self._hold(holder)
+            elif turn is Turn.THEIRS:
+                self.waited = True
+            if turn is Turn.MINE or turn is Turn.SOLO or time.monotonic() > give_up_s or (self.waited and not wait):
+                return None
+            if turn is Turn.THEIRS:
+                # A random part, so that the waiting processes do not ask in step.
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+                pause_s = min(pause_s * _POLL_GROWTH, _LAST_POLL_S)
+
+    def _hold(self, holder: str) -> None:
+        self._holder = holder
+        if self._landed.done():  # it was given up while it asked
+            self._flights.spawn(self._release(Landing.LEFT))
+            return
+        self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
+
+    def _renew(self) -> None:
+        self._flights.spawn(self._renewed())
+        self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
+
+    async def _renewed(self) -> None:
+        if self._flights.leases is not None:
+            with suppress(StoreError):  # if it stays away the lease expires, and others run their own handlers
+                await self._flights.leases.renew(self._key, holder=self._holder, lease_ms=LEASE_MS)
+
+    async def _release(self, how: Landing) -> None:
+        solo_ms = 0
+        if how is Landing.REFUSED:
+            solo_ms = SOLO_MS if self._flights.is_solo(self._key) else _STEP_AWAY_MS
+        if self._flights.leases is not None:
+            with suppress(StoreError):  # it expires by itself
+                await self._flights.leases.release(self._key, holder=self._holder, solo_ms=solo_ms)
+
 
 class Flights:
-    """Flights under way, by key. Use from one event loop at a time."""
+    """Flights under way, by key. Use from one event loop at a time.
 
-    def __init__(self) -> None:
+    leases: of the store that is shared with other processes; None: this process is alone.
+    """
+
+    def __init__(self, leases: Leases | None = None) -> None:
+        self.leases = leases
         self._under_way: dict[str, Flight] = {}
         self._solo_until_ms: OrderedDict[str, int] = OrderedDict()
+        self._name = secrets.token_hex(8)
+        self._attempts = count(1)
+        self._background: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -66,6 +169,22 @@ class Flights:
         if self._under_way.get(key) is flight:
             del self._under_way[key]
 
+    def holder(self) -> str:
+        """A name for one attempt at a lease, unlike any other."""
+        return f"{self._name}:{next(self._attempts)}"
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that no request waits for."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def settle(self) -> None:
+        """Returns when every lease that is being given back has been given back. Before the shared store is closed."""
+        loop = asyncio.get_running_loop()
+        while mine := [task for task in self._background if task.get_loop() is loop]:
+            await asyncio.wait(mine)
+
     def solo(self, key: str, *, now_ms: int) -> bool:
         """Whether requests for this key run on their own for now."""
         until_ms = self._solo_until_ms.get(key)
@@ -75,6 +194,10 @@ class Flights:
             del self._solo_until_ms[key]
             return False
         return True
+
+    def is_solo(self, key: str) -> bool:
+        """Whether it was said lately that they do."""
+        return key in self._solo_until_ms
 
     def go_solo(self, key: str, *, now_ms: int) -> None:
         self._solo_until_ms[key] = now_ms + SOLO_MS

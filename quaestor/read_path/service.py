@@ -21,10 +21,18 @@ from quaestor.errors import (
     StoreError,
 )
 from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
-from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered, ResponseStore
+from quaestor.ports import (
+    CacheSketch,
+    DependencyIndex,
+    Leases,
+    LifetimeEstimator,
+    QueryRegistry,
+    Registered,
+    ResponseStore,
+)
 from quaestor.read_path import freshness, validation, vary
 from quaestor.read_path.decision import Event
-from quaestor.read_path.flights import Flights
+from quaestor.read_path.flights import Flight, Flights
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.selection import covered
@@ -46,6 +54,8 @@ class LocalStore(ResponseStore, Protocol):
     """A store part of which is in this process's memory."""
 
     def resident(self, key: str) -> Resident | None: ...
+
+    def keep(self, response: CachedResponse) -> Resident: ...
 
     def drop(self, key: str) -> None: ...
 
@@ -83,11 +93,12 @@ class ReadPath:
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
+        leases: Leases | None = None,
     ) -> None:
         self.clock = clock
         self.settings = settings
         self.telemetry = telemetry
-        self.flights = Flights()
+        self.flights = Flights(leases)
         self.variants = Variants()
         self._registry = registry
         self._store = store
@@ -122,22 +133,33 @@ class ReadPath:
             resident.reads = 0
         return taken
 
-    async def look(self, key: str) -> Resident | None:
-        """Memory, then the shared store. The result may be served until something is awaited."""
+    async def look(self, key: str, flight: Flight | None = None) -> Resident | None:
+        """Memory, then the shared store. The result may be served until something is awaited.
+
+        flight: the caller leads it, and will run the handler if there is nothing: then it waits for another process that is
+        already doing so.
+        """
         resident = self.resident(key, self.clock())
         if resident is not None:
             return resident
         try:
+            if flight is not None and self.flights.leases is not None:
+                response = await flight.fetch(self._usable)
+                return None if response is None else self._store.keep(response)
             response = await self._store.get(key)
         except StoreError as error:
             self.telemetry.failure("store", "read_path.lookup_failed", error)
             return None
         if response is None:
             return None
-        if response.stored_at_ms < self._registry.known_since_ms or not self.alive(response):
+        if not self._usable(response):
             self._store.drop(key)  # reading it took it into memory
             return None
         return self._store.resident(key) or Resident(response)
+
+    def _usable(self, response: CachedResponse) -> bool:
+        """Of an entry out of the shared store: whether it may be served now."""
+        return response.stored_at_ms >= self._registry.known_since_ms and self.alive(response)
 
     def alive(self, response: CachedResponse) -> bool:
         """Whether it may be served now, until something is awaited."""

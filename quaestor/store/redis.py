@@ -2,7 +2,8 @@
 if it is large.
 
 Keys are `quaestor:<deployment>:entry:<hash of the cache key>`, without a hash tag, so that a cluster spreads them. The cache key
-is in the value and compared on reading: a collision is a miss.
+is in the value and compared on reading: a collision is a miss. Beside an entry that is being fetched lies
+`quaestor:<deployment>:lease:<the same hash>` with the name of who fetches it, or "solo", expiring by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
-from quaestor.ports import Guarded
+from quaestor.ports import Guarded, Turn
 from quaestor.store import compression, entry_codec
 from quaestor.store.scripts import script
 from quaestor.telemetry import Telemetry
@@ -24,12 +25,15 @@ from quaestor.telemetry import Telemetry
 MAX_FIELDS_BYTES = 1024 * 1024
 """What header fields, tags and names may add to a body."""
 _BATCH = 500
+_TURNS = {b"mine": Turn.MINE, b"theirs": Turn.THEIRS, b"solo": Turn.SOLO}
+_UNREADABLE = 3
+"""How many unreadable values under one name a look-up passes over."""
 _OFF_THE_LOOP_BYTES = 128 * 1024
 """From this size on, compressing (about 5 ms a megabyte) is done in a thread."""
 
 
 class RedisStore:
-    """Implements ResponseStore. The client belongs to the caller, who also closes it; it must not decode responses.
+    """Implements ResponseStore and Leases. The client belongs to the caller, who also closes it; it must not decode responses.
 
     compress_above_bytes: larger entries are compressed, at compression_level (Zstandard's, 1..19; 0: never).
     max_body_bytes: entries that cannot have a body this small are neither stored nor read.
@@ -52,11 +56,15 @@ class RedisStore:
         self._max_bytes = max_body_bytes + MAX_FIELDS_BYTES
         self._telemetry = telemetry
         self._prefix = f"quaestor:{deployment}:entry:"
+        self._leases = f"quaestor:{deployment}:lease:"
+        self._take = script(client, "lease_take")
+        self._renew = script(client, "lease_renew", frees=True)
+        self._release = script(client, "lease_release", frees=True)
         self._evict = script(client, "store_evicting", "store_evict", frees=True)
 
     def name(self, key: str) -> str:
         """What the entry of this cache key is called in Redis."""
-        return self._prefix + hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+        return self._prefix + _digest(key)
 
     async def get(self, key: str) -> CachedResponse | None:
         try:
@@ -107,6 +115,39 @@ class RedisStore:
         except (RedisError, OSError) as error:
             raise StoreError(f"evicting responses from Redis failed: {error}") from error
 
+    async def take(
+        self, key: str, *, holder: str, lease_ms: int, passing: Guarded | None = None
+    ) -> CachedResponse | Turn:
+        passed = None if passing is None else entry_codec.guard(passing.registrations)
+        arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.GUARD_RANGE]
+        keys = [self.name(key), self._leases + _digest(key)]
+        try:
+            for _ in range(_UNREADABLE):
+                passes: list[int | bytes] = [0, b""] if passed is None else [1, passed]
+                found, value = await self._take(keys=keys, args=[*arguments, *passes])
+                if not found:
+                    return _TURNS[value]
+                response = self._decode(value, key)
+                if response is not None:
+                    return response
+                first, last = entry_codec.GUARD_RANGE
+                passed = value[first : last + 1]
+        except (RedisError, OSError) as error:
+            raise StoreError(f"asking Redis who fetches a response failed: {error}") from error
+        return Turn.SOLO
+
+    async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
+        try:
+            await self._renew(keys=[self._leases + _digest(key)], args=[holder, lease_ms])
+        except (RedisError, OSError) as error:
+            raise StoreError(f"renewing a lease in Redis failed: {error}") from error
+
+    async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+        try:
+            await self._release(keys=[self._leases + _digest(key)], args=[holder, solo_ms])
+        except (RedisError, OSError) as error:
+            raise StoreError(f"releasing a lease in Redis failed: {error}") from error
+
     async def clear(self) -> None:
         """Remove every entry of this deployment. O(keys in the server)."""
         try:
@@ -120,6 +161,10 @@ class RedisStore:
                 await self._client.unlink(*batch)
         except (RedisError, OSError) as error:
             raise StoreError(f"clearing the responses in Redis failed: {error}") from error
+
+
+def _digest(key: str) -> str:
+    return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
 
 
 def _literal(text: str) -> str:

@@ -24,6 +24,10 @@ class TwoLevelStore:
         """The entry in this process's memory. No I/O."""
         return self._memory.resident(key)
 
+    def keep(self, response: CachedResponse) -> Resident:
+        """Take what was read from the shared store into this process's memory. No I/O."""
+        return self._memory.keep(response)
+
     def drop(self, key: str) -> None:
         """Forget the entry in this process's memory. No I/O."""
         self._memory.drop(key)

@@ -1,0 +1,247 @@
+"""One handler run per key across workers: four app processes' worth of middleware on one real Valkey, and real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from middleware import QuaestorMiddleware
+from quaestor.demo import servers
+from quaestor.ports import Turn
+from quaestor.read_path import flights
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.two_level import TwoLevelStore
+from tests.hand_driven import HandEngine, HandRegistry, reads
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+KEY = "http://shop.test/a"
+
+
+class World:
+    """What all workers share. handle: what a handler does, after it has been counted."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.registry = HandRegistry()
+        self.runs = 0
+        self.handle: Callable[[], Awaitable[Response]] = self.answer
+        self.gate = asyncio.Event()
+        self.workers: list[Worker] = []
+
+    async def answer(self) -> Response:
+        await self.gate.wait()
+        return PlainTextResponse(f"run {self.runs}")
+
+    async def begun(self, runs: int = 1) -> None:
+        await eventually(lambda: self.runs >= runs)
+
+
+class Worker:
+    """One app process: its own memory and connections."""
+
+    def __init__(self, world: World) -> None:
+        self.redis = Redis.from_url(
+            world.url, protocol=2, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
+        )
+        self.shared = RedisStore(self.redis, deployment="d")
+        self.engine = HandEngine(
+            store=TwoLevelStore(MemoryStore(budget_bytes=10**6), self.shared),
+            index=RedisIndex(self.redis, deployment="d"),
+            registry=world.registry,
+            leases=self.shared,
+        )
+
+        async def page(request: Request) -> Response:
+            world.runs += 1
+            reads()
+            return await world.handle()
+
+        app = QuaestorMiddleware(Starlette(routes=[Route("/{rest:path}", page)]), quaestor=self.engine)
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://shop.test"
+        )
+
+    async def get(self, path: str = "/a") -> str:
+        answer = await self.client.get(path)
+        return answer.text if answer.status_code == 200 else str(answer.status_code)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request waits for another worker."""
+        flight = self.engine.read_path.flights.under_way(KEY)
+        return flight is not None and flight.waited
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[servers.Server]:
+    server = servers.redis_server(tmp_path, persistent=False)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def world(server: servers.Server) -> AsyncIterator[World]:
+    world = World(server.url)
+    world.workers = [Worker(world) for _ in range(4)]
+    yield world
+    for worker in world.workers:
+        await worker.engine.read_path.flights.settle()
+        await worker.redis.aclose()
+
+
+def ask(world: World, each: int = 1) -> list[asyncio.Task[str]]:
+    return [asyncio.create_task(worker.get()) for worker in world.workers for _ in range(each)]
+
+
+async def test_a_hundred_requests_at_four_workers_are_one_run(world: World) -> None:
+    asked = ask(world, each=25)
+    await world.begun()
+    await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
+    world.gate.set()
+    assert set(await asyncio.gather(*asked)) == {"run 1"}
+    assert world.runs == 1
+
+
+async def test_after_an_invalidation_the_database_is_asked_once(world: World) -> None:
+    """The dead entry may lie in every memory and in Redis still."""
+    world.gate.set()
+    for worker in world.workers:
+        await worker.get()
+    assert world.runs == 1
+    world.registry.kill()
+    assert set(await asyncio.gather(*ask(world, each=10))) == {"run 2"}
+    assert world.runs == 2
+
+
+async def test_other_keys_do_not_wait(world: World) -> None:
+    asked = ask(world)
+    await world.begun()
+    other = asyncio.create_task(world.workers[1].get("/b"))
+    await world.begun(2)
+    world.gate.set()
+    assert await other
+    await asyncio.gather(*asked)
+
+
+async def test_when_the_handler_raises_another_worker_leads(world: World) -> None:
+    async def fail_first() -> Response:
+        mine = world.runs
+        await world.gate.wait()
+        if mine == 1:
+            raise RuntimeError("no")
+        return PlainTextResponse("second")
+
+    world.handle = fail_first
+    asked = ask(world)
+    await world.begun()
+    await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
+    world.gate.set()
+    assert sorted(await asyncio.gather(*asked)) == ["500", "second", "second", "second"]
+    assert world.runs == 2
+
+
+async def test_when_the_leaders_client_goes_away_the_others_are_answered(world: World) -> None:
+    """Some servers cancel the request's task then."""
+    leader = asyncio.create_task(world.workers[0].get())
+    await world.begun()
+    here = [asyncio.create_task(world.workers[0].get()) for _ in range(5)]
+    elsewhere = [asyncio.create_task(worker.get()) for worker in world.workers[1:]]
+    await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
+    leader.cancel()
+    world.gate.set()
+    assert set(await asyncio.gather(*here, *elsewhere)) == {"run 2"}
+    assert world.runs == 2
+
+
+async def test_a_waiting_client_that_goes_away_cancels_nothing(world: World) -> None:
+    leader = asyncio.create_task(world.workers[0].get())
+    await world.begun()
+    gone = [asyncio.create_task(worker.get()) for worker in world.workers]
+    stays = asyncio.create_task(world.workers[1].get())
+    await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
+    for task in gone:
+        task.cancel()
+    await asyncio.wait(gone)
+    world.gate.set()
+    assert await leader == "run 1"
+    assert await stays == "run 1"
+    assert world.runs == 1
+
+
+async def test_an_answer_that_must_not_be_shared_keeps_nobody_waiting(world: World) -> None:
+    """Everybody runs a handler, side by side, and so do the next."""
+
+    async def private() -> Response:
+        await world.gate.wait()
+        return PlainTextResponse("mine", headers={"cache-control": "private"})
+
+    world.handle = private
+    asked = ask(world)
+    await world.begun()
+    await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
+    world.gate.set()
+    assert await asyncio.gather(*asked) == ["mine"] * 4
+    assert world.runs == 4
+    world.gate.clear()
+    again = ask(world)
+    await world.begun(8)
+    world.gate.set()
+    await asyncio.gather(*again)
+
+
+async def test_a_worker_that_dies_holding_the_lease_frees_the_others(world: World) -> None:
+    ghost = RedisStore(world.workers[0].redis, deployment="d")
+    assert await ghost.take(KEY, holder="ghost", lease_ms=300) is Turn.MINE
+    world.gate.set()
+    assert set(await asyncio.gather(*ask(world, each=3))) == {"run 1"}
+    assert world.runs == 1
+
+
+async def test_a_long_run_keeps_its_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flights, "LEASE_MS", 200)
+    asked = ask(world)
+    await world.begun()
+    end = time.monotonic() + 0.8
+    await eventually(lambda: time.monotonic() > end)
+    assert world.runs == 1, "four times the lease, and nobody else has begun"
+    world.gate.set()
+    assert set(await asyncio.gather(*asked)) == {"run 1"}
+
+
+async def test_a_run_that_is_too_long_for_others_is_not_waited_for_longer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flights, "LEASE_WAIT_S", 0.2)
+    asked = ask(world)
+    await world.begun(4)
+    world.gate.set()
+    assert len(await asyncio.gather(*asked)) == 4
+
+
+async def test_when_redis_is_gone_every_worker_runs_its_own(world: World, server: servers.Server) -> None:
+    asked = ask(world, each=3)
+    await world.begun()
+    await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
+    server.kill()
+    world.gate.set()
+    assert all(text.startswith("run") for text in await asyncio.gather(*asked))
+    assert all(text.startswith("run") for text in await asyncio.gather(*ask(world)))
+    failed = sum(worker.engine.count("failures", part="store") for worker in world.workers)
+    assert failed >= 4
