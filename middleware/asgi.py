@@ -12,20 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
+from middleware import bodies
+from middleware.admission import wanted
 from middleware.exchange import Exchange, pass_by
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
-from middleware.routes import Plan, Routes
+from middleware.routes import Routes
 from middleware.sketch_endpoint import SketchEndpoint
 from quaestor.caching import Declaration
 from quaestor.capture import not_recording
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded import CLAIMS, shown
-from quaestor.read_path.key import Target
-from quaestor.read_path.policy import RoutePolicy, Sharing
-from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
-from quaestor.read_path.selection import selection
+from quaestor.read_path.request import NOTABLE, inspect
 
 
 class QuaestorMiddleware:
@@ -95,14 +94,14 @@ class QuaestorMiddleware:
             else:
                 path = scope.get("raw_path")
                 plan = self._plans.get(("GET", scope["scheme"], host or b"", path, scope["query_string"], claimed))
-                if plan is not None and plan.simple and (wanted := plan.target) is not None:
+                if plan is not None and plan.simple and (asked := plan.target) is not None:
                     now_ms = self._clock()
-                    resident = self._resident(wanted.key, now_ms)
+                    resident = self._resident(asked.key, now_ms)
                     # An entry that was never rendered is sent below, where its route's policy is known.
                     if (
                         resident is not None
                         and resident.rendered is not None
-                        and (not self._purges or wanted.url in resident.urls)
+                        and (not self._purges or asked.url in resident.urls)
                     ):
                         self._count_hit()
                         headers = self._outgoing.hit(resident, now_ms)
@@ -122,59 +121,47 @@ class QuaestorMiddleware:
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):
+            if method in bodies.BY_BODY:
+                return await self._by_body(scope, receive, send)
             with not_recording():
                 return await self._app(scope, receive, send)
         facts = inspect(scope["headers"])
-        raw_path = scope.get("raw_path") or quote(scope["path"], safe="/~!$&'()*+,;=:@").encode()
-        plan = self._routes.plan(scope, host=facts.host, raw_path=raw_path, claimed=facts.claims)
-        wanted, reason = self._wanted(plan, facts, scope)
-        if reason is None and not self._read_path.serving(self._clock()):
-            reason = "not-serving"
-        if wanted is None or reason is not None:
-            return await pass_by(
-                self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason or "unkeyed"
-            )
+        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
+        if target is not None and not self._read_path.serving(self._clock()):
+            target, reason = None, "not-serving"
+        if target is None:
+            return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         exchange = Exchange(
             self._app, self._read_path, self._outgoing,
-            scope=scope, receive=receive, send=send, facts=facts, target=wanted, plan=plan, routes=self._routes,
+            scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan, routes=self._routes,
         )  # fmt: skip
         return await exchange.run()
 
-    def _wanted(self, plan: Plan, facts: RequestFacts, scope: Scope) -> tuple[Target | None, str | None]:
-        """All names of what a request asks for, or why the cache keeps out of it."""
-        policy = plan.policy
-        if policy.closed:
-            return None, "bypass" if policy.bypass else "private-route"
-        if policy.sharing is Sharing.UNDECLARED and facts.bypass is not None:
-            return None, facts.bypass
-        if facts.barred is not None or facts.fat:
-            return None, facts.barred or "request-body"
-        if plan.target is None:
-            return None, "unkeyed"
-        if plan.simple:
-            return plan.target, None
-        audience = None
-        if policy.personal:
-            audience = self._audience(policy, scope)
-            if audience is None:
-                return None, "scope"
-        appended = selection(policy, scope["headers"], audience=audience)
-        if appended is None:
-            return None, "unkeyed"
-        return replace(plan.target, key=plan.target.key + appended), None
+    async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request other than GET and HEAD: for the app, unless its route is keyed by the body."""
+        facts = inspect(scope["headers"])
+        plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        target = None
+        if plan.policy.keyed_body and not facts.partial and self._read_path.serving(self._clock()):
+            target, _ = wanted(plan, facts, scope, body=b"", on_error=self._by_failed)
+        if target is not None:
+            body = await bodies.read(receive)
+            receive = body.receive
+            if body.whole is not None:
+                target, _ = wanted(plan, facts, scope, body=body.whole, on_error=self._by_failed)
+            if body.whole is not None and target is not None:
+                exchange = Exchange(
+                    self._app, self._read_path, self._outgoing,
+                    scope=scope, receive=receive, send=send, facts=replace(facts, fat=True), target=target, plan=plan,
+                    routes=self._routes,
+                )  # fmt: skip
+                return await exchange.run()
+        with not_recording():
+            return await self._app(scope, receive, send)
 
-    def _audience(self, policy: RoutePolicy, scope: Scope) -> str | None:
-        """Whom a request is for, as the route's `by` says; None if it does not, or fails."""
-        assert policy.by is not None
-        try:
-            said = policy.by(scope)
-        except Exception as error:
-            self._engine.telemetry.failure("routes", "routes.scope_failed", repr(error))
-            return None
-        if said is None or isinstance(said, str):
-            return said or None
-        self._engine.telemetry.failure("routes", "routes.scope_failed", f"{type(said).__name__} is no text")
-        return None
+    def _by_failed(self, why: str) -> None:
+        self._engine.telemetry.failure("routes", "routes.scope_failed", why)
 
     async def _serve_metrics(self, send: Send, *, head: bool) -> None:
         self._engine.telemetry.count_hits()
@@ -186,3 +173,8 @@ class QuaestorMiddleware:
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+def _raw_path(scope: Scope) -> bytes:
+    raw_path: bytes | None = scope.get("raw_path")
+    return raw_path or quote(scope["path"], safe="/~!$&'()*+,;=:@").encode()

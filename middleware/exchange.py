@@ -139,7 +139,7 @@ class Exchange:
     def _may_store(self) -> bool:
         """Whether the handler's answer to this request could become an entry."""
         facts = self._facts
-        return self._scope["method"] == "GET" and not (facts.partial or facts.no_store or facts.only_if_cached)
+        return self._scope["method"] != "HEAD" and not (facts.partial or facts.no_store or facts.only_if_cached)
 
     async def _wait(self) -> None:
         flight = self._read_path.flights.under_way(self._key)
@@ -219,7 +219,7 @@ class Exchange:
         """The handler's `receive`. A body that no field announced is not part of the key."""
         message = await self._receive()
         if message["type"] == "http.request" and message.get("body") and self._state is State.RUNNING:
-            self._fat = True
+            self._fat = not self._facts.fat
         return message
 
     async def _take(self, message: Message) -> None:

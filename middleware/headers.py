@@ -54,7 +54,7 @@ class Reticence(Enum):
     """It shows records, and nobody would learn of their change: `no-store`, whatever the handler said."""
 
 
-_HANDLER_SAID = frozenset({"status", "no-store", "private", "no-cache", "partial"})
+_HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
 _PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
 _UNKNOWN = frozenset({Uncacheable.NO_READS.value})
 

@@ -44,7 +44,7 @@ async def send_resident(
     elif not target.own:
         headers = outgoing.to_be_revalidated(headers)
     status, body = response.status, response.body
-    if response.status == 200 and has_it(response, facts):
+    if response.status == 200 and not facts.fat and has_it(response, facts):
         status, body, headers = 304, b"", outgoing.not_modified(headers)
     elif head:
         body = b""

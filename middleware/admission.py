@@ -1,0 +1,57 @@
+"""Whether the cache answers a request at all, and under which key: what its route declares, applied to what it carries. Pure, but
+for the call of the route's own `by`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from middleware.interface import Scope
+from middleware.routes import Plan
+from quaestor.read_path.key import Target
+from quaestor.read_path.policy import RoutePolicy, Sharing
+from quaestor.read_path.request import RequestFacts
+from quaestor.read_path.selection import selection
+
+OnError = Callable[[str], None]
+
+
+def wanted(
+    plan: Plan, facts: RequestFacts, scope: Scope, *, body: bytes | None = None, on_error: OnError
+) -> tuple[Target | None, str]:
+    """All names of what a request asks for; or None, and why the cache keeps out of it.
+
+    body: of a request that is keyed by it. on_error: told why the route's `by` cannot be used.
+    """
+    policy = plan.policy
+    if policy.closed:
+        return None, "bypass" if policy.bypass else "private-route"
+    credentials = facts.bypass if facts.personal else None
+    fat = "request-body" if facts.fat and body is None else None
+    if reason := (credentials if policy.sharing is Sharing.UNDECLARED else None) or facts.barred or fat:
+        return None, reason
+    if plan.target is None:
+        return None, "unkeyed"
+    if plan.simple and body is None:
+        return plan.target, ""
+    audience = _audience(policy, scope, on_error) if policy.personal else None
+    if policy.personal and audience is None:
+        return None, "scope"
+    appended = selection(policy, scope["headers"], audience=audience, method=scope["method"], body=body)
+    if appended is None:
+        return None, "unkeyed"
+    return replace(plan.target, key=plan.target.key + appended), ""
+
+
+def _audience(policy: RoutePolicy, scope: Scope, on_error: OnError) -> str | None:
+    """Whom a request is for, as the route's `by` says; None if it does not, or fails."""
+    assert policy.by is not None
+    try:
+        said = policy.by(scope)
+    except Exception as error:
+        on_error(repr(error))
+        return None
+    if said is None or isinstance(said, str):
+        return said or None
+    on_error(f"{type(said).__name__} is no text")
+    return None
