@@ -19,6 +19,7 @@ _WINDOWS = {
     (Window.NONE, False): "all matching records",
     (Window.NONE, True): "all matching records, in order",
     (Window.BOUNDARY, True): "the first {limit} in order: a match that sorts behind the last one changes nothing",
+    (Window.BOUNDARY, False): "the {limit} nearest, or best by score: a match behind the last one changes nothing",
     (Window.UNORDERED, False): "any {limit} of the matching records: without a sort every new match counts",
     (Window.OFFSET, False): "a page without a sort: every record that begins or ceases to match counts",
     (Window.OFFSET, True): "a page of an ordered result: changes before it count too, changes behind it do not",
@@ -88,7 +89,7 @@ class Explanation:
             ("found by", self.index),
             ("result", self.window),
             ("fields that matter", self.fields),
-            ("also depends on", ", ".join(self.foreign)),
+            ("also depends on", ", ".join(f"every write to {name}" for name in self.foreign)),
             ("remark", self.remark or ""),
         ]
         width = max(len(name) for name, value in lines if value)

@@ -61,7 +61,7 @@ class Understood:
     query: None if it reads nothing that matters, or nothing that could be cached (then `reasons` says why).
     reasons: non-empty if a response that used this must not be cached.
     instants: every point in time that the query names, in ms since the epoch.
-    keeps_records: the reply's documents are records with their whole `_id`.
+    keeps_records: the reply's documents are records, or what became of them one by one, with their whole `_id`.
     primary_preference: the command may only be answered by a primary.
     description: "find on db.collection", for messages.
     """
@@ -195,7 +195,7 @@ def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) 
         limit=reader.number("limit"),
         projection=projection,
         let=reader.document("let"),
-        keeps_records=not command.get("returnKey") and _whole_id(projection),
+        keeps_records=not command.get("returnKey") and pipelines.whole_id(projection),
     )
 
 
@@ -204,15 +204,6 @@ def _sort(reader: _Reader) -> SortSpec:
     if "$natural" in sort:
         reader.widen("$natural: the order of storage")
     return tuple(sort.items())
-
-
-def _whole_id(projection: Mapping[str, Any] | None) -> bool:
-    """Whether `_id`, if the projection shows it at all, is the record's own."""
-    if not projection:
-        return True
-    if any(path.startswith("_id.") for path in projection):
-        return False
-    return isinstance(projection.get("_id", 1), bool | int | float)
 
 
 def _count(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:
@@ -253,9 +244,10 @@ def _aggregate(command: Mapping[str, Any], database: str, uuids: UuidRepresentat
             limit=find.limit,
             projection=find.projection,
             let=let,
-            keeps_records=_whole_id(find.projection),
+            keeps_records=pipelines.whole_id(find.projection),
         )
-    return reader.understood(Operation.AGGREGATE, pipeline=tuple(pipeline), let=let)
+    rows = pipelines.as_rows(pipeline)
+    return reader.understood(Operation.AGGREGATE, pipeline=tuple(pipeline), let=let, keeps_records=rows is not None)
 
 
 _READS: Mapping[str, Callable[[Mapping[str, Any], str, UuidRepresentation], Understood]] = {

@@ -95,18 +95,58 @@ def foreign_namespaces(pipeline: Sequence[Mapping[str, Any]], database: str) -> 
 def as_count(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
     """The count that this pipeline is, if it is exactly what the driver's `count_documents` sends."""
     plain = _plain(pipeline)
-    counts = plain.rest == (_COUNTING,) and not plain.sort and plain.projection is None
-    return plain if counts and pipeline[0].keys() == {"$match"} else None
+    if plain is None or plain.rest != (_COUNTING,) or plain.sort or plain.projection is not None:
+        return None
+    return plain if pipeline[0].keys() == {"$match"} else None
 
 
 def as_find(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
     """The find that this pipeline is, if it only filters, sorts, skips, limits and shows or hides fields, in this order."""
     plain = _plain(pipeline)
-    return None if plain.rest else plain
+    return None if plain is None or plain.rest else plain
 
 
-def _plain(pipeline: Sequence[Mapping[str, Any]]) -> Plain:
-    """The longest beginning that is a find, and the rest."""
+def as_rows(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
+    """The find whose records this pipeline returns in the same order, each under its own `_id`, if it does that.
+
+    Its `rest` then only dresses them, one by one: `$project`, `$set`, `$unset`, `$lookup`, `$graphLookup`.
+    """
+    plain = _plain(pipeline, shown=False)
+    if plain is None or not all(_keeps_id(*next(iter(stage.items()))) for stage in plain.rest):
+        return None
+    return plain
+
+
+def _keeps_id(name: str, argument: Any) -> bool:
+    if name == "$unset":
+        paths = [argument] if isinstance(argument, str) else argument
+    elif not isinstance(argument, Mapping):
+        return False
+    elif name == "$project":
+        return whole_id(argument)
+    elif name in ("$set", "$addFields"):
+        paths = list(argument)
+    elif name in ("$lookup", "$graphLookup"):
+        paths = [argument.get("as", "_id")]
+    else:
+        return False
+    return all(isinstance(path, str) and path.split(".", 1)[0] != "_id" for path in paths)
+
+
+def whole_id(projection: Mapping[str, Any] | None) -> bool:
+    """Whether `_id`, if the projection shows it at all, is the record's own."""
+    if not projection:
+        return True
+    if any(path.startswith("_id.") for path in projection):
+        return False
+    return isinstance(projection.get("_id", 1), bool | int | float)
+
+
+def _plain(pipeline: Sequence[Mapping[str, Any]], *, shown: bool = True) -> Plain | None:
+    """The longest beginning that is a find, and the rest. None if a window in it is always empty.
+
+    shown: a projection belongs to the find.
+    """
     rest = list(pipeline)
 
     def take(stage: str) -> Any:
@@ -116,10 +156,16 @@ def _plain(pipeline: Sequence[Mapping[str, Any]]) -> Plain:
     while (condition := take("$match")) is not None:
         filters.append(condition)
     sort = take("$sort") or {}
+    while (condition := take("$match")) is not None:
+        filters.append(condition)
     skip = int(take("$skip") or 0)
     limit = int(take("$limit") or 0)
+    if limit and (late := int(take("$skip") or 0)):
+        skip, limit = skip + late, limit - late
+        if limit <= 0:
+            return None
     projection = None
-    if rest and rest[0].keys() == {"$project"} and _only_switches(rest[0]["$project"]):
+    if shown and rest and rest[0].keys() == {"$project"} and _only_switches(rest[0]["$project"]):
         projection = rest.pop(0)["$project"]
     return Plain(all_of(filters), sort, skip, limit, projection, tuple(rest))
 

@@ -67,8 +67,8 @@ def timestamp_of(version: Version) -> Timestamp:
 def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
     """What happened, in order. Empty for events that change no result (index builds).
 
-    post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later look-up. If it is missing, the
-    image comes back without `after`, not exact: whoever needs the record looks it up.
+    post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later
+    look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it up.
     Everything that is not the write of one record is a COLLECTION image of the namespaces concerned (`db.*` for a whole
     database), and what names no namespace is a GAP: an event of a future server changes too much rather than too little.
     """

@@ -89,7 +89,7 @@ def pipeline(*stages: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             {"aggregate": "c", "pipeline": [{"$match": {}}, {"$limit": 9}, {"$skip": 3}, COUNTING]},
-            expected(AGGREGATE, pipeline=({"$match": {}}, {"$limit": 9}, {"$skip": 3}, COUNTING)),
+            expected(COUNT, skip=3, limit=6),
         ),
         (
             {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$group": {"_id": 1, "n": {"$sum": 2}}}]},
@@ -100,6 +100,10 @@ def pipeline(*stages: dict[str, Any]) -> dict[str, Any]:
         (
             {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$sort": {"b": 1, "_id": 1}}, {"$limit": 3}]},
             expected(FIND, filter={"a": 1}, sort=(("b", 1), ("_id", 1)), limit=3),
+        ),
+        (
+            pipeline({"$match": {"a": 1}}, {"$sort": {"b": 1}}, {"$match": {"b": 2}}, {"$limit": 9}, {"$skip": 2}),
+            expected(FIND, filter={"$and": [{"a": 1}, {"b": 2}]}, sort=(("b", 1),), skip=2, limit=7),
         ),
         (
             pipeline({"$match": {"a": 1}}, {"$match": {"b": 2}}, {"$skip": 2}, {"$project": {"a": 1, "_id": 0}}),
@@ -116,7 +120,8 @@ def test_a_command_becomes_the_query_it_runs(command: dict[str, Any], result: Qu
     [
         [{"$limit": 3}, {"$sort": {"b": 1}}],
         [{"$limit": 3}, {"$match": {"b": 1}}],
-        [{"$sort": {"b": 1}}, {"$match": {"b": 1}}],
+        [{"$sort": {"b": 1}}, {"$sort": {"c": 1}}],
+        [{"$limit": 3}, {"$skip": 3}],
         [{"$limit": 3}, {"$limit": 2}],
         [{"$project": {"b": "$a"}}],
         [{"$project": {"a": 1}}, {"$match": {"b": 1}}],

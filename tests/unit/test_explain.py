@@ -51,6 +51,9 @@ def test_what_capture_refuses_is_not_cacheable() -> None:
 def test_a_pipeline_names_what_else_it_reads() -> None:
     lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
     explanation = explain(aggregate({"$match": {"a": 1}}, lookup))
+    assert (explanation.match, explanation.foreign) == ("exact", ("shop.makers",))
+    assert "every write to shop.makers" in explanation.text()
+    explanation = explain(aggregate({"$match": {"a": 1}}, lookup, {"$unwind": "$maker"}))
     assert (explanation.match, explanation.foreign) == ("widened", ("shop.makers",))
     assert "leading $match" in str(explanation.reason)
 

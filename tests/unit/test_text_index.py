@@ -53,12 +53,20 @@ def test_another_index_is_another_query() -> None:
     assert plan_query(one).query_id != plan_query(other).query_id
 
 
-def test_sorted_by_score_any_match_counts() -> None:
-    """Where it stands is not known, and need not be."""
+def test_sorted_by_score_the_searched_texts_say_where_a_record_stands() -> None:
     by_score = replace(QUERY, text_index=DEFINITION, sort=(("s", {"$meta": "textScore"}),), limit=3)
     plan = plan_query(by_score)
-    assert (plan.match, plan.window, plan.fields) == ("exact", Window.UNORDERED, ALL)
+    assert (plan.match, plan.window, plan.fields) == ("exact", Window.BOUNDARY, ALL)
+    assert plan.ordering == ("a", "a.language", "language")
     assert plan.query_id != plan_query(replace(by_score, sort=())).query_id
+
+
+def test_sorted_by_score_and_more_any_match_counts() -> None:
+    """So it does where the score is of all that a record says."""
+    by_score = replace(QUERY, text_index=DEFINITION, sort=(("s", {"$meta": "textScore"}), ("a", 1)), limit=3)
+    assert plan_query(by_score).window is Window.UNORDERED
+    everything = {**DEFINITION, "weights": {"$**": 1}}
+    assert plan_query(replace(by_score, sort=by_score.sort[:1], text_index=everything)).window is Window.UNORDERED
 
 
 def test_rank_is_by_score() -> None:

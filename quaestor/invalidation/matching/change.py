@@ -11,6 +11,7 @@ from typing import Any
 
 import bson
 
+from quaestor.invalidation.matching.boundary import behind
 from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.matching.registered import Live
 from quaestor.invalidation.matching.rules import Rules
@@ -68,9 +69,8 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
 
 
 def _beyond(live: Live, rules: Rules, record: Any) -> bool:
-    """Whether the record sorts behind the last member of a full window. Among equals the database's order is its own
-    business, so a tie is not beyond."""
-    return live.boundary is not None and record is not None and sort_key(record, rules.sort) > live.boundary
+    """Whether the record stands behind the last member of a full window."""
+    return live.boundary is not None and record is not None and behind(live.boundary, rules, record)
 
 
 def _unremembered(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool | None) -> MatchType | None:

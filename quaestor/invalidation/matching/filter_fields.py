@@ -36,17 +36,17 @@ def _of_document(node: Predicate) -> Iterable[str | None]:
         except QueryError:
             return [None]
     if node.operator == "$text" and isinstance(node.operand, Search):
-        return _searched(node.operand.index)
+        return searched_paths(node.operand.index) or [None]
     return [None]
 
 
-def _searched(index: TextIndex) -> Iterable[str | None]:
-    """The weighted paths, and on the way to each the field that says in which language it is."""
+def searched_paths(index: TextIndex) -> frozenset[str] | None:
+    """The weighted paths, and on the way to each the field that says in which language it is; None: all of the record."""
     if index.everything:
-        return [None]
-    found: set[str | None] = {index.override}
+        return None
+    found = {index.override}
     for path, _ in index.weights:
         found.add(path)
         parts = path.split(".")
         found.update(".".join((*parts[:depth], index.override)) for depth in range(1, len(parts) + 1))
-    return found
+    return frozenset(found)

@@ -28,10 +28,15 @@ from quaestor.invalidation.matching.fields import (
     fields_that_matter,
     fields_that_place,
 )
+from quaestor.invalidation.matching.filter_fields import searched_paths
 from quaestor.invalidation.matching.partitioning import OPTIONS
+from quaestor.invalidation.query.ast import Node
 from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
+from quaestor.invalidation.query.geo.near import near_of
+from quaestor.invalidation.query.pipeline_shape import PipelineShape
+from quaestor.invalidation.query.ranking import Rank, rank_key
 from quaestor.invalidation.query.sorting import parse_sort
-from quaestor.invalidation.query.text.operator import with_text_index
+from quaestor.invalidation.query.text.operator import search_of, with_text_index
 from quaestor.model import Document, Operation, Query
 
 _BY_SCORE: Final = {"$meta": "textScore"}
@@ -72,13 +77,15 @@ class Result(StrEnum):
 class QueryPlan:
     """match: "exact" or "widened"; reason: why it is widened, a sentence, else None.
 
-    query: as asked, but without an order by score.
+    query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of that.
     query_id: equal for equal queries, however written.
     condition: the filter that says which records concern the query; predicate: the same, compiled. None: all of the
         namespace.
     index: how the node finds the query from a written record, for people.
     access: the same for the node: alternatives, best first; empty: always tried.
     fields: what of a record matters to the result. placing: what of it decides whether and where it is in the result.
+    ordering: the paths that decide where a record stands. dressing: what a pipeline does to each record at last.
+    rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
     foreign_namespaces: other collections a pipeline reads; every write to them counts.
     """
 
@@ -94,6 +101,9 @@ class QueryPlan:
     access: tuple[Access, ...]
     fields: Fields
     placing: Fields
+    ordering: tuple[str, ...] = ()
+    dressing: tuple[Document, ...] = ()
+    rank: Rank | None = None
     foreign_namespaces: tuple[str, ...] = ()
 
     @property
@@ -108,7 +118,12 @@ def plan_query(query: Query) -> QueryPlan:
 
     Raises MalformedQueryError if mongod would refuse it too. O(size of the query).
     """
-    asked, query = query, _without_rank(query)
+    asked = query
+    shape = PipelineShape.of(query) if query.operation is Operation.AGGREGATE else None
+    if shape is not None and shape.as_find is not None:
+        query = shape.as_find
+    by_score = query.text_index is not None and [direction for _, direction in query.sort] == [_BY_SCORE]
+    query = _without_rank(query)
     foreign = tuple(sorted(pipelines.foreign_namespaces(query.pipeline, query.namespace.split(".", 1)[0])))
     reason = query.widened or _collated(query)
     if reason is None and query.namespace in foreign:
@@ -117,13 +132,18 @@ def plan_query(query: Query) -> QueryPlan:
     predicate: CompiledQuery | None = None
     if reason is None:
         try:
-            condition, reason = _condition(query)
+            condition, reason = _condition(query, shape)
             if condition is not None:
                 condition = dict(with_text_index(condition, query.text_index))
             predicate = None if condition is None else compile_query(condition)
         except UnsupportedQueryError as unsupported:
             condition, reason = None, unsupported.reason
-    access = () if predicate is None else tuple(access_paths(predicate.root))
+    if condition is None and reason == TO_COLLECTION and shape is not None:
+        condition, predicate = _whole_collection(query, shape)
+    root = None if predicate is None else predicate.root
+    access = () if root is None else tuple(access_paths(root))
+    ordering = () if root is None else _ordering(query, root, by_score=by_score)
+    window = _window(query, ranked=bool(ordering))
     return QueryPlan(
         query=query,
         query_id=_query_id(asked, predicate),
@@ -131,12 +151,15 @@ def plan_query(query: Query) -> QueryPlan:
         reason=reason,
         condition=condition,
         predicate=predicate,
-        window=_window(query),
-        result=_result(query),
+        window=window,
+        result=_result(query, shape),
         index="every write" if predicate is None else access[0].describe() if access else "always try",
         access=access,
-        fields=_fields(query, predicate),
-        placing=ALL if predicate is None else fields_that_place(query, predicate.root),
+        fields=ALL if root is None else _fields(query, shape, root),
+        placing=ALL if root is None else fields_that_place(query, root),
+        ordering=ordering,
+        dressing=() if shape is None else shape.dressing,
+        rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
         foreign_namespaces=foreign,
     )
 
@@ -146,6 +169,13 @@ def _without_rank(query: Query) -> Query:
     if query.text_index is None or not any(direction == _BY_SCORE for _, direction in query.sort):
         return query
     return replace(query, sort=())
+
+
+def _whole_collection(query: Query, shape: PipelineShape) -> tuple[Document | None, CompiledQuery | None]:
+    """A pipeline over all records depends on each, but only on what it reads of them, if that is known."""
+    everything: Document = {}
+    predicate = compile_query(everything)
+    return (None, None) if _fields(query, shape, predicate.root) == ALL else (everything, predicate)
 
 
 def _collated(query: Query) -> str | None:
@@ -166,82 +196,51 @@ def _compares_strings(operand: Any) -> bool:
     return not isinstance(operand, _WITHOUT_LETTERS)
 
 
-def _condition(query: Query) -> tuple[Document | None, str | None]:
+def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | None, str | None]:
     """What decides which records concern the query, and why that is more than what changes its result."""
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
-    if query.operation is not Operation.AGGREGATE:
+    if shape is None or shape.as_find is not None:
         if any(path == "$natural" for path, _ in query.sort):
             raise UnsupportedQueryError("$natural: the order of storage")
         parse_sort(query.sort)
         return query.filter, None
-    pipeline = _Pipeline.of(query)
-    if pipeline.as_find is not None or pipeline.counts:
-        return _together(pipeline.leading), None
-    return (_together(pipeline.leading), TO_LEADING_MATCH) if pipeline.leading else (None, TO_COLLECTION)
+    if shape.counts:
+        return shape.leading or {}, None
+    return (shape.leading, TO_COLLECTION if shape.leading is None else TO_LEADING_MATCH)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pipeline:
-    """leading: the filters of the `$match` stages it begins with.
-
-    as_find: if all that follows is sorting and a final projection, the find that shows the same; counts: if it is `$count`.
-    """
-
-    leading: list[Document]
-    as_find: Query | None
-    counts: bool
-
-    @staticmethod
-    def of(query: Query) -> _Pipeline:
-        stages = list(query.pipeline)
-        leading: list[Document] = []
-        while stages and list(stages[0]) == ["$match"]:
-            leading.append(stages.pop(0)["$match"])
-        sort: list[tuple[str, Any]] = []
-        while stages and list(stages[0]) == ["$sort"] and isinstance(stages[0]["$sort"], Mapping):
-            sort.extend(stages.pop(0)["$sort"].items())
-        counts = [list(stage) for stage in stages] == [["$count"]]
-        as_find = replace(query, sort=tuple(sort))
-        if [list(stage) for stage in stages] == [["$project"]]:
-            as_find = replace(as_find, projection=stages.pop()["$project"])
-        return _Pipeline(leading, None if stages else as_find, counts)
-
-
-def _together(filters: list[Document]) -> Document:
-    if len(filters) == 1:
-        return filters[0]
-    return {"$and": filters} if filters else {}
-
-
-def _window(query: Query) -> Window:
+def _window(query: Query, ranked: bool) -> Window:
     if query.skip:
         return Window.OFFSET
     if not query.limit:
         return Window.NONE
-    return Window.BOUNDARY if query.sort else Window.UNORDERED
+    return Window.BOUNDARY if query.sort or ranked else Window.UNORDERED
 
 
-def _result(query: Query) -> Result:
-    if query.operation is Operation.FIND:
-        return Result.RECORDS
-    if query.operation is Operation.COUNT:
+def _result(query: Query, shape: PipelineShape | None) -> Result:
+    if query.operation is Operation.COUNT or (shape is not None and shape.counts):
         return Result.COUNT
     if query.operation is Operation.DISTINCT:
         return Result.VALUES
-    return Result.COUNT if _Pipeline.of(query).counts else Result.OPAQUE
+    return Result.RECORDS if shape is None or shape.as_find is not None else Result.OPAQUE
 
 
-def _fields(query: Query, predicate: CompiledQuery | None) -> Fields:
-    if predicate is None:
-        return ALL
-    if _result(query) in (Result.COUNT, Result.VALUES):
-        return fields_of_values(query, predicate.root)
-    if query.operation is Operation.FIND:
-        return fields_that_matter(query, predicate.root)
-    pipeline = _Pipeline.of(query)
-    known = ALL if pipeline.as_find is None else fields_that_matter(pipeline.as_find, predicate.root)
-    return known if known != ALL else fields_of_pipeline(query.pipeline[len(pipeline.leading) :], predicate.root)
+def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
+    if _result(query, shape) in (Result.COUNT, Result.VALUES):
+        return fields_of_values(query, root)
+    known = ALL if shape is not None and shape.as_find is None else fields_that_matter(query, root)
+    return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
+
+
+def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:
+    """The paths that decide where a record stands in the result; empty if there is no order, or one by all of the record."""
+    if query.sort:
+        return tuple(path for path, _ in query.sort)
+    near, search = near_of(root), search_of(root)
+    if near is not None:
+        return (near.path,)
+    return () if search is None or not by_score else tuple(sorted(searched_paths(search.index) or ()))
 
 
 def _plain_sort(query: Query) -> list[list[Any]]:

@@ -124,6 +124,37 @@ def test_an_unordered_window_takes_any_match() -> None:
     assert types(scene.insert({"_id": 3, "status": "paid"})) == ["add"]
 
 
+def test_what_is_farther_away_than_the_last_of_the_nearest_changes_nothing() -> None:
+    scene = Scene()
+    nearest = find({"at": {"$near": [0, 0]}, "open": True}, limit=2)
+    for _ in range(2):  # also where the query is known already
+        scene.register(nearest, (1, 2), last={"_id": 2, "at": [3, 4]})
+    assert scene.insert({"_id": 3, "open": True, "at": [3, 4.01]}) == []
+    assert scene.insert({"_id": 4, "open": False, "at": [0, 1]}) == []
+    assert scene.update({"_id": 3, "open": True, "at": [6, 6]}) == []
+    assert types(scene.insert({"_id": 5, "open": True, "at": [3, 4]})) == ["add"], (
+        "as far away: who comes first is open"
+    )
+
+
+def test_a_member_that_moves_away_is_a_change() -> None:
+    scene = Scene()
+    scene.register(find({"at": {"$near": [0, 0]}}, limit=2), (1, 2), last={"_id": 2, "at": [3, 4]})
+    assert types(scene.update({"_id": 1, "at": [9, 9]})) == ["change"]
+
+
+def test_a_poorer_match_than_the_last_of_the_best_changes_nothing() -> None:
+    scene = Scene()
+    index = {"weights": {"title": 1}, "default_language": "none", "textIndexVersion": 3}
+    score = {"$meta": "textScore"}
+    best = find(
+        {"$text": {"$search": "dogs"}}, text_index=index, sort=(("s", score),), projection={"s": score}, limit=1
+    )
+    scene.register(best, (1,), last={"_id": 1, "title": "two dogs"})
+    assert scene.insert({"_id": 2, "title": "four dogs or more"}) == []
+    assert types(scene.insert({"_id": 3, "title": "dogs"})) == ["add"]
+
+
 def test_parallel_arrays_in_the_sort_fields_invalidate_instead_of_failing() -> None:
     scene = Scene()
     scene.register(find({}, sort=(("a", 1), ("b", 1)), limit=1), (1,), last={"_id": 1, "a": 1, "b": 1})

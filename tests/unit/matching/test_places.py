@@ -46,5 +46,5 @@ def test_a_place_counts_although_it_is_not_shown_because_it_decides_the_order() 
     assert plan.fields.same(at(1, 1, 1, name="a", seen=1), at(1, 1, 1, name="a", seen=2))
 
 
-def test_with_a_limit_by_distance_any_match_counts() -> None:
-    assert plan_query(find(NEAR, limit=3)).window is Window.UNORDERED
+def test_with_a_limit_by_distance_the_farthest_is_the_end() -> None:
+    assert plan_query(find(NEAR, limit=3)).window is Window.BOUNDARY

@@ -102,7 +102,11 @@ def test_ids_are_the_same_in_every_process() -> None:
         (aggregate(MATCH), "exact", None),
         (aggregate(MATCH, {"$sort": {"b": 1}}, {"$project": {"b": 1}}), "exact", None),
         (aggregate(MATCH, {"$count": "n"}), "exact", None),
-        (aggregate(MATCH, MATCH, {"$limit": 3}), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, MATCH, {"$limit": 3}), "exact", None),
+        (aggregate(MATCH, {"$sort": {"b": 1}}, {"$limit": 9}, {"$skip": 3}, {"$set": {"x": 1}}), "exact", None),
+        (aggregate(MATCH, {"$limit": 3}, {"$sort": {"b": 1}}), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$limit": 3}, {"$skip": 3}), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$set": {"_id": 1}}), "widened", TO_LEADING_MATCH),
         (aggregate(MATCH, {"$group": {"_id": "$b"}}), "widened", TO_LEADING_MATCH),
         (aggregate({"$group": {"_id": "$b"}}), "widened", TO_COLLECTION),
         (aggregate(MATCH, {"$unionWith": "items"}), "widened", TO_ITSELF),
@@ -163,3 +167,24 @@ def test_every_collection_a_pipeline_reads_is_a_dependency() -> None:
     plan = plan_query(aggregate(*pipeline))
     assert plan.foreign_namespaces == ("shop.archive", "shop.makers", "shop.old", "shop.tree")
     assert plan.namespaces[0] == "shop.items"
+
+
+def test_a_pipeline_that_dresses_records_is_a_find() -> None:
+    lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
+    stages = (MATCH, {"$sort": {"b": 1}}, {"$match": {"c": 2}}, {"$limit": 9}, {"$skip": 3}, lookup, {"$unset": "x"})
+    plan = plan_query(aggregate(*stages))
+    assert (plan.match, plan.window, plan.result) == ("exact", Window.OFFSET, Result.RECORDS)
+    assert (plan.query.sort, plan.query.skip, plan.query.limit) == ((("b", 1),), 3, 6)
+    assert plan.foreign_namespaces == ("shop.makers",)
+    assert plan.predicate is not None
+    assert plan.predicate.matches({"a": 1, "c": 2})
+    assert not plan.predicate.matches({"a": 1})
+
+
+def test_near_orders_a_limited_result() -> None:
+    plan = plan_query(find({"at": {"$near": [0, 0]}}, limit=3))
+    assert (plan.window, plan.ordering) == (Window.BOUNDARY, ("at",))
+    assert plan.rank is not None
+    assert plan.rank({"at": [3, 4]}) == 5
+    assert plan_query(find({"at": {"$near": [0, 0]}}, limit=3, sort=(("b", 1),))).ordering == ("b",)
+    assert plan_query(find({"at": {"$near": [0, 0]}}, skip=1, limit=3)).window is Window.OFFSET

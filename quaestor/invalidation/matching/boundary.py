@@ -1,0 +1,57 @@
+"""Where a limited result ends: what stands behind its last member changes nothing.
+
+The end is the last member's sort key, or, where the filter itself gives the order (`$near`, `$text` by score), its distance
+or score. Those are computed here and by mongod in floating point, so nearly as far away does not count as farther.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from quaestor.errors import QueryError, UncertainMatchError
+from quaestor.invalidation.matching.rules import Rules
+from quaestor.invalidation.query.plan import Window, plan_query
+from quaestor.invalidation.query.ranking import Rank
+from quaestor.invalidation.query.sorting import sort_key
+from quaestor.model import Document, Registration
+
+_RELATIVE: Final = 1e-6
+_ABSOLUTE: Final = 1e-9
+
+
+class Farthest:
+    """The end of a result in the order of a rank."""
+
+    __slots__ = ("_limit", "_rank")
+
+    def __init__(self, rank: Rank, last: float) -> None:
+        self._rank = rank
+        self._limit = last + abs(last) * _RELATIVE + _ABSOLUTE
+
+    def excludes(self, record: Document) -> bool:
+        """Whether the record stands behind the end. Raises UncertainMatchError if it cannot be ranked."""
+        return self._rank(record) > self._limit
+
+
+def boundary_of(registration: Registration, rules: Rules) -> Any:
+    """The end of a full window: a sort key, a `Farthest`, or None if any match counts."""
+    last = registration.last
+    if last is None or not rules.exact or rules.window not in (Window.BOUNDARY, Window.OFFSET):
+        return None
+    if rules.sort:
+        return sort_key(last, rules.sort)
+    rank = plan_query(registration.query).rank
+    if rank is None:
+        return None
+    try:
+        return Farthest(rank, rank(last))
+    except (QueryError, UncertainMatchError):
+        return None
+
+
+def behind(boundary: Any, rules: Rules, record: Document) -> bool:
+    """Whether the record stands behind the end of the window. Among equals the database's order is its own business, so a
+    tie is not behind."""
+    if isinstance(boundary, Farthest):
+        return boundary.excludes(record)
+    return bool(sort_key(record, rules.sort) > boundary)
