@@ -147,15 +147,17 @@ class CapturedRead:
     """One query that a handler ran, and what its reply says about when and what it read.
 
     read_at: the reply's operationTime. Writes up to it *may* be contained in the result.
-    documents: every record returned, in order, as decoded by the driver; None if the result was not read to its end,
-        or if records are not what the command returns (count, distinct, aggregate).
+    ids: the `_id` of every record returned, in order; None if the result was not read to its end, if it does not show them,
+        or if records are not what the command returns (count, distinct, most aggregates).
+    last: the last of these records, if the query has a sort and a limit.
     primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
     duration_ms: how long command and getMores took.
     """
 
     query: Query
     read_at: Version
-    documents: tuple[Document, ...] | None
+    ids: tuple[Any, ...] | None
+    last: Document | None = None
     primary: bool = True
     duration_ms: float = 0.0
 

@@ -101,7 +101,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
                 understood=understood,
                 operation_id=event.operation_id,
                 primary=understood.primary_preference or self._topology.is_primary(event.connection_id),
-                documents=[] if understood.keeps_records else None,
+                ids=[] if understood.keeps_records else None,
             ),
         )
 
@@ -134,17 +134,23 @@ def _succeeded(recorder: Recorder, event: CommandSucceededEvent) -> None:
     reply = event.reply
     cursor = reply.get("cursor")
     cursor_id = 0
-    documents: Sequence[Document] | None = None
+    ids: list[Any] | None = None
+    last: Document | None = None
     if cursor is not None:
         cursor_id = int(cursor.get("id", 0))
-        if read.documents is not None:
-            documents = _records(cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"])
+        if read.ids is not None:
+            batch = cursor["firstBatch"] if "firstBatch" in cursor else cursor["nextBatch"]
+            ids = _ids(batch)
+            query = read.understood.query
+            if ids and query is not None and (query.limit or query.pipeline):
+                last = _record(batch[-1])
         if cursor.get("partialResultsReturned"):
             recorder.refuse(Uncacheable.UNREADABLE, "a shard was down: the result is partial")
     recorder.replied(
         request,
         read_at=_version(reply.get("operationTime")),
-        documents=documents,
+        ids=ids,
+        last=last,
         cursor=_cursor(event, cursor_id),
         cursor_id=cursor_id,
         duration_ms=event.duration_micros / 1000,
@@ -165,32 +171,46 @@ def _version(operation_time: Any) -> Version:
     return operation_time.time << 32 | operation_time.inc
 
 
-def _records(batch: Sequence[Any]) -> list[Document] | None:
-    """The batch as records that the handler cannot change any more: `_id`s and the whole last record are deep copies.
+def _ids(batch: Sequence[Any]) -> list[Any] | None:
+    """The `_id` of each record, as copies that the handler cannot change any more. This is done for every record that is read,
+    so nothing is made of the ordinary ones but a list.
 
-    None if one of them cannot be written as BSON again (a type of the client's own), or if the batch is raw bytes.
+    None if one has none or one that cannot be written as BSON again (a type of the client's own), or for raw bytes.
     """
-    records: list[Document] = []
+    try:
+        ids = [document["_id"] for document in batch]
+    except (KeyError, TypeError):
+        return None
+    if not _PLAIN_IDS.issuperset(map(type, ids)) or (batch and isinstance(batch[0], RawBSONDocument)):
+        return _unusual_ids(batch)
+    return ids
+
+
+def _unusual_ids(batch: Sequence[Any]) -> list[Any] | None:
+    ids: list[Any] = []
     for document in batch:
-        if type(document) is not dict and isinstance(document, RawBSONDocument):
-            # Immutable. Its own codec options may turn an _id into what the default options cannot encode.
-            records.append(RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS))
-            continue
-        if type(document) is not dict and not isinstance(document, Mapping):
+        if isinstance(document, RawBSONDocument):
+            # Its own codec options may have turned the _id into what the default options cannot encode.
+            document = RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS)
+        elif not isinstance(document, Mapping):
             return None
-        record = dict(document)
-        if type(record.get("_id")) not in _PLAIN_IDS:
+        key = document["_id"]
+        if type(key) not in _PLAIN_IDS and not isinstance(key, RawBSONDocument):
             findings = Findings()
-            record["_id"] = snapshot(record["_id"], findings, _uuid_representation)
+            key = snapshot(key, findings, _uuid_representation)
             if findings.opaque is not None:
                 return None
-        records.append(record)
-    if records and isinstance(records[-1], dict):
-        findings = Findings()
-        records[-1] = snapshot(records[-1], findings, _uuid_representation)
-        if findings.opaque is not None:
-            return None
-    return records
+        ids.append(key)
+    return ids
+
+
+def _record(document: Any) -> Document | None:
+    """A copy that the handler cannot change; None if it cannot be written as BSON again."""
+    if isinstance(document, RawBSONDocument):
+        return RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS)
+    findings = Findings()
+    record: Document = snapshot(document, findings, _uuid_representation)
+    return record if findings.opaque is None else None
 
 
 def _uuid_representation() -> int | None:

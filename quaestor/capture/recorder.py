@@ -36,14 +36,16 @@ class Outcome:
 class ReadInProgress:
     """One captured command, from its start to the last getMore of its cursor.
 
-    documents: grows with the replies; None once the records are known to be unusable.
+    ids: grows with the replies; None once it is known that the records cannot be told by them. last: the newest record, if it
+        matters.
     cursor: the server's open cursor, 0 when the result has been read to its end.
     """
 
     understood: Understood
     operation_id: int | None
     primary: bool
-    documents: list[Document] | None
+    ids: list[Any] | None
+    last: Document | None = None
     read_at: Version = 0
     cursor: int = 0
     duration_ms: float = 0.0
@@ -52,11 +54,12 @@ class ReadInProgress:
 
     def captured(self) -> CapturedRead:
         assert self.understood.query is not None
-        complete = self.documents is not None and not self.cursor
+        complete = self.ids is not None and not self.cursor
         return CapturedRead(
             query=self.understood.query,
             read_at=self.read_at,
-            documents=tuple(self.documents or ()) if complete else None,
+            ids=tuple(self.ids or ()) if complete else None,
+            last=self.last if complete else None,
             primary=self.primary,
             duration_ms=self.duration_ms,
         )
@@ -110,12 +113,14 @@ class Recorder:
         request: Any,
         *,
         read_at: Version,
-        documents: Sequence[Document] | None,
+        ids: Sequence[Any] | None,
+        last: Document | None = None,
         cursor: Any,
         cursor_id: int,
         duration_ms: float,
     ) -> None:
-        """A reply arrived. documents: of this batch, never changed by anyone again; None if they are not records.
+        """A reply arrived. ids: of the records in this batch; None if they cannot be told. last: the last of them, if it matters.
+        Nobody changes either again.
 
         cursor: what go_on() will be asked for; cursor_id: 0 if the result ends here.
         """
@@ -128,10 +133,11 @@ class Recorder:
             if not read_at:
                 self.refuse(Uncacheable.NO_OPERATION_TIME, "the reply has no operationTime: is this a replica set?")
             read.read_at = max(read.read_at, read_at)
-            if documents is None:
-                read.documents = None
-            elif read.documents is not None:
-                read.documents.extend(documents)
+            if ids is None:
+                read.ids = None
+            elif read.ids is not None and ids:
+                read.ids.extend(ids)
+                read.last = last
             read.cursor = cursor_id
             if cursor_id:
                 self._by_cursor[cursor] = read

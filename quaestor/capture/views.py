@@ -95,12 +95,12 @@ class _Resolver:
         namespace = read.query.namespace
         chain = self._chain(namespace)
         query = _with_collation(read.query, self.lookup(namespace))
-        documents = read.documents
+        ids, last = read.ids, read.last
         if chain.base != namespace:
             query = _onto(query, chain)
             if query.operation is not Operation.FIND:
-                documents = None
-        self.reads.append(replace(read, query=query, documents=documents))
+                ids = last = None
+        self.reads.append(replace(read, query=query, ids=ids, last=last))
         for source in _sources(query.pipeline, namespace):
             self._foreign(source, read, named=True)
 
@@ -145,7 +145,7 @@ def _any_write(namespace: str, read: CapturedRead) -> CapturedRead:
         filter={},
         widened="read by a pipeline of another collection",
     )
-    return replace(read, query=query, documents=None)
+    return replace(read, query=query, ids=None, last=None)
 
 
 def _with_collation(query: Query, definition: Definition | None) -> Query:

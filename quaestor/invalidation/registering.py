@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from quaestor.invalidation.query.plan import QueryPlan, plan_query
+from quaestor.invalidation.query.pipeline_shape import projects, shows
+from quaestor.invalidation.query.plan import QueryPlan, Result, plan_query
 from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
 
 SECONDARY_MARGIN_S = 2
@@ -46,7 +46,7 @@ def registration(
     dependency: Dependency, *, registration_id: str, tenant: str, since: Version, expires_at_ms: int
 ) -> Registration:
     read = dependency.read
-    members = _members(dependency.query, read.documents)
+    members = read.ids if dependency.plan.result is Result.RECORDS else None
     return Registration(
         id=registration_id,
         tenant=tenant,
@@ -55,7 +55,7 @@ def registration(
         since=since if read.primary else min(since, _secondary_since(read)),
         read_at=read.read_at,
         members=members,
-        last=None if members is None else _last(dependency.query, read.documents),
+        last=None if members is None else _last(dependency.plan, len(members), read.last),
         expires_at_ms=expires_at_ms,
     )
 
@@ -65,35 +65,19 @@ def _secondary_since(read: CapturedRead) -> Version:
     return max(0, seconds) << 32
 
 
-def _members(query: Query, documents: Sequence[Document] | None) -> tuple[Any, ...] | None:
-    if query.operation is not Operation.FIND or documents is None:
+def _last(plan: QueryPlan, members: int, last: Document | None) -> Document | None:
+    """The last member of a full window, reduced to the fields that it is ordered by and _id."""
+    limit = plan.query.limit
+    if not plan.ordering or not limit or members < limit or last is None:
         return None
-    if any("_id" not in document for document in documents):
+    fields = {path.split(".", 1)[0] for path in plan.ordering} | {"_id"}
+    if not all(_kept(plan, field) for field in fields - {"_id"}):
         return None
-    return tuple(document["_id"] for document in documents)
-
-
-def _last(query: Query, documents: Sequence[Document] | None) -> Document | None:
-    """The last member of a full window, reduced to its sort fields and _id."""
-    if not query.sort or not query.limit or not documents or len(documents) < query.limit:
-        return None
-    fields = {path.split(".", 1)[0] for path, _ in query.sort} | {"_id"}
-    if not all(_kept(query.projection, path) for path, _ in query.sort):
-        return None
-    last = documents[-1]
     return {field: last[field] for field in fields if field in last}
 
 
-def _kept(projection: Mapping[str, Any] | None, path: str) -> bool:
-    """Whether the projected record certainly shows this path as the stored record has it."""
-    if not projection:
-        return True
-    field = path.split(".", 1)[0]
-    switches = {key: value for key, value in projection.items() if isinstance(value, bool | int | float)}
-    if len(switches) < len(projection):
-        return False  # computed fields, $slice, $elemMatch: they may rename or cut what we need
-    if field == "_id":
-        return bool(switches.get("_id", True))
-    if any(value for key, value in switches.items() if key != "_id"):
-        return bool(switches.get(field))  # inclusion
-    return all(key.split(".", 1)[0] != field for key in switches if key != "_id")  # exclusion
+def _kept(plan: QueryPlan, field: str) -> bool:
+    """Whether the reply certainly shows this field as the stored record has it."""
+    if plan.query.operation is Operation.AGGREGATE:
+        return shows(plan.dressing, field)
+    return projects(plan.query.projection, field)

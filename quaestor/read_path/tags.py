@@ -53,7 +53,7 @@ def declared_reads(
     wanted = [(namespace, {"_id": {"$in": names}}), *policy.depends_on]
     return tuple(
         CapturedRead(
-            query=Query(namespace=where, operation=Operation.FIND, filter=selected), read_at=since, documents=None
+            query=Query(namespace=where, operation=Operation.FIND, filter=selected), read_at=since, ids=None
         )
         for where, selected in wanted
     )

@@ -7,7 +7,7 @@ with and without pre- and post-images; after every write, each live registration
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import bson
@@ -147,7 +147,10 @@ class _Run:
         since = self.node.watermark
         answer = _read(self.records, query)
         read = CapturedRead(
-            query=query, read_at=self.now(), documents=answer if query.operation is Operation.FIND else None
+            query=query,
+            read_at=self.now(),
+            ids=_ids(answer) if query.operation is Operation.FIND else None,
+            last=answer[-1] if answer else None,
         )
         self.counter += 1
         registered = registration(
@@ -215,3 +218,7 @@ def _up_to(stream: Any, mark: int) -> Iterator[Any]:
         yield event
         if event["ns"]["coll"] == "marks" and event["documentKey"]["_id"] == mark:
             return
+
+
+def _ids(documents: Sequence[Any]) -> tuple[Any, ...] | None:
+    return None if any("_id" not in one for one in documents) else tuple(one["_id"] for one in documents)

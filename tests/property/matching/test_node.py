@@ -6,6 +6,7 @@ yet, its registration arrives before or after the writes around it, events lag b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +151,8 @@ class Run:
         read = CapturedRead(
             query=reading.query,
             read_at=self.world.version,
-            documents=reading.documents if reading.query.operation is Operation.FIND else None,
+            ids=_ids(reading.documents) if reading.query.operation is Operation.FIND else None,
+            last=reading.documents[-1] if reading.documents else None,
         )
         self.registered += 1
         reading.registration = registration(
@@ -275,3 +277,7 @@ def test_pages_of_ordered_results_agree_with_re_execution(
             run.step(("deliver",))
     except MalformedQueryError:
         return
+
+
+def _ids(documents: Sequence[Any]) -> tuple[Any, ...] | None:
+    return None if any("_id" not in one for one in documents) else tuple(one["_id"] for one in documents)
