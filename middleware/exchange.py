@@ -21,7 +21,8 @@ from quaestor.read_path.flights import Flight, Landing
 from quaestor.read_path.forwarded import shown
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import CONDITIONS, RequestFacts
-from quaestor.read_path.service import Answer, ReadPath
+from quaestor.read_path.entries import Answer
+from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
 
 FOLLOW_DEADLINE_S = 10.0

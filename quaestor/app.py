@@ -9,7 +9,7 @@ Distributed (redis_url): everything shared lives in Redis; the matching grid run
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient, watch_client
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.invalidation.by_hand import ByHand
 from quaestor.invalidation.effects import Effects, Observed
 from quaestor.invalidation.embedded import EmbeddedGrid
 from quaestor.invalidation.event_layer import codec, streams
@@ -33,7 +34,8 @@ from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.invalidation.registry import Registry
 from quaestor.model import AfterImage, WriteKind
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, ShareEffects
-from quaestor.read_path.service import COPY_SLACK_MS, ReadPath
+from quaestor.read_path.entries import COPY_SLACK_MS
+from quaestor.read_path.service import ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
@@ -134,6 +136,7 @@ class Quaestor:
         self.registry.usage.source = self.read_path.take_served
         self._grid: EmbeddedGrid | None = None
         self._watched: WatchClient | None = None
+        self._by_hand: ByHand | None = None
         self._starting: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
 
@@ -150,6 +153,23 @@ class Quaestor:
         """Call observer on the event loop after each invalidation whose effects are done: for dashboards and tests."""
         self._effects.observers.append(observer)
 
+    async def invalidate(
+        self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()
+    ) -> None:
+        """Invalidate answers by hand, in every process, in CDNs and in browsers. Takes effect as a write to the database does:
+        within milliseconds, not necessarily before this returns. Calling it again does no harm.
+
+        tags: of `@cached(tags=[...])`. urls: with host ("https://shop.example/items?page=2"), or without for all of them
+        ("/items"); answers of routes that carry a declaration, a bare `@cached()` at least, in all their variants.
+        collections: "database.collection" or pymongo collections; whatever read from them.
+
+        Raises ConfigurationError before the start and for what is no tag, URL or collection; DatabaseError if tags or URLs could
+        not be written to `settings.control_namespace`, EventLayerError if the grid could not be told.
+        """
+        if self._by_hand is None:
+            raise ConfigurationError("nothing can be invalidated before start(), or without a MongoDB that is watched")
+        await self._by_hand.invalidate(tags=tags, urls=urls, collections=collections)
+
     async def start(self) -> None:
         """Start the background work. Never fails because a part is away: requests bypass the cache until it answers."""
         await self._effects.start()
@@ -162,6 +182,7 @@ class Quaestor:
         except ConfigurationError as error:
             self.telemetry.failure("configuration", "quaestor.not_watching", error)
             return
+        self._by_hand = ByHand(self._watched, self.settings, collection_changed=self._send_changed)
         catalog = Catalog(self._watched, on_changed=self._collection_changed, clock=self._clock)
         self.registry.resolver = catalog
         self._polling = asyncio.create_task(catalog.run(self._catalog_failed), name="quaestor-catalog")
@@ -177,6 +198,8 @@ class Quaestor:
 
     async def stop(self) -> None:
         """Stop the background work and close what was opened. The object is done then."""
+        if self._by_hand is not None:
+            self._by_hand.close()
         if self._polling is not None:
             self._polling.cancel()
             with suppress(asyncio.CancelledError):
@@ -196,18 +219,21 @@ class Quaestor:
 
     def _collection_changed(self, namespaces: frozenset[str]) -> None:
         """A view or a collection's options mean something else now: through the grid, as any other write."""
+        try:
+            self._send_changed(namespaces)
+        except EventLayerError as error:
+            self.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+
+    def _send_changed(self, namespaces: frozenset[str]) -> None:
         shape = self.registry.shape
         if shape is None:
-            return
+            return  # nothing is registered before the grid has been heard of
         images = [
             codec.encode_image(AfterImage(namespace=n, kind=WriteKind.COLLECTION, version=0))
             for n in sorted(namespaces)
         ]
-        try:
-            for partition in range(shape.write_partitions):
-                self._layer.append(streams.writes(self.settings.deployment, partition), images)
-        except EventLayerError as error:
-            self.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+        for partition in range(shape.write_partitions):
+            self._layer.append(streams.writes(self.settings.deployment, partition), images)
 
     def _catalog_failed(self, error: DependencyError) -> None:
         self.telemetry.failure("mongodb", "catalog.poll_failed", error)

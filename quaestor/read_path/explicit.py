@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quaestor.read_path import structured
+from quaestor.model import CachedResponse
+from quaestor.read_path import structured, validation
 from quaestor.read_path.freshness import Headers, cache_control, delta_s, http_date_s, values
 
 UNDERSTOOD = frozenset({200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501})
@@ -107,7 +108,7 @@ def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -
         return "credentials"
     lifetime = lifetime_s(headers, now_s=now_s)
     if lifetime is None and not ("no-cache" in directives and has_validator(headers)):
-        return "lifetime"
+        return "unspecified"
     return None
 
 
@@ -129,3 +130,53 @@ def initial_age_ms(headers: Headers, *, asked_ms: int, answered_ms: int) -> int:
     said = _DIGITS.fullmatch((values(headers, b"age") or [b""])[0].partition(b",")[0])
     age_s = 0 if said is None else min(int(said[1]), MAX_LIFETIME_S)
     return max(apparent_ms, age_s * 1000 + max(0, answered_ms - asked_ms))
+
+
+KEPT_MS = (60_000, 86_400_000)
+"""How long an answer is kept after its lifetime, to be validated: as long again, within these bounds."""
+
+
+def entry(
+    status: int,
+    headers: tuple[tuple[bytes, bytes], ...],
+    body: bytes,
+    *,
+    key: str,
+    resource: str,
+    asked_ms: int,
+    answered_ms: int,
+    at_most_ms: int | None,
+    stale_ms: int,
+) -> CachedResponse:
+    """What is stored of an answer that refusal() has nothing against.
+
+    at_most_ms: the longest lifetime that its route allows. stale_ms: how long it may be used stale. An answer that was old when
+    it came counts as stored so much earlier, and at the latest when it was asked for: what outdated it since is newer.
+    """
+    lifetime_ms = (lifetime_s(headers, now_s=answered_ms / 1000) or 0) * 1000
+    if at_most_ms is not None:
+        lifetime_ms = min(lifetime_ms, at_most_ms)
+    if "no-cache" in governing(headers):
+        lifetime_ms = 0
+    stored_at_ms = max(0, answered_ms - initial_age_ms(headers, asked_ms=asked_ms, answered_ms=answered_ms))
+    fresh_until_ms = stored_at_ms + lifetime_ms
+    kept_ms = max(stale_ms, min(max(lifetime_ms, KEPT_MS[0]), KEPT_MS[1]))
+    given = values(headers, b"etag")
+    return CachedResponse(
+        key=key,
+        status=status,
+        headers=headers,
+        body=body,
+        etag=given[0] if len(given) == 1 else validation.strong_etag(body),
+        stored_at_ms=stored_at_ms,
+        fresh_until_ms=fresh_until_ms,
+        registrations=(),
+        tags=(),
+        resource=resource,
+        stale_until_ms=fresh_until_ms + kept_ms,
+    )
+
+
+def is_explicit(response: CachedResponse) -> bool:
+    """Whether only its own lifetime guards an entry, and no registration."""
+    return not response.registrations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from quaestor.capture import Outcome
@@ -20,7 +19,7 @@ from quaestor.errors import (
     SketchError,
     StoreError,
 )
-from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
+from quaestor.model import CachedResponse, Uncacheable, Version
 from quaestor.ports import (
     CacheSketch,
     DependencyIndex,
@@ -30,8 +29,19 @@ from quaestor.ports import (
     Registered,
     ResponseStore,
 )
-from quaestor.read_path import freshness, validation, vary
+from quaestor.read_path import explicit, freshness, reuse, vary
 from quaestor.read_path.decision import Event
+from quaestor.read_path.entries import (
+    COPY_SLACK_MS,
+    Answer,
+    Verdict,
+    dependent,
+    explain,
+    guarded_entry,
+    in_groups,
+    kept_until_ms,
+)
+from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.flights import Flight, Flights
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
@@ -42,8 +52,6 @@ from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 from quaestor.telemetry import Telemetry
 
-COPY_SLACK_MS = 2_000
-"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive."""
 MOST_SERVED = 10_000
 """Entries whose reads are counted between two calls of take_served()."""
 MAX_URLS = 16
@@ -58,25 +66,6 @@ class LocalStore(ResponseStore, Protocol):
     def keep(self, response: CachedResponse) -> Resident: ...
 
     def drop(self, key: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the handler answered. headers: raw pairs, names in lower case, in order."""
-
-    status: int
-    headers: Sequence[tuple[bytes, bytes]]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """event: KEPT with the resident entry; otherwise why the answer must not be kept, as labels and as text for debugging."""
-
-    event: Event
-    resident: Resident | None = None
-    reasons: tuple[str, ...] = ()
-    detail: str = ""
 
 
 class ReadPath:
@@ -106,6 +95,7 @@ class ReadPath:
         self._sketch = sketch
         self._estimator = estimator
         self._served: list[Resident] = []
+        self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock)
 
     # Hits
 
@@ -115,15 +105,49 @@ class ReadPath:
         if resident is None:
             return None
         response = resident.response
-        if now_ms < response.fresh_until_ms and self._registry.live(response.registrations, now_ms=now_ms):
+        if now_ms < response.fresh_until_ms and (
+            self._registry.live(response.registrations, now_ms=now_ms) or not response.registrations
+        ):
             if resident.reads or len(self._served) < MOST_SERVED:
                 if not resident.reads:
                     self._served.append(resident)
                 resident.reads += 1
             return resident
-        if now_ms >= response.fresh_until_ms or self._registry.serving(now_ms=now_ms):
+        if not self._valid(response, now_ms) and (
+            now_ms >= response.fresh_until_ms or self._registry.serving(now_ms=now_ms)
+        ):
             self._store.drop(key)
         return None
+
+    def kept(self, key: str, now_ms: int) -> Resident | None:
+        """The entry in memory if nothing has invalidated it, even if its lifetime is over. No I/O."""
+        resident = self._store.resident(key)
+        return resident if resident is not None and self._valid(resident.response, now_ms) else None
+
+    def _valid(self, response: CachedResponse, now_ms: int) -> bool:
+        return now_ms < max(response.fresh_until_ms, response.stale_until_ms) and (
+            not response.registrations or self._registry.live(response.registrations, now_ms=now_ms)
+        )
+
+    def use(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> reuse.Use:
+        """How an entry may be used for a request now, until something is awaited."""
+        now_ms = self.clock()
+        if not self._valid(response, now_ms):
+            return reuse.Use.VALIDATE
+        allowed = reuse.windows(response.headers, policy)
+        if explicit.is_explicit(response):
+            return reuse.use_explicit(response, allowed, asked, now_ms=now_ms)
+        return reuse.use_guarded(response, allowed, now_ms=now_ms)
+
+    def rescues(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> bool:
+        """Whether an entry may be sent now instead of an error."""
+        now_ms = self.clock()
+        allowed = reuse.windows(response.headers, policy)
+        return self._valid(response, now_ms) and reuse.rescues(response, allowed, asked, now_ms=now_ms)
+
+    def drop(self, key: str) -> None:
+        """Forget the entry in memory."""
+        self._store.drop(key)
 
     def take_served(self) -> list[tuple[tuple[str, ...], int]]:
         """Of each entry that was found since the last call: its registrations and how often. On the event loop."""
@@ -134,7 +158,7 @@ class ReadPath:
         return taken
 
     async def look(self, key: str, flight: Flight | None = None) -> Resident | None:
-        """Memory, then the shared store. The result may be served until something is awaited.
+        """Memory, then the shared store. The result is valid until something is awaited, but its lifetime may be over: see use().
 
         flight: the caller leads it, and will run the handler if there is nothing: then it waits for another process that is
         already doing so.
@@ -144,27 +168,47 @@ class ReadPath:
             return resident
         try:
             if flight is not None and self.flights.leases is not None:
-                response = await flight.fetch(self._usable)
-                return None if response is None else self._store.keep(response)
-            response = await self._store.get(key)
+                response = await self._fetch(flight)
+            else:
+                response = await self._store.get(key)
         except StoreError as error:
             self.telemetry.failure("store", "read_path.lookup_failed", error)
             return None
         if response is None:
-            return None
-        if not self._usable(response):
+            return self.kept(key, self.clock())
+        if not self._keepable(response):
             self._store.drop(key)  # reading it took it into memory
             return None
         return self._store.resident(key) or Resident(response)
 
+    async def _fetch(self, flight: Flight) -> CachedResponse | None:
+        """A fresh entry as soon as there is one; else one that is kept beyond its lifetime."""
+        stale: list[CachedResponse] = []
+
+        def usable(response: CachedResponse) -> bool:
+            if self._usable(response):
+                return True
+            stale.append(response)
+            return False
+
+        response = await flight.fetch(usable)
+        if response is None and stale and self._keepable(stale[-1]):
+            response = stale[-1]
+        return None if response is None else self._store.keep(response).response
+
+    def _keepable(self, response: CachedResponse) -> bool:
+        """Of an entry out of the shared store: whether anything may be done with it."""
+        known = explicit.is_explicit(response) or response.stored_at_ms >= self._registry.known_since_ms
+        return known and self._valid(response, self.clock()) and self.explicit.hold(response)
+
     def _usable(self, response: CachedResponse) -> bool:
         """Of an entry out of the shared store: whether it may be served now."""
-        return response.stored_at_ms >= self._registry.known_since_ms and self.alive(response)
+        return self._keepable(response) and self.alive(response)
 
     def alive(self, response: CachedResponse) -> bool:
         """Whether it may be served now, until something is awaited."""
         now_ms = self.clock()
-        return now_ms < response.fresh_until_ms and self._registry.live(response.registrations, now_ms=now_ms)
+        return now_ms < response.fresh_until_ms and self._valid(response, now_ms)
 
     async def allow(self, resident: Resident, url: str) -> bool:
         """Let this URL be handed out for this entry: the dependency index knows of it before anyone keeps it.
@@ -175,7 +219,7 @@ class ReadPath:
         if len(resident.urls) >= MAX_URLS:
             return False
         try:
-            await self._index.add(_dependent(response, (url,)))
+            await self._index.add(dependent(response, (url,)))
         except StoreError as error:
             self.telemetry.failure("store", "read_path.index_failed", error)
             return False
@@ -201,13 +245,27 @@ class ReadPath:
         since: Version,
         leave: bool,
         policy: RoutePolicy = DEFAULT,
+        asked_ms: int | None = None,
+        credentials: bool = False,
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
 
-        leave: whether others will be allowed to keep copies. Takes one activation and, with Redis, two more round trips.
+        leave: whether others will be allowed to keep copies. asked_ms: when the handler was asked; now, if nobody knows.
+        credentials: the request carried some that its route says nothing about.
+        Takes one activation and, with Redis, two more round trips.
         After a Verdict other than KEPT nothing of the answer is stored that could ever be served.
         """
+        asked_ms = self.clock() if asked_ms is None else asked_ms
+        answer = in_groups(answer, policy.groups)
         reasons = [reason for reason in outcome.reasons if not waived(policy, reason.reason)]
+        if self.settings.explicit:
+            if {reason.reason for reason in reasons} == {Uncacheable.NO_READS}:
+                return await self._admit_explicit(
+                    answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
+                )
+            refused = "credentials" if credentials else freshness.refusal(answer.status, answer.headers)
+            if refused is not None:
+                return Verdict(event=Event.UNGUARDED, reasons=(refused,))
         if reasons:
             return Verdict(
                 event=Event.UNGUARDED,
@@ -224,10 +282,12 @@ class ReadPath:
         key = self._key(target, answer, request_headers, policy)
         if key is None:
             return Verdict(event=Event.UNGUARDED, reasons=("vary",))
-        started_ms = self.clock()
+        window_ms = self._window_ms(answer, policy)
         try:
             registered = await self._registry.register(
-                reads, since=since, expires_at_ms=started_ms + self.settings.ttl_max_ms + 2 * COPY_SLACK_MS
+                reads,
+                since=since,
+                expires_at_ms=self.clock() + self.settings.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS,
             )
         except NotCacheableError as error:
             return Verdict(event=Event.UNGUARDED, reasons=error.reasons, detail=str(error))
@@ -236,15 +296,20 @@ class ReadPath:
         except DependencyError as error:
             self.telemetry.failure("event-layer", "read_path.register_failed", error)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
-        response = self._entry(answer, registered, key=key, resource=target.resource, policy=policy)
+        now_ms = self.clock()
+        response = guarded_entry(
+            answer, registered,
+            key=key, resource=target.resource, now_ms=now_ms,
+            ttl_ms=self._ttl_ms(registered, policy, now_ms), window_ms=window_ms,
+        )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
-        self._registry.lease(registered.ids, until_ms=response.fresh_until_ms + 2 * COPY_SLACK_MS)
-        verdict = await self._keep(response, target.url, leave=leave)
+        self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
+        verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
         if verdict.resident is not None:
             if self.settings.debug_header:
-                verdict.resident.explain = _explain(outcome.reads, registered, response)
+                verdict.resident.explain = explain(outcome.reads, registered, response)
             self._estimator.observe_read(
                 registered.query_ids,
                 now_ms=response.stored_at_ms,
@@ -260,49 +325,56 @@ class ReadPath:
             by = self.variants.learn(target.key, by)
         return None if by is None else vary.variant_key(target.key, by, request_headers)
 
-    def _entry(
-        self, answer: Answer, registered: Registered, *, key: str, resource: str, policy: RoutePolicy
-    ) -> CachedResponse | None:
-        """None if the handler does not let it live for a moment."""
-        now_ms = self.clock()
+    def _window_ms(self, answer: Answer, policy: RoutePolicy) -> int:
+        return min(reuse.windows(answer.headers, policy).longest_ms, self.settings.ttl_max_ms)
+
+    def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:
         ttl_ms = self._estimator.estimate_ms(
             registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
         )
-        allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
-        if policy.ttl_ms is not None:
-            ttl_ms = min(ttl_ms, policy.ttl_ms)
-        ttl_ms = min(ttl_ms, self.settings.ttl_max_ms, ttl_ms if allowed_s is None else allowed_s * 1000)
-        if ttl_ms <= 0:
-            return None
-        given = freshness.values(answer.headers, b"etag")
-        etag = given[0] if len(given) == 1 and validation.valid_etag(given[0]) else validation.strong_etag(answer.body)
-        return CachedResponse(
-            key=key,
-            status=answer.status,
-            headers=tuple(answer.headers),
-            body=answer.body,
-            etag=etag,
-            stored_at_ms=now_ms,
-            fresh_until_ms=now_ms + ttl_ms,
-            registrations=registered.ids,
-            tags=registered.tags,
-            resource=resource,
-        )
+        return min(ttl_ms, self.settings.ttl_max_ms, ttl_ms if policy.ttl_ms is None else policy.ttl_ms)
 
-    async def _keep(self, response: CachedResponse, url: str, *, leave: bool) -> Verdict:
+    async def _admit_explicit(
+        self,
+        answer: Answer,
+        target: Target,
+        request_headers: Sequence[tuple[bytes, bytes]],
+        policy: RoutePolicy,
+        *,
+        asked_ms: int,
+        credentials: bool,
+    ) -> Verdict:
+        """Without reads: the answer's own fields decide (RFC 9111)."""
+        refused = explicit.refusal(answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000)
+        key = None if refused else self._key(target, answer, request_headers, policy)
+        if key is None:
+            return Verdict(event=Event.UNGUARDED, reasons=(Uncacheable.NO_READS.value, refused or "vary"))
+        try:
+            resident = await self.explicit.keep(
+                answer.status, answer.headers, answer.body,
+                key=key, resource=target.resource, asked_ms=asked_ms, policy=policy,
+            )  # fmt: skip
+        except StoreError as error:
+            self.telemetry.failure("store", "read_path.store_failed", error)
+            return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
+        if resident is None:
+            return Verdict(event=Event.DIED, reasons=("died",), detail="outdated while it was being fetched")
+        return Verdict(event=Event.KEPT, resident=resident)
+
+    async def _keep(self, response: CachedResponse, url: str, *, leave: bool, asked_ms: int) -> Verdict:
         """Index and sketch first, because from the moment an entry is in the store it is handed out."""
         try:
             if leave:
-                await asyncio.gather(self._index.add(_dependent(response, (url,))), self._report_read(response))
+                await asyncio.gather(self._index.add(dependent(response, (url,))), self._report_read(response))
             else:
-                await self._index.add(_dependent(response, ()))
-            await self._store.put(response, ttl_ms=response.fresh_until_ms - self.clock())
+                await self._index.add(dependent(response, ()))
+            await self._store.put(response, ttl_ms=kept_until_ms(response) - self.clock())
         except (StoreError, SketchError) as error:
             part = "sketch" if isinstance(error, SketchError) else "store"
             self.telemetry.failure(part, f"read_path.{part}_failed", error)
             await self._undo(response)
             return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
-        if not self.alive(response):
+        if not self.alive(response) or not self.explicit.hold(response, asked_ms=asked_ms):
             await self._undo(response)
             return Verdict(event=Event.DIED, reasons=("died",), detail="invalidated while it was being stored")
         resident = self._store.resident(response.key)
@@ -324,24 +396,3 @@ class ReadPath:
             self.telemetry.failure("store", "read_path.evict_failed", error)
         else:
             self._registry.lease(response.registrations, until_ms=0)
-
-
-def _explain(reads: Sequence[CapturedRead], registered: Registered, response: CachedResponse) -> str:
-    """Which queries, by their shape: values are left out, they may be personal."""
-    shapes = dict.fromkeys(
-        f"{read.query.operation.value} on {read.query.namespace} by ({', '.join(read.query.filter)})" for read in reads
-    )
-    widened = f"; widened: {', '.join(registered.widened)}" if registered.widened else ""
-    lifetime_ms = response.fresh_until_ms - response.stored_at_ms
-    return f"depends on {', '.join(shapes)}{widened}; lives {lifetime_ms} ms; {', '.join(registered.ids)}"
-
-
-def _dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:
-    return Dependent(
-        key=response.key,
-        registrations=response.registrations,
-        resource=response.resource,
-        urls=urls,
-        tags=response.tags,
-        copies_until_ms=response.fresh_until_ms + COPY_SLACK_MS,
-    )

@@ -1,0 +1,100 @@
+"""Answers, entries made of them, and what the dependency index is told of an entry. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from quaestor.model import CachedResponse, CapturedRead, Dependent
+from quaestor.ports import Registered
+from quaestor.read_path import freshness, validation
+from quaestor.read_path.decision import Event
+from quaestor.store.memory import Resident
+
+COPY_SLACK_MS = 2_000
+"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the handler answered. headers: raw pairs, names in lower case, in order."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """event: KEPT with the resident entry; otherwise why the answer must not be kept, as labels and as text for debugging."""
+
+    event: Event
+    resident: Resident | None = None
+    reasons: tuple[str, ...] = ()
+    detail: str = ""
+
+
+def in_groups(answer: Answer, groups: Sequence[str]) -> Answer:
+    """The answer with the cache groups of its route, as it would name them itself (RFC 9875); empty and unprintable names, and
+    names that are not ASCII, do not exist."""
+    named = [group for group in groups if group.isascii() and group.isprintable()]
+    if not named:
+        return answer
+    escaped = (group.replace("\\", "\\\\").replace('"', '\\"') for group in named)
+    field = ", ".join(f'"{group}"' for group in escaped).encode("ascii")
+    return replace(answer, headers=[*answer.headers, (b"cache-groups", field)])
+
+
+def guarded_entry(
+    answer: Answer, registered: Registered, *, key: str, resource: str, now_ms: int, ttl_ms: int, window_ms: int
+) -> CachedResponse | None:
+    """An entry that registrations guard. None if the handler does not let it live for a moment.
+
+    ttl_ms: the longest lifetime; the handler's own shortens it. window_ms: how long it may be used stale after that.
+    """
+    allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
+    if allowed_s is not None:
+        ttl_ms = min(ttl_ms, allowed_s * 1000)
+    if ttl_ms <= 0:
+        return None
+    given = freshness.values(answer.headers, b"etag")
+    etag = given[0] if len(given) == 1 and validation.valid_etag(given[0]) else validation.strong_etag(answer.body)
+    return CachedResponse(
+        key=key,
+        status=answer.status,
+        headers=tuple(answer.headers),
+        body=answer.body,
+        etag=etag,
+        stored_at_ms=now_ms,
+        fresh_until_ms=now_ms + ttl_ms,
+        registrations=registered.ids,
+        tags=registered.tags,
+        resource=resource,
+        stale_until_ms=now_ms + ttl_ms + window_ms if window_ms else 0,
+    )
+
+
+def kept_until_ms(response: CachedResponse) -> int:
+    """Until when an entry may be used for anything."""
+    return max(response.fresh_until_ms, response.stale_until_ms)
+
+
+def explain(reads: Sequence[CapturedRead], registered: Registered, response: CachedResponse) -> str:
+    """Which queries, by their shape: values are left out, they may be personal."""
+    shapes = dict.fromkeys(
+        f"{read.query.operation.value} on {read.query.namespace} by ({', '.join(read.query.filter)})" for read in reads
+    )
+    widened = f"; widened: {', '.join(registered.widened)}" if registered.widened else ""
+    lifetime_ms = response.fresh_until_ms - response.stored_at_ms
+    return f"depends on {', '.join(shapes)}{widened}; lives {lifetime_ms} ms; {', '.join(registered.ids)}"
+
+
+def dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:
+    return Dependent(
+        key=response.key,
+        registrations=response.registrations,
+        resource=response.resource,
+        urls=urls,
+        tags=response.tags,
+        copies_until_ms=kept_until_ms(response) + COPY_SLACK_MS,
+    )

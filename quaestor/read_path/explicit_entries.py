@@ -1,0 +1,107 @@
+"""Keeping entries that only their own lifetime guards, and outdating entries by name, in this process and in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from quaestor.clock import Clock
+from quaestor.errors import QuaestorError, StoreError
+from quaestor.model import CachedResponse
+from quaestor.ports import ResponseStore
+from quaestor.read_path import explicit, unsafe
+from quaestor.read_path.policy import RoutePolicy
+from quaestor.read_path.reuse import windows
+from quaestor.read_path.strikes import Strikes, labels
+from quaestor.read_path.unsafe import Outdated
+from quaestor.store.memory import Resident
+from quaestor.telemetry import Telemetry
+
+Announce = Callable[[Sequence[str]], Awaitable[None]]
+"""Tell every process, this one included, that registrations are dead; labels go with them. May raise QuaestorError."""
+
+
+class LocalStore(ResponseStore, Protocol):
+    def resident(self, key: str) -> Resident | None: ...
+
+    def drop(self, key: str) -> None: ...
+
+
+class ExplicitEntries:
+    """One per read path. Use from one event loop. announce: None if this process is alone."""
+
+    def __init__(self, store: LocalStore, *, telemetry: Telemetry, clock: Clock) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self._clock = clock
+        self._strikes = Strikes()
+        self.announce: Announce | None = None
+
+    async def keep(
+        self,
+        status: int,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        key: str,
+        resource: str,
+        asked_ms: int,
+        policy: RoutePolicy,
+    ) -> Resident | None:
+        """Store an answer that explicit.refusal() has nothing against. None: it was outdated meanwhile. Raises StoreError."""
+        now_ms = self._clock()
+        response = explicit.entry(
+            status, tuple(headers), body,
+            key=key, resource=resource, asked_ms=asked_ms, answered_ms=now_ms,
+            at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms,
+        )  # fmt: skip
+        await self._store.put(response, ttl_ms=response.stale_until_ms - now_ms)
+        if not self.hold(response):
+            await self._store.evict([response])
+            return None
+        resident = self._store.resident(key)
+        return resident if resident is not None and resident.response is response else Resident(response)
+
+    def hold(self, response: CachedResponse, *, asked_ms: int | None = None) -> bool:
+        """Note an entry that has come into memory. False: it is outdated and was dropped.
+
+        asked_ms: when its handler was asked; None: when it was stored.
+        """
+        names = labels(response)
+        since_ms = response.stored_at_ms if asked_ms is None else min(asked_ms, response.stored_at_ms)
+        if self._strikes.struck(names, since_ms=since_ms):
+            self._store.drop(response.key)
+            return False
+        leaves = self._strikes.hold(response, names)
+        if leaves is not None:
+            self._store.drop(leaves)
+        return True
+
+    async def outdate(self, what: Outdated, *, url_origin: str) -> None:
+        """Returns when nothing that was stored before is served by this process any more, and the others were told."""
+        names = [unsafe.uri_label(key) for key in what.keys]
+        names += [unsafe.group_label(url_origin, group) for group in what.groups]
+        registrations = self.strike(names)
+        for key in what.keys:
+            await self._evict(key)
+        if self.announce is not None:
+            try:
+                await self.announce([*names, *registrations])
+            except QuaestorError as error:
+                self._telemetry.failure("event-layer", "read_path.outdating_not_told", error)
+
+    def strike(self, names: Iterable[str]) -> list[str]:
+        """Outdate what these labels stand for, here; returns registrations that have to die for it. Others are passed over."""
+        keys, registrations = self._strikes.strike(filter(unsafe.is_label, names), at_ms=self._clock())
+        for key in keys:
+            self._store.drop(key)
+        return registrations
+
+    async def _evict(self, key: str) -> None:
+        """The entry without variants, out of the store that is shared with other processes."""
+        try:
+            response = await self._store.get(key)
+            if response is not None and explicit.is_explicit(response):
+                await self._store.evict([response])
+        except StoreError as error:
+            self._telemetry.failure("store", "read_path.evict_failed", error)
