@@ -294,19 +294,24 @@ def _dependency(one: tuple[Collection, Document]) -> tuple[str, Document]:
     if not isinstance(one, Sequence) or isinstance(one, str) or len(one) != 2:
         raise ConfigurationError(f"depends_on: {one!r} is no pair of a collection and a filter")
     collection, selected = one
+    namespace = namespace_of(collection, "depends_on")
+    if not isinstance(selected, Mapping):
+        raise ConfigurationError(f"depends_on: {selected!r} is no filter; for the whole collection give {{}}")
+    return namespace, selected
+
+
+def namespace_of(collection: Collection, where: str) -> str:
+    """`database.collection` of a namespace or a pymongo collection. Raises ConfigurationError, naming `where` it stood."""
     namespace = collection
     if not isinstance(collection, str):
         # By its own names and not by type: that would import a driver.
         database = getattr(collection, "database", None)
         namespace = f"{getattr(database, 'name', '')}.{getattr(collection, 'name', '')}"
-    database_name, _, name = namespace.partition(".")
-    if not database_name or not name:
+    if not all(namespace.partition(".")):
         raise ConfigurationError(
-            f"depends_on: {collection!r} is no collection: give 'database.collection' or a pymongo collection"
+            f"{where}: {collection!r} is no collection: give 'database.collection' or a pymongo collection"
         )
-    if not isinstance(selected, Mapping):
-        raise ConfigurationError(f"depends_on: {selected!r} is no filter; for the whole collection give {{}}")
-    return namespace, selected
+    return str(namespace)
 
 
 def _representation(value: Representation | str) -> Representation:
