@@ -115,8 +115,8 @@ class Connection:
             await self.run(session.end_session)
 
 
-def problem_of(error: Exception) -> Problem | None:
-    """What a driver's error means to the client; None: it is nobody's fault but ours.
+def problem_of(error: Exception, *, wrote: bool) -> Problem | None:
+    """What a driver's error means to the client; None: it is nobody's fault but ours. wrote: the request was to change something.
 
     Messages of the database stay here, except where they are about what the client sent.
     """
@@ -128,7 +128,7 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, DocumentTooLarge):
         return Problem(413, "record-too-large", "The record is larger than MongoDB's 16 MiB.")
     if isinstance(error, OperationFailure):
-        return _of_code(error, later)
+        return _of_code(error, later, wrote)
     if isinstance(error, ConnectionFailure | ServerSelectionTimeoutError):
         return Problem(503, "database-away", "The database does not answer.", headers=later)
     if isinstance(error, BSONError | OverflowError):
@@ -146,7 +146,7 @@ def is_id_taken(error: DuplicateKeyError) -> bool:
     return list((error.details or {}).get("keyPattern") or {}) == ["_id"]
 
 
-def _of_code(error: OperationFailure, later: dict[str, str]) -> Problem | None:
+def _of_code(error: OperationFailure, later: dict[str, str], wrote: bool) -> Problem | None:
     code = error.code or 0
     said = str((error.details or {}).get("errmsg", error))
     if code in _TIMED_OUT:
@@ -155,7 +155,7 @@ def _of_code(error: OperationFailure, later: dict[str, str]) -> Problem | None:
         return Problem(422, "record-invalid", "The record does not pass the collection's validation rules.")
     if code in _NOT_WRITABLE:
         return Problem(405, "not-writable", "Views cannot be written to.", headers={"allow": "GET, HEAD"})
-    if code in _UNACCEPTABLE:
+    if code in _UNACCEPTABLE or (wrote and code in _BAD_REQUEST):
         return Problem(422, "record-malformed", said)
     if code == 10334:
         return Problem(413, "record-too-large", "The record is larger than MongoDB's 16 MiB.")

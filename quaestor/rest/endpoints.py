@@ -50,7 +50,7 @@ class Endpoints:
         except Problem as problem:
             response = problem.response()
         except (PyMongoError, BSONError, OverflowError) as error:
-            known = problem_of(error)
+            known = problem_of(error, wrote=request.method not in ("GET", "HEAD"))
             if known is None:
                 raise
             response = known.response()

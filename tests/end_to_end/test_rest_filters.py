@@ -1,0 +1,141 @@
+"""Hostile lists: refused before the database is asked, or stopped by it in time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from quaestor.rest import Access, Limits
+from tests.end_to_end.rest_site import rest_site
+
+pytestmark = pytest.mark.anyio
+
+REFUSED: list[tuple[str, str, str]] = [
+    ('filter={"$where":"1"}', "filter", "filter-operator"),
+    ("filter={", "filter", "filter-malformed"),
+    ("filter=", "filter", "filter-malformed"),
+    ('filter={"a":{"$in":1}}', "filter", "filter-malformed"),
+    ("filter=" + "[" * 3000, "filter", "filter-malformed"),
+    ('filter={"a":"' + "x" * 9000 + '"}', "filter", "filter-too-large"),
+    ("filter={}&filter={}", "filter", "parameter-twice"),
+    ("fliter={}", "fliter", "parameter-unknown"),
+    ('sort={"a":"x"}', "sort", "sort-malformed"),
+    ("skip=-1", "skip", "skip-out-of-range"),
+    ("skip=10001", "skip", "skip-out-of-range"),
+    ("limit=0", "limit", "limit-out-of-range"),
+    ("limit=1001", "limit", "limit-out-of-range"),
+    ("limit=1e3", "limit", "limit-out-of-range"),
+    ("limit=" + "9" * 4000, "limit", "limit-out-of-range"),
+    ("representation=xml", "representation", "representation-unknown"),
+]
+
+
+class Heard(CommandListener):
+    def __init__(self) -> None:
+        self.commands: list[CommandStartedEvent] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.commands.append(event)
+
+    def succeeded(self, event: Any) -> None: ...
+
+    def failed(self, event: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("query", "parameter", "name"), REFUSED, ids=[query[:30] for query, *_ in REFUSED])
+async def test_what_is_refused_never_reaches_the_database(
+    mongo_url: str, prefix: str, query: str, parameter: str, name: str
+) -> None:
+    async with rest_site(mongo_url, prefix) as site:
+        await site.find()
+        heard = Heard()
+        site.client._event_listeners._EventListeners__command_listeners.append(heard)
+        refused = await site.http.get(f"/db/items?{query}")
+        assert refused.status_code == 400
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert refused.json()["type"] == f"urn:quaestor:problem:{name}"
+        assert refused.json()["parameter"] == parameter
+        assert len(refused.content) < 2_000
+        finds = [event.command_name for event in heard.commands if event.command_name != "hello"]
+        assert finds == []
+        assert (await site.find(limit=1)).status_code == 200
+        assert heard.commands or is_known_hit(await site.find(limit=1)), "the listener listens"
+
+
+def is_known_hit(response: Any) -> bool:
+    return "hit" in response.headers["cache-status"]
+
+
+async def test_what_takes_longer_than_allowed_is_503_with_retry_after(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix, limits=Limits(time_ms=1)) as site:
+        for method, path, body in (
+            ("GET", "/items", None), ("GET", "/items/1", None), ("PATCH", "/items/1", {"x": 1}), ("POST", "/items", {}),
+        ):  # fmt: skip
+            slow = await site.ask(method, path, body)
+            assert (slow.status_code, slow.headers["retry-after"]) == (503, "1"), slow.text
+            assert slow.headers["content-type"] == "application/problem+json"
+
+
+async def test_the_server_is_told_the_time_limit(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix, limits=Limits(time_ms=1_500)) as site:
+        site.other.command("profile", 2)
+        await site.find()
+        await site.ask("GET", "/items/1")
+        site.other.command("profile", 0)
+        found = list(site.other.system.profile.find({"op": "query", "ns": f"{prefix}.items"}))
+        assert len(found) == 2
+        assert all(0 < entry["command"]["maxTimeMS"] <= 1_500 for entry in found)
+
+
+async def test_a_database_that_is_away_is_503(mongo_url: str, prefix: str) -> None:
+    from quaestor.demo.servers import free_port
+
+    nowhere = f"mongodb://127.0.0.1:{free_port()}/?serverSelectionTimeoutMS=100&directConnection=true"
+    from fastapi import FastAPI
+    from httpx import ASGITransport, AsyncClient
+    from pymongo import AsyncMongoClient
+
+    from quaestor.rest import QuaestorRouter
+
+    app = FastAPI()
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(nowhere)
+    app.include_router(QuaestorRouter(client[prefix], access=Access.public(), limits=Limits(time_ms=300)))
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://site") as http:
+        for method, path in (("GET", "/db/items"), ("DELETE", "/db/items/1")):
+            response = await http.request(method, path)
+            assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+            assert "127.0.0.1" not in response.text, "nothing of the inside is told"
+    await client.close()
+
+
+async def test_lists_of_large_records_are_bounded(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix, limits=Limits(response_bytes=5_000)) as site:
+        site.other.items.insert_many([{"_id": f"x{i}", "text": "y" * 1_000} for i in range(8)])
+        refused = await site.find()
+        assert (refused.status_code, refused.json()["type"]) == (400, "urn:quaestor:problem:list-too-large")
+        assert (await site.find(limit=3)).status_code == 200
+
+
+async def test_unknown_collections_are_404_and_empty_ones_are_empty(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix) as site:
+        for _ in range(3):
+            assert (await site.find("later")).status_code == 404
+            assert (await site.find("later", representation="ids")).status_code == 404
+        site.other.create_collection("later")
+        assert (await site.find("later")).json() == []
+
+
+async def test_an_ordinary_web_of_filters_answers_as_the_database_does(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix) as site:
+        for filter_ in (
+            {"$or": [{"rank": {"$lt": 2}}, {"group": "b", "rank": {"$gte": 7}}]},
+            {"group": {"$regex": "^A", "$options": "i"}},
+            {"$and": [{"rank": {"$in": [1, 2, 3]}}, {"$nor": [{"group": "a"}]}]},
+            {"_id": {"$not": {"$mod": [2, 0]}}},
+        ):
+            truth = [record["_id"] for record in site.other.items.find(filter_).sort("_id", 1)]
+            assert (await site.find(filter=filter_, representation="ids")).json() == truth
+            assert [record["_id"] for record in (await site.find(filter=json.dumps(filter_))).json()] == truth
