@@ -1,4 +1,7 @@
-"""The dependency index of a single process. What it holds dies with the process, and so do the entries it speaks of."""
+"""The dependency index of a single process. What it holds dies with the process, and so do the entries it speaks of.
+
+Bounded: when it is full, nothing more is added, so nothing more is cached, until copies have expired or were purged.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from quaestor.errors import StoreError
 from quaestor.model import Dependent
 
+MAX_DEPENDENTS = 250_000
+"""About 250 MB."""
+MAX_DEAD = 100_000
+"""Invalidated registrations that are remembered at most, the youngest."""
 DEAD_MS = 600_000
 """How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
 _ORPHANED = 0
@@ -19,7 +27,9 @@ _Name = tuple[str, tuple[str, ...], tuple[str, ...]]
 class MemoryIndex:
     """Implements DependencyIndex. Use from one event loop. Every call is O(log n) a dependent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_dependents: int = MAX_DEPENDENTS, max_dead: int = MAX_DEAD) -> None:
+        self._max_dependents = max_dependents
+        self._max_dead = max_dead
         self._dependents: dict[_Name, Dependent] = {}
         self._by_registration: dict[str, set[_Name]] = {}
         self._claimed_at_ms: dict[_Name, int] = {}
@@ -36,6 +46,8 @@ class MemoryIndex:
         if known is not None:
             until_ms = max(known.copies_until_ms, dependent.copies_until_ms)
             dependent = replace(dependent, copies_until_ms=until_ms)
+        elif len(self._dependents) >= self._max_dependents:
+            raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
         else:
             heapq.heappush(self._due, (dependent.copies_until_ms, name))
         self._dependents[name] = dependent
@@ -53,6 +65,8 @@ class MemoryIndex:
                 if self._claimed_at_ms.get(name, _ORPHANED) == _ORPHANED:
                     self._claimed_at_ms[name] = now_ms
                     claimed.append(self._dependents[name])
+        while len(self._dead) > self._max_dead:
+            self._dead.popitem(last=False)
         return claimed
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
@@ -89,6 +103,9 @@ class MemoryIndex:
                     names_left.discard(name)
                     if not names_left:
                         del self._by_registration[registration_id]
+        if len(self._due) > 2 * len(self._dependents) + 1_000:  # mostly what was settled before it was due
+            self._due = [(dependent.copies_until_ms, name) for name, dependent in self._dependents.items()]
+            heapq.heapify(self._due)
 
 
 def _name(dependent: Dependent) -> _Name:

@@ -32,14 +32,24 @@ from quaestor.store.scripts import script
 
 DEAD_MS = 600_000
 """How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
+MAX_DEAD = 100_000
+"""Invalidated registrations that are remembered at most, the youngest."""
+MAX_DEPENDENTS = 1_000_000
+"""About 1 GB. When there are more, nothing is added, so nothing more is cached, until copies have expired or were purged."""
 SWEEP = 500
-"""Expired dependents that one reclaim() forgets at most: keeps the script short."""
+"""Expired dependents that one script forgets at most: keeps it short."""
+_SWEEPS = 20
+"""Scripts that one reclaim() takes at most: what one process adds in a second at most is forgotten in a second."""
 
 
 class RedisIndex:
     """Implements DependencyIndex. The client belongs to the caller. Costs O(log n) a dependent."""
 
-    def __init__(self, client: Redis, *, deployment: str) -> None:
+    def __init__(
+        self, client: Redis, *, deployment: str, max_dependents: int = MAX_DEPENDENTS, max_dead: int = MAX_DEAD
+    ) -> None:
+        self._max_dependents = max_dependents
+        self._max_dead = max_dead
         prefix = f"quaestor:{{{deployment}:index}}:"
         self.keys = [prefix + name for name in ("dependents", "until", "edges", "claims", "dead")]
         self._add = script(client, "index_add")
@@ -48,20 +58,33 @@ class RedisIndex:
         self._reclaim = script(client, "index_reclaim", frees=True)
 
     async def add(self, dependent: Dependent) -> None:
-        arguments = [_identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations]
-        await self._call(self._add, arguments)
+        arguments = [
+            self._max_dependents, _identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations
+        ]  # fmt: skip
+        if not await self._call(self._add, arguments):
+            raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
+
+    def claim_limits(self, now_ms: int) -> tuple[int, int, int]:
+        """What a script that claims is told before the registrations: now, and which invalidated ones to forget."""
+        return now_ms, now_ms - DEAD_MS, self._max_dead
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
         if not registration_ids:
             return []
-        return _decode_all(await self._call(self._claim, [now_ms, now_ms - DEAD_MS, *registration_ids]))
+        return _decode_all(await self._call(self._claim, [*self.claim_limits(now_ms), *registration_ids]))
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
         if dependents:
             await self._call(self._settle, [_identity(dependent) for dependent in dependents])
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
-        return _decode_all(await self._call(self._reclaim, [claimed_before_ms, now_ms, SWEEP]))
+        reply: list[bytes] = []
+        for _ in range(_SWEEPS):
+            more, *some = await self._call(self._reclaim, [claimed_before_ms, now_ms, SWEEP])
+            reply += some
+            if not more:
+                break
+        return _decode_all(reply)
 
     async def _call(self, script: AsyncScript, arguments: list[Any]) -> Any:
         try:

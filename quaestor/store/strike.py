@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.ports import CacheSketch, DependencyIndex, Guarded, ResponseStore, Struck
 from quaestor.store import entry_codec
-from quaestor.store.index_redis import DEAD_MS, RedisIndex, decode
+from quaestor.store.index_redis import RedisIndex, decode
 from quaestor.store.redis import RedisStore
 from quaestor.store.scripts import source
 
@@ -54,7 +54,7 @@ class RedisStrike:
             self._script,
             keys=[*self._index.keys, *(self._store.name(entry.key) for entry in entries)],
             arguments=[
-                now_ms - DEAD_MS,
+                *self._index.claim_limits(now_ms),
                 *entry_codec.GUARD_RANGE,
                 len(entries),
                 *(entry_codec.guard(entry.registrations) for entry in entries),

@@ -150,6 +150,76 @@ async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_wo
         assert not index._by_registration
 
 
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+async def test_a_full_index_takes_nothing_new_until_there_is_room(kind: str, client: Redis, prefix: str) -> None:
+    """Then nothing more is cached; what is known already may be prolonged, and nothing known is lost."""
+    index: DependencyIndex = (
+        MemoryIndex(max_dependents=3) if kind == "memory" else RedisIndex(client, deployment=prefix, max_dependents=3)
+    )
+    for n in range(3):
+        await index.add(dependent(f"k{n}", f"o:{n}", until_ms=1_000 * (n + 1)))
+    with pytest.raises(StoreError, match="full"):
+        await index.add(dependent("k3", "o:3"))
+    await index.add(dependent("k2", "o:2", until_ms=9_000))
+    assert await index.claim(["o:3"], now_ms=NOW_MS) == []
+    await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS + 1_001)
+    await index.add(dependent("k3", "o:3"))
+    with pytest.raises(StoreError, match="full"):
+        await index.add(dependent("k4", "o:4"))
+    await index.settle(await index.claim(["o:1"], now_ms=NOW_MS + 1_002))
+    await index.add(dependent("k4", "o:4"))
+    assert [d.key for d in await index.claim(["o:2", "o:3"], now_ms=NOW_MS + 1_003)] == ["k2", "k3"]
+
+
+async def test_traffic_of_a_day_leaves_nothing_behind(index: DependencyIndex, client: Redis, prefix: str) -> None:
+    """Entries come, expire or are invalidated; what the index holds goes with them, in every structure of it."""
+    now_ms = NOW_MS
+    for hour in range(24):
+        now_ms = NOW_MS + hour * 3_600_000
+        for n in range(100):
+            await index.add(
+                replace(dependent(f"k{n}", f"o:{hour}-{n}", f"o:{hour}-{n}b"), copies_until_ms=now_ms + 1_000 + n)
+            )
+        await index.settle(await index.claim([f"o:{hour}-{n}" for n in range(50)], now_ms=now_ms))
+        await index.reclaim(claimed_before_ms=now_ms - 10_000, now_ms=now_ms + 5_000)
+    if isinstance(index, RedisIndex):
+        sizes = {name: await client.zcard(name) for name in index.keys[1:]} | {"all": await client.hlen(index.keys[0])}
+        assert max(sizes.values()) <= 50, sizes
+    else:
+        assert isinstance(index, MemoryIndex)
+        assert (len(index), len(index._by_registration), len(index._claimed_at_ms), len(index._due)) == (0, 0, 0, 0)
+        assert len(index._dead) <= 50
+
+
+async def test_invalidations_in_a_storm_do_not_fill_the_index(client: Redis, prefix: str) -> None:
+    """However many registrations die within the time for which each is remembered."""
+    memory, shared = MemoryIndex(max_dead=100), RedisIndex(client, deployment=prefix, max_dead=100)
+    for n in range(2_000):
+        await memory.add(dependent(f"k{n}", f"o:{n}"))
+        await memory.settle(await memory.claim([f"o:{n}"], now_ms=NOW_MS))
+    for start in range(0, 2_000, 200):
+        await shared.claim([f"o:{n}" for n in range(start, start + 200)], now_ms=NOW_MS + start)
+    assert len(memory._dead) == await client.zcard(shared.keys[4]) == 100
+    assert len(memory._due) <= 1_001, "what was settled does not wait for its expiry"
+    for index in (memory, shared):
+        await index.add(dependent("late", "o:1999"))
+        late = await index.claim(["o:1999"], now_ms=NOW_MS + 2_000)
+        assert [d.key for d in late] == ["late"], "the youngest are known"
+
+
+async def test_more_than_one_script_can_take_is_reclaimed_and_swept_all_the_same(client: Redis, prefix: str) -> None:
+    index = RedisIndex(client, deployment=prefix)
+    for n in range(1_200):
+        await index.add(dependent(f"k{n}", f"o:{n % 2}", until_ms=1_000))
+    claimed = await index.claim(["o:0"], now_ms=NOW_MS)
+    assert len(claimed) == 600
+    taken = await index.reclaim(claimed_before_ms=NOW_MS + 1, now_ms=NOW_MS + 5_000)
+    assert sorted(d.key for d in taken) == sorted(d.key for d in claimed)
+    await index.settle(taken)
+    await index.reclaim(claimed_before_ms=NOW_MS, now_ms=NOW_MS + 5_000)
+    assert await client.hlen(index.keys[0]) == 0
+
+
 async def test_a_prolonged_dependent_outlives_its_first_expiry(index: DependencyIndex) -> None:
     await index.add(dependent(until_ms=1_000))
     await index.add(dependent(until_ms=9_000))

@@ -1,9 +1,10 @@
--- After index_claiming. KEYS dependents until edges claims dead. ARGV now_ms forget_dead_before_ms registration...
+-- After index_claiming. KEYS dependents until edges claims dead. ARGV now_ms forget_dead_before_ms max_dead
+-- registration...
 -- Returns payload and copies_until_ms of each dependent claimed, in turns.
 local registrations = {}
-for i = 3, #ARGV do registrations[i - 2] = ARGV[i] end
+for i = 4, #ARGV do registrations[i - 3] = ARGV[i] end
 local reply = {}
-for _, claimed in ipairs(claim(KEYS, registrations, ARGV[1], ARGV[2])) do
+for _, claimed in ipairs(claim(KEYS, registrations, ARGV[1], ARGV[2], ARGV[3])) do
   reply[#reply + 1] = claimed[1]
   reply[#reply + 1] = claimed[2]
 end

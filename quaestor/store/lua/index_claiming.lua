@@ -1,6 +1,6 @@
 -- A fragment: claim() for scripts that follow. Keys: see quaestor/store/index_redis.py.
 -- Returns {payload, copies_until_ms} of each dependent claimed. A dependent that is somebody's claim already is passed over.
-local function claim(keys, registrations, now_ms, forget_dead_before_ms)
+local function claim(keys, registrations, now_ms, forget_dead_before_ms, max_dead)
   local dependents, until_, edges, claims, dead = unpack(keys)
   local claimed = {}
   for _, registration in ipairs(registrations) do
@@ -19,5 +19,6 @@ local function claim(keys, registrations, now_ms, forget_dead_before_ms)
     end
   end
   redis.call('ZREMRANGEBYSCORE', dead, '-inf', '(' .. forget_dead_before_ms)
+  redis.call('ZREMRANGEBYRANK', dead, 0, -1 - tonumber(max_dead))
   return claimed
 end

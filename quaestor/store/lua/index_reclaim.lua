@@ -1,10 +1,11 @@
 -- KEYS dependents until edges claims dead. ARGV claimed_before_ms now_ms sweep
--- Returns payload and copies_until_ms of each dependent claimed anew, in turns. Forgets at most `sweep` dependents of which
--- no copy is alive and that nobody is at work on.
+-- Returns whether there may be more to do (1, 0), then payload and copies_until_ms of each dependent claimed anew, in turns, at
+-- most `sweep` of them. Forgets at most `sweep` dependents of which no copy is alive and that nobody is at work on.
 local dependents, until_, edges, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now_ms = ARGV[2]
-local reply = {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', claims, '-inf', '(' .. ARGV[1])) do
+local limit, forgotten, reply = tonumber(ARGV[3]), 0, {0}
+local late = redis.call('ZRANGEBYSCORE', claims, '-inf', '(' .. ARGV[1], 'LIMIT', 0, limit)
+for _, id in ipairs(late) do
   local payload = redis.call('HGET', dependents, id)
   if payload then
     redis.call('ZADD', claims, now_ms, id)
@@ -14,7 +15,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', claims, '-inf', '(' .. ARGV[1]))
     redis.call('ZREM', claims, id)
   end
 end
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', until_, '-inf', '(' .. now_ms, 'LIMIT', 0, ARGV[3])) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', until_, '-inf', '(' .. now_ms, 'LIMIT', 0, limit)) do
   if not redis.call('ZSCORE', claims, id) then
     local payload = redis.call('HGET', dependents, id)
     if payload then
@@ -24,6 +25,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', until_, '-inf', '(' .. now_ms, '
       redis.call('HDEL', dependents, id)
     end
     redis.call('ZREM', until_, id)
+    forgotten = forgotten + 1
   end
 end
+if #late == limit or forgotten == limit then reply[1] = 1 end
 return reply

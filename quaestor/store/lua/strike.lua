@@ -1,17 +1,17 @@
 -- After the sketch's common and writing, index_claiming and store_evicting: claim, tell the sketch, evict, all at once.
 -- KEYS 1-5 the sketch's, 6-10 the index's, 11... names of entries.
--- ARGV 1-8 the sketch's; 9 max_stale, 10 forget_dead_before_ms, 11 and 12 first and last byte of the guard, 13 how many
--- entries, 14... the guard expected under each name, then the registrations.
+-- ARGV 1-8 the sketch's; 9 max_stale, 10 now_ms, 11 forget_dead_before_ms, 12 max_dead, 13 and 14 first and last byte of the
+-- guard, 15 how many entries, 16... the guard expected under each name, then the registrations.
 -- Replies further: payload, copies_until_ms and remaining lifetime in ms of each dependent claimed, in turns.
-local entries = tonumber(ARGV[13])
+local entries = tonumber(ARGV[15])
 for i = 1, entries do
-  evict(KEYS[10 + i], ARGV[13 + i], ARGV[11], ARGV[12])
+  evict(KEYS[10 + i], ARGV[15 + i], ARGV[13], ARGV[14])
 end
 local registrations = {}
-for i = 14 + entries, #ARGV do registrations[#registrations + 1] = ARGV[i] end
+for i = 16 + entries, #ARGV do registrations[#registrations + 1] = ARGV[i] end
 local index_keys = {KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]}
 local reply = {calls, lost}
-for _, claimed in ipairs(claim(index_keys, registrations, ARGV[1], ARGV[10])) do
+for _, claimed in ipairs(claim(index_keys, registrations, ARGV[10], ARGV[11], ARGV[12])) do
   local digest = string.sub(claimed[1], 1, 16)
   reply[#reply + 1] = claimed[1]
   reply[#reply + 1] = claimed[2]
