@@ -184,7 +184,7 @@ class CellMeter:
             rss_bytes=rss_bytes(),
             tenants=tuple(
                 TenantStats(tenant=one.name, registrations=one.registrations, bytes=one.bytes, tried_per_s=tried_per_s)
-                for one, tried_per_s in node.largest_tenants(now_ms=now_ms)
+                for one, tried_per_s in node.largest_tenants()
             ),
         )
 

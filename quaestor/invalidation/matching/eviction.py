@@ -23,7 +23,7 @@ from quaestor.invalidation.matching.demand import Demand
 from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.registered import ActiveQuery, Filter
 from quaestor.invalidation.matching.tenants import Tenant
-from quaestor.invalidation.matching.work import Epoch
+from quaestor.invalidation.matching.work import Work
 
 _DRAWN: Final = 16
 _MOST_TENANTS: Final = 64
@@ -52,11 +52,11 @@ class Limits:
 class Eviction:
     """Chooses victims; its owner sees to them. O(1) a victim. Not thread-safe."""
 
-    def __init__(self, active: ActiveQueries, demand: Demand, limits: Limits, epoch: Epoch) -> None:
+    def __init__(self, active: ActiveQueries, demand: Demand, limits: Limits, work: Work) -> None:
         self._active = active
         self._demand = demand
         self._limits = limits
-        self._epoch = epoch
+        self._work = work
         self._chance = Random(0)
         self._heaviest: Tenant | None = None
 
@@ -83,23 +83,21 @@ class Eviction:
             victims += 1
             yield self._worst(newcomer, now_ms)
 
-    def relieve(self, excess_hz: float, *, now_ms: int) -> Iterator[tuple[ActiveQuery, float]]:
-        """What has to go so that so many fewer predicates are tried a second, each with what that saves.
+    def relieve(self, *, now_ms: int) -> Iterator[ActiveQuery]:
+        """What has to go while more predicates are tried a second than may be. Each must be gone before the next is asked for.
 
-        From the tenant that makes most work: what has no index first.
+        From the tenant that makes most work: what has no index first. At most 1,000 predicates a call.
         """
         for _ in range(_MOST_RELIEVED):
-            if excess_hz <= 0:
+            if self._work.pace_hz <= self._limits.tried_per_s:
                 return
             sample = self._active.tenants.sample(self._chance)
-            tenant = max(sample, key=self._epoch.tried_hz, default=None)
+            tenant = max(sample, key=self._work.tried_hz, default=None)
             item = None if tenant is None else self._costly(tenant, now_ms)
             if item is None:
                 return
-            saved_hz = self._tried_hz(item)
-            excess_hz -= saved_hz
-            for number, query in enumerate(list(things(item.queries))):
-                yield query, 0.0 if number else saved_hz
+            self._work.gone(item)
+            yield from list(things(item.queries))
 
     def benefit(self, query: ActiveQuery, *, now_ms: int) -> float:
         """Reads saved per share of the node."""
@@ -115,8 +113,8 @@ class Eviction:
     def _tried_hz(self, item: Filter) -> float:
         if item.access is None and item.tenant is not None:
             query = next(iter(things(item.queries)))
-            return self._epoch.tried_hz(self._active.namespaces[query.rules.namespace])
-        return self._epoch.tried_hz(item)
+            return self._work.tried_hz(self._active.namespaces[query.rules.namespace])
+        return self._work.tried_hz(item)
 
     def _share(self, tenant: Tenant) -> float:
         limits = self._limits
@@ -172,7 +170,7 @@ class Eviction:
 
     def _costly(self, tenant: Tenant, now_ms: int) -> Filter | None:
         """The filter of this tenant with the least benefit among some that cost trials."""
-        pools = [(self._epoch.tried_hz(one) * len(pool), pool) for one, pool in islice(tenant.unindexed.items(), 16)]
+        pools = [(self._work.tried_hz(one) * len(pool), pool) for one, pool in islice(tenant.unindexed.items(), 16)]
         work_hz, busiest = max(pools, key=lambda pair: pair[0], default=(0.0, None))
         if busiest is not None and work_hz > 0:
             items = busiest.sample(_DRAWN, self._chance)

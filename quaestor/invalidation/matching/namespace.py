@@ -22,7 +22,7 @@ from quaestor.invalidation.matching.registered import ActiveQuery, Filter, Live
 from quaestor.invalidation.matching.retention import Retained
 from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally, Verdicts
-from quaestor.invalidation.matching.work import SAMPLED, count_trials
+from quaestor.invalidation.matching.work import SAMPLED
 from quaestor.invalidation.query.plan import QueryPlan
 from quaestor.model import MatchType
 
@@ -149,8 +149,8 @@ class Namespace:
         tally.tried += verdicts.tried
         tally.tried_last = verdicts.tried
         if not tally.writes % SAMPLED:
-            tally.epoch.count(self, SAMPLED)
-            count_trials(verdicts.asked, tally.epoch)
+            tally.work.count(self, SAMPLED)
+            tally.work.count_trials(verdicts.asked)
         return changes
 
     def _concerned_before(self, entry: Retained, verdicts: Verdicts) -> Iterator[Live]:

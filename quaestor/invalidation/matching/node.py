@@ -24,7 +24,6 @@ from quaestor.invalidation.matching.registered import ActiveQuery, Live
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
 from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally
-from quaestor.invalidation.matching.work import Pace
 from quaestor.invalidation.query.plan import Window
 from quaestor.model import (
     Activated,
@@ -86,8 +85,7 @@ class MatchingNode:
             grace_s=grace_ms // 1_000,
         )
         self._demand = Demand()
-        self._eviction = Eviction(self._active, self._demand, self._limits, self.tally.epoch)
-        self._pace = Pace()
+        self._eviction = Eviction(self._active, self._demand, self._limits, self.tally.work)
         self._live: dict[str, Live] = {}
         self._leases = Leases()
         self._predicates = Predicates()
@@ -163,11 +161,10 @@ class MatchingNode:
             if live is not None:
                 self._demand.add(live.query.query_id, reads, now_ms=now_ms)
 
-    def largest_tenants(self, *, now_ms: int, most: int = 10) -> list[tuple[Tenant, float]]:
+    def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
         """The tenants that hold the most bytes, each with how many of its predicates are tried per second. O(tenants)."""
-        self.tally.epoch.at(now_ms)
         largest = nlargest(most, self._active.tenants.all(), key=lambda tenant: tenant.bytes)
-        return [(tenant, self.tally.epoch.tried_hz(tenant)) for tenant in largest]
+        return [(tenant, self.tally.work.tried_hz(tenant)) for tenant in largest]
 
     def process(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
         """Take in one event and forget and return the registrations whose results it changes.
@@ -195,16 +192,14 @@ class MatchingNode:
 
         Returns the registrations that had to go because matching them costs more than the node can do.
         """
-        self.tally.epoch.at(now_ms)
+        self.tally.work.at(now_ms, tried=self.tally.tried)
         for registration_id in self._leases.over(now_ms):
             live = self._live.get(registration_id)
             if live is not None and live.expires_at_ms <= now_ms:
                 self._forget(live)
         self._retention.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
-        excess_hz = self._pace.tried_hz(self.tally.tried, now_ms=now_ms) - self._limits.tried_per_s
-        for victim, saved_hz in self._eviction.relieve(excess_hz, now_ms=now_ms):
-            self._pace.less(saved_hz)
+        for victim in self._eviction.relieve(now_ms=now_ms):
             gone += self._evict(victim, now_ms)
         return gone
 

@@ -13,7 +13,7 @@ from typing import Final
 from quaestor.invalidation.matching.bucket import things
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.matching.work import Epoch
+from quaestor.invalidation.matching.work import Work
 from quaestor.model import AfterImage, Document, WriteKind
 
 _MOST_FAILING: Final = 1_000
@@ -25,7 +25,7 @@ class Tally:
 
     writes: images of records looked at. tried: predicates evaluated; tried_last: for the latest write alone.
     failed: predicates and comparisons that raised, whose queries were invalidated for it; failing: ids of these queries
-    until somebody takes them away (bounded). evicted: registrations that had to make room. epoch: see work.py.
+    until somebody takes them away (bounded). evicted: registrations that had to make room. work: see work.py.
     """
 
     writes: int = 0
@@ -34,7 +34,7 @@ class Tally:
     failed: int = 0
     evicted: int = 0
     failing: list[str] = field(default_factory=list)
-    epoch: Epoch = field(default_factory=Epoch)
+    work: Work = field(default_factory=Work)
 
 
 class Verdicts:

@@ -1,7 +1,8 @@
 """How much work predicates make: how often each is tried, lately, at a cost that does not show.
 
 One write in 17 is looked at (a prime, so that no rhythm of the writes falls in with it), and counts for 17. Counts are
-halved every half minute, each when it is next touched: two small integers a filter, and a shift.
+halved every half minute, each when it is next touched: two small integers a filter, and a shift. A filter's part of
+the work is its count over that of all, which fade alike; how much work there is altogether is counted exactly.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Final, Protocol
 
 SAMPLED: Final = 17
 """One write in so many is looked at."""
-_NEWEST: Final = 0.2
-"""Weight of the last second in the pace."""
 EPOCH_MS: Final = 30_000
-"""Age at which a trial counts half."""
+"""How often counts are halved."""
+_NEWEST: Final = 0.2
+"""Weight of the last second in the pace: a burst is not taken for a habit."""
 
 
 class Tried(Protocol):
@@ -24,45 +25,6 @@ class Tried(Protocol):
     epoch: int
 
 
-class Epoch:
-    """The node's clock for halving. now: number of the epoch; into: how much of it is over, 0..1."""
-
-    __slots__ = ("into", "now")
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.into = 0.0
-
-    def at(self, now_ms: int) -> None:
-        """Time has passed. Never goes back."""
-        now, into_ms = divmod(now_ms, EPOCH_MS)
-        if now >= self.now:
-            self.now, self.into = now, into_ms / EPOCH_MS
-
-    def count(self, one: Tried, times: int) -> None:
-        if one.epoch != self.now:
-            one.tried >>= min(self.now - one.epoch, 60)
-            one.epoch = self.now
-        one.tried += times
-
-    def tried_hz(self, one: Tried) -> float:
-        """Trials per second. Too low during the first minute of something new; within sampling error later.
-
-        A steady rate r leaves r x EPOCH at the beginning of an epoch, twice that at its end.
-        """
-        tried = one.tried >> min(self.now - one.epoch, 60)
-        return tried * 1_000 / (EPOCH_MS * (1.0 + self.into))
-
-
-def count_trials(asked: Iterable[Attributed], epoch: Epoch) -> None:
-    """One sampled write has tried these filters: to their account and to their tenants'. O(their number)."""
-    count = epoch.count
-    for item in asked:
-        count(item, SAMPLED)
-        if item.tenant is not None:
-            count(item.tenant, SAMPLED)
-
-
 class Attributed(Tried, Protocol):
     """A filter with the tenant that brought it."""
 
@@ -70,27 +32,59 @@ class Attributed(Tried, Protocol):
     def tenant(self) -> Tried | None: ...
 
 
-class Pace:
-    """How many predicates are tried a second, smoothed over a few seconds, so that a burst is not taken for a habit."""
+class Work:
+    """A node's account of its work. tried, epoch: of all filters together. pace_hz: predicates tried a second."""
 
-    __slots__ = ("_at_ms", "_hz", "_tried")
+    __slots__ = ("_at_ms", "_now", "_seen", "epoch", "pace_hz", "tried")
 
     def __init__(self) -> None:
+        self.tried = 0
+        self.epoch = 0
+        self.pace_hz = 0.0
+        self._now = 0
         self._at_ms: int | None = None
-        self._tried = 0
-        self._hz = 0.0
+        self._seen = 0
 
-    def tried_hz(self, tried: int, *, now_ms: int) -> float:
-        """tried: in total, by now. Call it about once a second."""
-        if self._at_ms is None or now_ms <= self._at_ms:
-            self._at_ms, self._tried = now_ms, tried
-            return self._hz
-        seconds = (now_ms - self._at_ms) / 1_000
-        weight = min(_NEWEST * seconds, 1.0)
-        self._hz += weight * ((tried - self._tried) / seconds - self._hz)
-        self._at_ms, self._tried = now_ms, tried
-        return self._hz
+    def at(self, now_ms: int, *, tried: int) -> None:
+        """A second or so has passed; by now so many predicates have been tried in total."""
+        self._now = max(self._now, now_ms // EPOCH_MS)
+        if self._at_ms is not None and now_ms > self._at_ms:
+            seconds = (now_ms - self._at_ms) / 1_000
+            weight = min(_NEWEST * seconds, 1.0)
+            self.pace_hz += weight * ((tried - self._seen) / seconds - self.pace_hz)
+        if self._at_ms is None or now_ms > self._at_ms:
+            self._at_ms, self._seen = now_ms, tried
 
-    def less(self, hz: float) -> None:
-        """So many fewer will be tried from now on."""
-        self._hz = max(0.0, self._hz - hz)
+    def count(self, one: Tried, times: int) -> None:
+        """Tried so often. O(1)."""
+        if one.epoch != self._now:
+            one.tried >>= min(self._now - one.epoch, 60)
+            one.epoch = self._now
+        one.tried += times
+
+    def count_trials(self, asked: Iterable[Attributed]) -> None:
+        """One sampled write has tried these filters: to their account, their tenants' and that of all. O(their number)."""
+        count, number = self.count, 0
+        for item in asked:
+            number += 1
+            count(item, SAMPLED)
+            if item.tenant is not None:
+                count(item.tenant, SAMPLED)
+        count(self, SAMPLED * number)
+
+    def tried_hz(self, one: Tried) -> float:
+        """How many of the trials per second are its own, by its part in the counts."""
+        mine, all_ = self._by_now(one), self._by_now(self)
+        return self.pace_hz * min(mine / all_, 1.0) if all_ else 0.0
+
+    def gone(self, item: Attributed) -> None:
+        """A filter will not be tried any more: what the others do is a larger part of what is left."""
+        tried, saved_hz = self._by_now(item), self.tried_hz(item)
+        self.pace_hz -= saved_hz
+        for account in (self, item.tenant):
+            if account is not None:
+                self.count(account, 0)
+                account.tried = max(0, account.tried - tried)
+
+    def _by_now(self, one: Tried) -> int:
+        return one.tried >> min(self._now - one.epoch, 60)
