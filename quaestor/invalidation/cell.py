@@ -141,7 +141,8 @@ class CellLoop:
             for entry in entries:
                 if up_to is not None and entry.offset > up_to:
                     return after
-                self._node.process(decode_image(entry.payload), now_ms=offsets.appended_at_ms(entry.offset))
+                at_ms, size = offsets.appended_at_ms(entry.offset), len(entry.payload)
+                self._node.process(decode_image(entry.payload), now_ms=at_ms, encoded=size)
                 after = entry.offset
         return after
 
@@ -283,16 +284,16 @@ class CellLoop:
             self._matched += 1
             if image.version > known != _NO_VERSION:
                 self._complete = self._position.writes, known
-        self._pending += map(encode_notification, self._processed(image))
+        self._pending += map(encode_notification, self._processed(image, len(entry.payload)))
         self._position = self._position._replace(writes=entry.offset)
         return image.kind is WriteKind.TICK
 
-    def _processed(self, image: AfterImage) -> list[Invalidated]:
+    def _processed(self, image: AfterImage, encoded: int) -> list[Invalidated]:
         try:
             now_ms = self._clock()
             if image.kind is not WriteKind.TICK:
                 self._meter.matched(wall_ms=image.wall_ms, now_ms=now_ms)
-            return self._node.process(image, now_ms=now_ms)
+            return self._node.process(image, now_ms=now_ms, encoded=encoded)
         except Exception as error:  # one bad record must not stop the node
             self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._cell))
             return self._node.process(replace(image, kind=WriteKind.COLLECTION, key=None), now_ms=self._clock())

@@ -47,7 +47,7 @@ Outcome = Activated | Refused | Invalidated
 class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
-    retention_ms: how long writes are kept for replay. max_images: at most so many of them.
+    retention_ms: how long writes are kept for replay. max_images, max_image_bytes: at most so many of them.
     max_registrations, max_bytes: what is held, bytes as weight.py reckons. max_unindexed: so many different predicates without
     an index a namespace may have, since every write tries them all. max_tried_per_s: predicates tried a second, over all.
     What is more makes room for what is worth more (see eviction.py), or is refused; grace_ms: after which what is new may be
@@ -65,6 +65,7 @@ class MatchingNode:
         max_unindexed: int = 5_000,
         max_images: int = 200_000,
         max_bytes: int = 2 * 1024**3,
+        max_image_bytes: int = 512 * 1024**2,
         max_tried_per_s: int = 1_000_000,
         grace_ms: int = 10_000,
         freeze_every: int = 0,
@@ -74,7 +75,7 @@ class MatchingNode:
         self.watermark: Version = 0
         self.fresh_as_of_ms = 0
         self.tally = Tally()
-        self._retention = Retention(retention_ms=retention_ms, max_images=max_images)
+        self._retention = Retention(retention_ms=retention_ms, max_images=max_images, max_bytes=max_image_bytes)
         self._rates = WriteRates()
         self._active = ActiveQueries()
         self._limits = Limits(
@@ -166,10 +167,11 @@ class MatchingNode:
         largest = nlargest(most, self._active.tenants.all(), key=lambda tenant: tenant.bytes)
         return [(tenant, self.tally.work.tried_hz(tenant)) for tenant in largest]
 
-    def process(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
+    def process(self, image: AfterImage, *, now_ms: int, encoded: int = 0) -> list[Invalidated]:
         """Take in one event and forget and return the registrations whose results it changes.
 
-        Stale and repeated images are ignored. O(paths in use + queries tried + registrations fired).
+        encoded: its size in the pipeline, in bytes. Stale and repeated images are ignored.
+        O(paths in use + queries tried + registrations fired).
         """
         self.watermark = max(self.watermark, image.version)
         self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
@@ -185,7 +187,7 @@ class MatchingNode:
             self._retention.forget_records(lambda namespace: covers(image.namespace, namespace))
             self._retention.admit(image, None, 0, now_ms=now_ms)
             return self._fire(self._on_collection(image), image)
-        return self._written(image, now_ms)
+        return self._written(image, now_ms, encoded)
 
     def expire(self, now_ms: int) -> list[Invalidated]:
         """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second.
@@ -203,7 +205,7 @@ class MatchingNode:
             gone += self._evict(victim, now_ms)
         return gone
 
-    def _written(self, image: AfterImage, now_ms: int) -> list[Invalidated]:
+    def _written(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
         try:
             key = record_key(image.key)
         except Exception:
@@ -211,7 +213,7 @@ class MatchingNode:
             self.tally.failed += 1
             return self._fire(self._on_collection(image), image)
         identity = record_hash(key, self._seed(image.namespace))
-        entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
+        entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded)
         if entry is None:
             return []
         self.tally.writes += 1

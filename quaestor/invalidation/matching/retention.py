@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from quaestor.model import AfterImage, Version, WriteKind
+
+_UNBOUNDED: Final = 2**63
+_OVERHEAD: Final = 700
+"""Bytes around one image."""
+_DECODED: Final = 4
+"""How much larger a document is as Python objects than as BSON."""
 
 
 class Record(NamedTuple):
@@ -27,10 +33,10 @@ class Retained:
     """One event as the node saw it.
 
     record: None for collection events. identity: hash of the record, or 0. highest: the highest version among this and
-    everything that arrived before.
+    everything that arrived before. size: bytes of memory that it is taken to cost.
     """
 
-    __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "record", "version")
+    __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "record", "size", "version")
 
     def __init__(
         self,
@@ -41,6 +47,7 @@ class Retained:
         previous: AfterImage | None,
         arrived_ms: int,
         highest: Version,
+        size: int,
     ) -> None:
         self._image = image
         self._previous = previous
@@ -49,6 +56,7 @@ class Retained:
         self.identity = identity
         self.arrived_ms = arrived_ms
         self.highest = highest
+        self.size = size
 
     @property
     def image(self) -> AfterImage:
@@ -66,11 +74,13 @@ class Retained:
 
 
 class Retention:
-    """Bounded by age and by number. Not thread-safe."""
+    """Bounded by age, by number and by bytes. Not thread-safe."""
 
-    def __init__(self, *, retention_ms: int, max_images: int) -> None:
+    def __init__(self, *, retention_ms: int, max_images: int, max_bytes: int = _UNBOUNDED) -> None:
         self.retention_ms = retention_ms
         self.max_images = max_images
+        self.max_bytes = max_bytes
+        self.bytes = 0
         self.floor: Version | None = None
         self._entries: deque[Retained] = deque()
         self._newest: dict[Record, Retained] = {}
@@ -84,8 +94,10 @@ class Retention:
         if self.floor is None:
             self.floor = version
 
-    def admit(self, image: AfterImage, record: Record | None, identity: int, *, now_ms: int) -> Retained | None:
-        """Keep an event; None if it is stale or a duplicate. O(1).
+    def admit(
+        self, image: AfterImage, record: Record | None, identity: int, *, now_ms: int, encoded: int = 0
+    ) -> Retained | None:
+        """Keep an event; None if it is stale or a duplicate. O(1). encoded: its size in the pipeline.
 
         An image with the version of the newest known for its record is a duplicate unless its content differs: a
         transaction may write a record twice under one version.
@@ -107,11 +119,13 @@ class Retention:
             previous=None if known is None or image.before_known else known.raw,
             arrived_ms=now_ms,
             highest=self._highest,
+            size=_OVERHEAD + _DECODED * encoded,
         )
         self._entries.append(entry)
+        self.bytes += entry.size
         if record is not None:
             self._newest[record] = entry
-        if len(self._entries) > self.max_images:
+        while len(self._entries) > self.max_images or (self.bytes > self.max_bytes and len(self._entries) > 1):
             self._drop_oldest()
         return entry
 
@@ -135,6 +149,7 @@ class Retention:
         """Nothing is known of what happened before `version` (0: unknown, the next event tells)."""
         self._entries.clear()
         self._newest.clear()
+        self.bytes = 0
         self._highest = version
         self.floor = version or None
 
@@ -145,6 +160,7 @@ class Retention:
 
     def _drop_oldest(self) -> None:
         entry = self._entries.popleft()
+        self.bytes -= entry.size
         self.floor = max(self.floor or 0, entry.version)
         if entry.record is not None and self._newest.get(entry.record) is entry:
             del self._newest[entry.record]

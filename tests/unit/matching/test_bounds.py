@@ -13,7 +13,8 @@ from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.matching.rules import SharedRules
 from quaestor.invalidation.query.plan import plan_query
-from tests.unit.matching.scene import find
+from quaestor.model import WriteKind
+from tests.unit.matching.scene import Scene, find, types
 
 # -- leases
 
@@ -92,3 +93,29 @@ def test_a_slot_holds_none_one_or_many() -> None:
     assert removed(slot, "a") == "b"
     assert removed("b", "b") is None
     assert removed("b", "z") == "b"
+
+
+# -- retained writes
+
+
+def test_retained_writes_are_bounded_by_their_bytes() -> None:
+    """A few huge records push out what came before, and who needs that is refused, not served stale."""
+    scene = Scene(max_image_bytes=10_000_000)
+    since = scene.version
+    for number in range(200):
+        scene.node.process(scene.image(WriteKind.INSERT, number, {"_id": number}), now_ms=scene.now_ms, encoded=100)
+    assert types(scene.register(find({"a": 1}), (), since=since)) == ["Activated"]
+    for number in range(3):
+        image = scene.image(WriteKind.INSERT, f"huge{number}", {"_id": f"huge{number}"})
+        scene.node.process(image, now_ms=scene.now_ms, encoded=1_000_000)
+    assert types(scene.register(find({"a": 2}), (), since=since)) == ["Refused"]
+    assert types(scene.register(find({"a": 2}), ())) == ["Activated"]
+
+
+def test_one_record_larger_than_the_bound_is_still_matched_and_retained() -> None:
+    scene = Scene(max_image_bytes=1_000)
+    scene.register(find({"a": 1}))
+    since = scene.version
+    image = scene.image(WriteKind.INSERT, 1, {"_id": 1, "a": 1})
+    assert types(scene.node.process(image, now_ms=scene.now_ms, encoded=10_000_000)) == ["add"]
+    assert types(scene.register(find({"a": 1}), (), since=since)) == ["add"]
