@@ -91,7 +91,7 @@ class Leases(Protocol):
     fetch the same. Every call is one atomic round trip. Raises StoreError."""
 
     async def take(
-        self, key: str, *, holder: str, lease_ms: int, passing: Guarded | None = None
+        self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
         """The entry; or, if there is none but the one to be passed over, whose turn it is. holder: unique per attempt."""
 

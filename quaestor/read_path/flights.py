@@ -24,7 +24,7 @@ from typing import Any
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
-from quaestor.ports import Guarded, Leases, Turn
+from quaestor.ports import Leases, Turn
 
 SOLO_MS = 5_000
 """How long a key that could not be stored is not coalesced."""
@@ -89,7 +89,7 @@ class Flight:
         if leases is None:
             return None
         holder = self._flights.holder()
-        dead: Guarded | None = None
+        dead: CachedResponse | None = None
         pause_s, give_up_s = _FIRST_POLL_S, time.monotonic() + LEASE_WAIT_S
         while True:
             try:

@@ -1,6 +1,6 @@
 """Large entries travel and lie in the shared store compressed (Zstandard, RFC 8878).
 
-    "QZ" | version: u8 | guard: the 8 bytes of the entry inside, at the same place | one Zstandard frame that states its size
+    "QZ" | version: u8 | guard, status and times of the entry inside, where they are there | a Zstandard frame that states its size
 
 Whoever can write to the server must not be able to make us run out of memory: what a frame says it unpacks to is looked at
 before it is unpacked, and it never unpacks to more.
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import zstandard
 
+from quaestor.store.entry_codec import IDENTITY_RANGE
+
 _START = b"QZ\x01"
-_PREFIX_BYTES = 11
+_PREFIX_BYTES = IDENTITY_RANGE[1] + 1
 _WORTH_IT = 0.9
 """What compression does not bring below this share is kept as it is: pictures, and what the handler has compressed."""
 

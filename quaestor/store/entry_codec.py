@@ -21,6 +21,8 @@ from quaestor.model import CachedResponse
 _START = struct.Struct(">2sB8sHQQQ")
 GUARD_RANGE = (3, 10)
 """First and last byte of the guard."""
+IDENTITY_RANGE = (3, _START.size - 1)
+"""First and last byte of what tells an entry from its successor even if neither has registrations: guard, status, times."""
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
@@ -29,17 +31,7 @@ _VERSION = 2
 
 def encode(response: CachedResponse) -> bytes:
     """One response as bytes. O(size)."""
-    parts = [
-        _START.pack(
-            _MAGIC,
-            _VERSION,
-            guard(response.registrations),
-            response.status,
-            response.stored_at_ms,
-            response.fresh_until_ms,
-            response.stale_until_ms,
-        )
-    ]
+    parts = [_start(response)]
     for value in (response.key.encode(), response.resource.encode(), response.etag):
         parts += (_LENGTH.pack(len(value)), value)
     for texts in (response.registrations, response.tags):
@@ -47,6 +39,23 @@ def encode(response: CachedResponse) -> bytes:
     _append_all(parts, len(response.headers), (part for pair in response.headers for part in pair))
     parts.append(response.body)
     return b"".join(parts)
+
+
+def _start(response: CachedResponse) -> bytes:
+    return _START.pack(
+        _MAGIC,
+        _VERSION,
+        guard(response.registrations),
+        response.status,
+        response.stored_at_ms,
+        response.fresh_until_ms,
+        response.stale_until_ms,
+    )
+
+
+def identity(response: CachedResponse) -> bytes:
+    """What stands at IDENTITY_RANGE."""
+    return _start(response)[IDENTITY_RANGE[0] :]
 
 
 def guard(registrations: Iterable[str]) -> bytes:

@@ -116,10 +116,10 @@ class RedisStore:
             raise StoreError(f"evicting responses from Redis failed: {error}") from error
 
     async def take(
-        self, key: str, *, holder: str, lease_ms: int, passing: Guarded | None = None
+        self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
-        passed = None if passing is None else entry_codec.guard(passing.registrations)
-        arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.GUARD_RANGE]
+        passed = None if passing is None else entry_codec.identity(passing)
+        arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
         keys = [self.name(key), self._leases + _digest(key)]
         try:
             for _ in range(_UNREADABLE):
@@ -130,7 +130,7 @@ class RedisStore:
                 response = self._decode(value, key)
                 if response is not None:
                     return response
-                first, last = entry_codec.GUARD_RANGE
+                first, last = entry_codec.IDENTITY_RANGE
                 passed = value[first : last + 1]
         except (RedisError, OSError) as error:
             raise StoreError(f"asking Redis who fetches a response failed: {error}") from error

@@ -98,9 +98,10 @@ async def test_a_bomb_is_no_entry_and_is_not_unpacked(client: Redis, prefix: str
     packer = zstandard.ZstdCompressor(level=1).compressobj(size=2 << 30)
     bomb = b"".join(packer.compress(b"\0" * (1 << 24)) for _ in range(128)) + packer.flush()
     packed = compression.pack(entry_codec.encode(LARGE), level=1)
-    start = packed[:11]
+    prefix_bytes = entry_codec.IDENTITY_RANGE[1] + 1
+    start = packed[:prefix_bytes]
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(entry_codec.encode(LARGE))
-    for frame in (bomb, unsized, b"", b"garbage", packed[11:-5]):
+    for frame in (bomb, unsized, b"", b"garbage", packed[prefix_bytes:-5]):
         await client.set(store.name(LARGE.key), start + frame)
         assert await store.get(LARGE.key) is None
     await client.set(store.name(LARGE.key), packed)
@@ -112,6 +113,6 @@ def test_a_frame_that_lies_about_its_size_is_refused() -> None:
     packed = bytearray(compression.pack(entry, level=3))
     assert compression.unpack(bytes(packed), max_bytes=len(entry)) == entry
     assert compression.unpack(bytes(packed), max_bytes=len(entry) - 1) is None
-    at = packed.index(len(entry).to_bytes(4, "little"), 11)
+    at = packed.index(len(entry).to_bytes(4, "little"), entry_codec.IDENTITY_RANGE[1] + 1)
     packed[at : at + 4] = (100).to_bytes(4, "little")
     assert compression.unpack(bytes(packed), max_bytes=len(entry)) is None

@@ -50,9 +50,11 @@ async def test_an_entry_found_dead_is_passed_over_and_its_successor_is_not(store
     await store.put(ENTRY, ttl_ms=60_000)
     assert await store.take(KEY, holder="a", lease_ms=60_000, passing=ENTRY) is Turn.MINE
     assert await store.take(KEY, holder="b", lease_ms=60_000, passing=ENTRY) is Turn.THEIRS
-    successor = replace(ENTRY, registrations=("o:2",))
-    await store.put(successor, ttl_ms=60_000)
-    assert await store.take(KEY, holder="b", lease_ms=60_000, passing=ENTRY) == successor
+    for successor in (replace(ENTRY, registrations=("o:2",)), replace(ENTRY, stored_at_ms=2, body=b"y" * 9_000)):
+        await store.put(successor, ttl_ms=60_000)
+        assert await store.take(KEY, holder="b", lease_ms=60_000, passing=ENTRY) == successor
+        await store.put(replace(successor, stored_at_ms=1, registrations=("o:1",)), ttl_ms=60_000)
+        assert await store.take(KEY, holder="b", lease_ms=60_000, passing=ENTRY) is Turn.THEIRS
 
 
 async def test_an_unreadable_entry_is_passed_over(store: RedisStore, redis_url: str) -> None:

@@ -1,6 +1,6 @@
 -- The entry, or else whose turn it is to fetch it.
--- KEYS entry lease. ARGV holder, lease_ms, last byte to read, first and last byte of the guard, 1 if an entry is to be passed
--- over, and that one's guard. Returns {1, entry}, or {0, 'mine' | 'theirs' | 'solo'}.
+-- KEYS entry lease. ARGV holder, lease_ms, last byte to read, first and last byte of an entry's identity, 1 if an entry is to
+-- be passed over, and that one's identity. Returns {1, entry}, or {0, 'mine' | 'theirs' | 'solo'}.
 local entry, lease = KEYS[1], KEYS[2]
 local holder = ARGV[1]
 if redis.call('STRLEN', entry) > 0 then
