@@ -1,6 +1,6 @@
 """Large entries travel and lie in the shared store compressed (Zstandard, RFC 8878).
 
-    "QZ" | version: u8 | guard, status and times of the entry inside, where they are there | a Zstandard frame that states its size
+    "QZ" | version: u8 | guard, status and times of the entry inside, at the same places | a Zstandard frame with its size
 
 Whoever can write to the server must not be able to make us run out of memory: what a frame says it unpacks to is looked at
 before it is unpacked, and it never unpacks to more.
