@@ -145,6 +145,11 @@ class Quaestor:
         """Settings from MONGO_URL, REDIS_URL and QUAESTOR_*; see Settings.from_env."""
         return cls(Settings.from_env(**overrides))
 
+    @property
+    def redis(self) -> redis.asyncio.Redis | None:
+        """The connections to the shared Redis; None if everything is in this process. Closed by stop()."""
+        return self._redis
+
     def add_cdn(self, adapter: CdnAdapter) -> None:
         """Purge this CDN too, and tag responses for it."""
         self._effects.cdn.append(adapter)

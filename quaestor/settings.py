@@ -10,6 +10,8 @@ from typing import Any
 from quaestor.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX = "QUAESTOR_"
+_OF_OTHERS = frozenset({"admin_token", "admin_url"})
+"""Variables with this prefix that are no settings: see `quaestor.admin`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,8 @@ class Settings:
             if not variable.startswith(ENVIRONMENT_PREFIX):
                 continue
             name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            if name in _OF_OTHERS:
+                continue
             if name not in kinds:
                 raise ConfigurationError(f"unknown setting {variable}; known: {', '.join(sorted(kinds))}")
             values[name] = _parse(variable, text, str(kinds[name]))

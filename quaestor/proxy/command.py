@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from quaestor.admin.token import AdminToken
 from quaestor.errors import ConfigurationError
 from quaestor.proxy.options import ProxyOptions, parse_listen
 from quaestor.settings import Settings
@@ -51,7 +52,8 @@ def run(command: ProxyCommand) -> None:
     for option, file in (("--certificate", command.certificate), ("--key", command.key)):
         if file is not None and not file.is_file():
             raise ConfigurationError(f"{option} {file} is no file")
-    app = application(options(command), settings(command), metrics=command.metrics)
+    token = AdminToken.load(command.admin_token_file) if command.admin_token_file is not None else None
+    app = application(options(command), settings(command), metrics=command.metrics, token=token)
     mode = "RFC 9111 cache" if command.mongo_url is None else "invalidated by MongoDB's change streams"
     serve(
         app,

@@ -7,26 +7,52 @@ if a driver had been listened to; the point in time is the watermark from before
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
+from quaestor.admin.registrations import RegisteredUrls
+from quaestor.capture import current, declared
+from quaestor.errors import MalformedQueryError, StoreError
+from quaestor.model import CapturedRead, Uncacheable, Version
 from quaestor.proxy import fields
 from quaestor.proxy.answers import problem
 from quaestor.proxy.gate import Message, Receive, Scope, Send, target_of
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import Answer, Origin, OriginError, RequestBrokeOffError
+from quaestor.read_path.key import Target, target
 from quaestor.telemetry import Telemetry
 
+DEPENDS = b"quaestor-depends"
+"""The field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
 FINISH_S = 10.0
 """How long an answer is still fetched after its client has left: others may wait for it, and a write must be seen to its end."""
 
 
-class Forwarder:
-    """One per proxy process; its pool is closed by aclose()."""
+Controls = Callable[[Target, Sequence[str]], Sequence[CapturedRead]]
 
-    def __init__(self, options: ProxyOptions, telemetry: Telemetry) -> None:
+
+class Forwarder:
+    """One per proxy process; its pool is closed by aclose().
+
+    watermark: the newest version that the grid has reported. urls: URLs whose queries were registered. controls: what else an
+    answer with a declaration depends on, so that it can be invalidated by its URL and its tags.
+    """
+
+    def __init__(
+        self,
+        options: ProxyOptions,
+        telemetry: Telemetry,
+        *,
+        watermark: Callable[[], Version],
+        urls: RegisteredUrls,
+        controls: Controls = lambda target, tags: (),
+    ) -> None:
         self._options = options
         self._telemetry = telemetry
+        self._watermark = watermark
+        self._urls = urls
+        self._controls = controls
         self._origin = Origin(options)
 
     async def aclose(self) -> None:
@@ -54,6 +80,7 @@ class Forwarder:
         if self._options.host == "origin":
             headers = [(b"host", self._options.authority), *(field for field in headers if field[0] != b"host")]
         head = scope["method"] == "HEAD"
+        since, asked_s = self._watermark(), time.monotonic()
         try:
             answer = await self._origin.ask(scope["method"], target_of(scope), headers, client.body())
         except OriginError as error:
@@ -63,13 +90,36 @@ class Forwarder:
         except RequestBrokeOffError:
             return None
         try:
+            await self._declare(scope, answer, since, (time.monotonic() - asked_s) * 1000)
             await self._hand_on(answer, send, bodyless=head or answer.status in (204, 304))
         finally:
             await answer.aclose()
         return None
 
+    async def _declare(self, scope: Scope, answer: Answer, since: Version, duration_ms: float) -> None:
+        """Put what is known of the answer's queries into its recording; what cannot be understood forbids to store it."""
+        given = [value for name, value in answer.headers if name.lower() == DEPENDS]
+        recorder = current()
+        if recorder is None:
+            return
+        named = _target(scope)
+        try:
+            if named is not None:
+                given += await self._urls.find((named.key, named.resource))
+            for text in given:
+                declaration = declared.parse(text, database=self._options.database)
+                controls = [] if named is None else self._controls(named, declaration.tags)
+                declared.record(recorder, declaration, since=since, duration_ms=duration_ms, controls=controls)
+        except (MalformedQueryError, UnicodeDecodeError) as error:
+            self._telemetry.failure("origin", "proxy.declaration_malformed", error)
+            recorder.refuse(Uncacheable.UNREADABLE, f"its declaration: {error}")
+        except StoreError as error:
+            self._telemetry.failure("store", "proxy.registrations_failed", error)
+            recorder.refuse(Uncacheable.READ_FAILED, "it is not known which queries were registered for this URL")
+
     async def _hand_on(self, answer: Answer, send: Send, *, bodyless: bool) -> None:
         headers = fields.response_fields(answer.headers, status=answer.status, version=answer.version)
+        headers = [(name, value) for name, value in headers if name != DEPENDS]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         # One piece is kept back: if it is the last, the server and the cache get the body in one message.
         last: bytes | None = None
@@ -90,6 +140,12 @@ class Forwarder:
                 await self.aclose()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _target(scope: Scope) -> Target | None:
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    path, _, query = target_of(scope).partition(b"?")
+    return target(scope["scheme"], host, path, query)
 
 
 class _Client:

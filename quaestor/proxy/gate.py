@@ -29,6 +29,8 @@ HTTP_1_0_BYTES = 16 * 1024 * 1024
 """Answers of unknown length are collected for HTTP/1.0 clients, which know no chunks, up to this size."""
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.\-]{1,253})(?::[0-9]{1,5})?")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
+_OURS = frozenset({b"expect", b"quaestor-depends"})
+"""Fields of requests that go no further: the server has answered the first, the second is for origins to send."""
 _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 
@@ -77,7 +79,7 @@ class Gate:
         headers = fields.without_connection([(name, value.strip(b" \t")) for name, value in scope["headers"]])
         host = next((value for name, value in headers if name == b"host"), b"")
         headers = fields.forwarded(
-            [(name, value) for name, value in headers if name != b"expect"],
+            [(name, value) for name, value in headers if name not in _OURS],
             client=client[0] if client else None,
             scheme=scope["scheme"],
             host=host,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
 from middleware import QuaestorMiddleware
+from quaestor.admin import AdminApi, AdminToken
+from quaestor.admin.registrations import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
 from quaestor.errors import ConfigurationError
+from quaestor.model import CapturedRead
 from quaestor.proxy.forwarder import Forwarder
 from quaestor.proxy.gate import App, Gate
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.protocol import ProxyProtocol
+from quaestor.read_path.key import Target
+from quaestor.read_path.policy import RoutePolicy
+from quaestor.read_path.tags import declared_reads
 from quaestor.settings import Settings
 
 
@@ -29,11 +35,33 @@ class Listen:
     keyfile: Path | None = None
 
 
-def application(options: ProxyOptions, settings: Settings, *, metrics: bool = False) -> App:
-    """The whole proxy as one ASGI app. Raises ConfigurationError."""
+def application(
+    options: ProxyOptions, settings: Settings, *, metrics: bool = False, token: AdminToken | None = None
+) -> App:
+    """The whole proxy as one ASGI app. token: of the admin API; None: there is none. Raises ConfigurationError."""
     quaestor = Quaestor(settings)
-    forwarder = Forwarder(options, quaestor.telemetry)
-    cache = QuaestorMiddleware(forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None)
+    urls: RegisteredUrls = MemoryUrls()
+    if quaestor.redis is not None:
+        urls = RedisUrls(quaestor.redis, deployment=settings.deployment)
+
+    def controls(target: Target, tags: Sequence[str]) -> Sequence[CapturedRead]:
+        return declared_reads(
+            RoutePolicy(explicit=True, tags=tuple(tags)),
+            target,
+            deployment=settings.deployment,
+            namespace=settings.control_namespace,
+            since=quaestor.registry.watermark(),
+        )
+
+    forwarder = Forwarder(
+        options, quaestor.telemetry, watermark=quaestor.registry.watermark, urls=urls, controls=controls
+    )
+    # An origin in front of which nobody put a list of tracking parameters may answer differently for each of them.
+    cache: App = QuaestorMiddleware(
+        forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None, tracking=()
+    )
+    if token is not None:
+        cache = AdminApi(cache, quaestor=quaestor, token=token, urls=urls, database=options.database)
     return Gate(cache, options, quaestor.telemetry)
 
 

@@ -90,6 +90,13 @@ class ExplicitEntries:
             except QuaestorError as error:
                 self._telemetry.failure("event-layer", "read_path.outdating_not_told", error)
 
+    async def outdate_everything(self) -> None:
+        """The same for every entry that only its own lifetime guards. Raises StoreError, QuaestorError."""
+        self.strike((unsafe.EVERYTHING,))
+        await self._store.clear()
+        if self.announce is not None:
+            await self.announce((unsafe.EVERYTHING,))
+
     def strike(self, names: Iterable[str]) -> list[str]:
         """Outdate what these labels stand for, here; returns registrations that have to die for it. Others are passed over."""
         keys, registrations = self._strikes.strike(filter(unsafe.is_label, names), at_ms=self._clock())

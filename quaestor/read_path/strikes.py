@@ -18,12 +18,12 @@ REMEMBERED = 65_536
 
 
 def labels(response: CachedResponse) -> tuple[str, ...]:
-    """What an entry can be outdated by. O(size of its fields)."""
+    """What an entry can be outdated by: its URI, its path on any host, everything; its groups. O(size of its fields)."""
     primary = response.key.partition("#")[0]
     origin = unsafe.origin(primary)
     found = [unsafe.group_label(origin, group) for group in unsafe.groups(response.headers, b"cache-groups")]
     if explicit.is_explicit(response):
-        found.append(unsafe.uri_label(primary))
+        found += [unsafe.uri_label(primary), unsafe.uri_label(response.resource), unsafe.EVERYTHING]
     return tuple(found)
 
 

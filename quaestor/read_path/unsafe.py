@@ -16,6 +16,8 @@ from quaestor.read_path.key import Target, target
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "REPORT", "SEARCH"})
 """Whose definitions say so (IANA's method registry); every other method may have changed something."""
+EVERYTHING = "u:*"
+"""The label of every entry that only its own lifetime guards."""
 MAX_GROUPS = 128
 """Groups of one field that are looked at; RFC 9875, section 2, asks for 32."""
 MAX_GROUP_CHARACTERS = 256

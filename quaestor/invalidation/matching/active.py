@@ -99,7 +99,7 @@ def concerns(rules: Rules, event: str) -> bool:
 
 def covers(event: str, namespace: str) -> bool:
     """Whether the namespace of a collection event includes this one."""
-    if event in (namespace, _EVERYTHING):
+    if event in (namespace, _EVERYTHING, f"{_EVERYTHING}.{_EVERYTHING}"):
         return True
     database = event.removesuffix(".*")
     return (event.endswith(".*") or "." not in event) and namespace.startswith(f"{database}.")

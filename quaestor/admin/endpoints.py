@@ -1,0 +1,298 @@
+"""What the admin API can do, endpoint by endpoint. Each takes a Call and returns what is sent as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quaestor import explain_command
+from quaestor.admin.purging import Purge, Purger
+from quaestor.admin.registrations import MAX_URLS, RegisteredUrls, url_name
+from quaestor.app import Quaestor
+from quaestor.capture import declared
+from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
+from quaestor.invalidation.no_grid import NoGridRegistry
+from quaestor.read_path.key import Target, target
+from quaestor.read_path.unsafe import origin
+from quaestor.store.memory import Resident
+
+MAX_NAMES = 1000
+"""Tags, URLs or collections of one purge."""
+MAX_NAME_CHARS = 8192
+
+
+class Refused(Exception):  # noqa: N818  an answer, not a fault
+    """The call is answered with this status and this sentence."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """parameters: of the query string, every value of each. body: decoded JSON; None if there is none."""
+
+    parameters: Mapping[str, Sequence[str]]
+    body: Any = None
+
+    def one(self, name: str) -> str | None:
+        """The parameter's only value; None if it is not there."""
+        found = self.parameters.get(name, ())
+        if len(found) > 1:
+            raise Refused(400, f"{name} is given more than once")
+        return found[0] if found else None
+
+    def required(self, name: str) -> str:
+        value = self.one(name)
+        if not value:
+            raise Refused(400, f"{name} is missing")
+        return value
+
+    def only(self, *names: str) -> None:
+        if unknown := self.parameters.keys() - set(names):
+            raise Refused(
+                400, f"unknown parameter {', '.join(sorted(unknown))[:200]}; known: {', '.join(names) or 'none'}"
+            )
+
+
+Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
+
+
+class Endpoints:
+    """database: of collections in declarations that name none."""
+
+    def __init__(self, quaestor: Quaestor, urls: RegisteredUrls, *, database: str | None) -> None:
+        self._quaestor = quaestor
+        self._urls = urls
+        self._database = database
+        self._purger = Purger(quaestor)
+
+    def table(self) -> Mapping[tuple[str, str], Endpoint]:
+        """(method, path below the API's) -> what answers it."""
+        return {
+            ("POST", "/purge"): self.purge,
+            ("GET", "/status"): self.status,
+            ("GET", "/entries"): self.entries,
+            ("GET", "/explain"): self.explain,
+            ("POST", "/registrations"): self.register,
+            ("GET", "/registrations"): self.registered,
+            ("DELETE", "/registrations"): self.unregister,
+        }
+
+    async def purge(self, call: Call) -> Mapping[str, Any]:
+        """{"tags": [...], "urls": [...], "collections": [...], "groups": [...], "all": true}: at least one of them."""
+        call.only()
+        body = _object(call.body)
+        if unknown := body.keys() - {"tags", "urls", "collections", "groups", "all"}:
+            raise Refused(
+                400, f"unknown: {', '.join(sorted(unknown))[:200]}; known: tags, urls, collections, groups, all"
+            )
+        everything = body.get("all", False)
+        if not isinstance(everything, bool):
+            raise Refused(400, "all is true or false")
+        purge = Purge(
+            tags=_names(body, "tags"),
+            urls=_names(body, "urls"),
+            collections=_names(body, "collections"),
+            all=everything,
+        )
+        if not (purge.tags or purge.urls or purge.collections or purge.all):
+            raise Refused(400, "nothing to purge: name tags, urls or collections, or say all")
+        await self._purger.purge(purge)
+        return {"purged": purge.summary()}
+
+    async def status(self, call: Call) -> Mapping[str, Any]:
+        call.only()
+        quaestor = self._quaestor
+        now_ms = quaestor.read_path.clock()
+        shape = quaestor.registry.shape
+        quaestor.telemetry.count_hits()
+        return {
+            "serving": quaestor.read_path.serving(now_ms),
+            "mode": "none"
+            if isinstance(quaestor.registry, NoGridRegistry)
+            else "embedded"
+            if quaestor.settings.redis_url is None
+            else "distributed",
+            "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
+            "watermark": quaestor.registry.watermark(),
+            "deployment": quaestor.settings.deployment,
+            "registered_urls": await self._urls.count(),
+            "counts": _counts(quaestor),
+        }
+
+    async def entries(self, call: Call) -> Mapping[str, Any]:
+        """Whether a URL is cached here, until when, and on which queries it depends."""
+        call.only("url", "header")
+        url = call.required("url")
+        headers = [_header(text) for text in call.parameters.get("header", ())]
+        named = _target(url)
+        read_path = self._quaestor.read_path
+        key = read_path.variants.key(named.key, headers)
+        resident = None if key is None else await read_path.look(key)
+        return {
+            "url": url,
+            "key": key,
+            "cached": resident is not None,
+            **({} if resident is None else self._entry(resident)),
+        }
+
+    def _entry(self, resident: Resident) -> Mapping[str, Any]:
+        response = resident.response
+        now_ms = self._quaestor.read_path.clock()
+        return {
+            "status": response.status,
+            "age_s": max(0, now_ms - response.stored_at_ms) // 1000,
+            "ttl_s": max(0, response.fresh_until_ms - now_ms) // 1000,
+            "body_bytes": len(response.body),
+            "etag": response.etag.decode("latin-1"),
+            "tags": list(response.tags),
+            "registrations": list(response.registrations),
+            "depends_on": resident.explain or None,
+        }
+
+    async def explain(self, call: Call) -> Mapping[str, Any]:
+        """As `quaestor explain`: how a query is treated."""
+        call.only("filter", "collection", "sort", "skip", "limit", "projection")
+        try:
+            told: Mapping[str, Any] = json.loads(
+                explain_command.run(
+                    call.required("filter"),
+                    collection=call.one("collection") or "test.collection",
+                    sort=call.one("sort"),
+                    skip=_number(call, "skip"),
+                    limit=_number(call, "limit"),
+                    projection=call.one("projection"),
+                    as_json=True,
+                )
+            )
+        except RecursionError as error:
+            raise Refused(400, "the filter is nested too deep") from error
+        return told
+
+    async def register(self, call: Call) -> Mapping[str, Any]:
+        """{"url": ..., "queries": [...]}: from now on answers under this URL are guarded by these queries."""
+        call.only()
+        body = _object(call.body)
+        if unknown := body.keys() - {"url", "queries"}:
+            raise Refused(400, f"unknown: {', '.join(sorted(unknown))[:200]}; known: url, queries")
+        name = _name(body.get("url"))
+        text = json.dumps(body.get("queries"), separators=(",", ":")).encode()
+        declaration = declared.parse(text, database=self._database)
+        if not await self._urls.put(name, text):
+            raise Refused(507, f"{MAX_URLS} URLs are registered; remove some")
+        # What was stored before is not guarded by these queries.
+        await self._purger.purge(Purge(urls=(name,)))
+        reasons = [
+            f"{reason.value}: {detail}" for read in declaration.reads for reason, detail in read.understood.reasons
+        ]
+        return {"url": name, "queries": len(declaration.reads), "tags": list(declaration.tags), "not_cached": reasons}
+
+    async def registered(self, call: Call) -> Mapping[str, Any]:
+        call.only("url")
+        name = _name(call.required("url"))
+        return {
+            "url": name,
+            "queries": [query for text in await self._urls.find((name,)) for query in json.loads(text)],
+        }
+
+    async def unregister(self, call: Call) -> Mapping[str, Any]:
+        call.only("url")
+        name = _name(call.required("url"))
+        return {"url": name, "removed": await self._urls.remove(name)}
+
+
+def problem_of(error: Exception) -> tuple[int, str] | None:
+    """Status and sentence for a foreseen error; None for a mistake of ours."""
+    match error:
+        case Refused():
+            return error.status, error.detail
+        case MalformedQueryError() | ConfigurationError():
+            return 400, str(error)[:500]
+        case DependencyError():
+            return 503, f"a part did not answer: {error}"[:500]
+        case _:
+            return None
+
+
+def _object(body: Any) -> Mapping[str, Any]:
+    if not isinstance(body, dict):
+        raise Refused(400, "the body is a JSON object")
+    return body
+
+
+def _names(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    given = body.get(name, [])
+    if not isinstance(given, list) or len(given) > MAX_NAMES:
+        raise Refused(400, f"{name} is an array of at most {MAX_NAMES} texts")
+    for value in given:
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_CHARS or not value.isprintable():
+            raise Refused(400, f"{name} holds texts of 1 to {MAX_NAME_CHARS} printable characters")
+    return tuple(dict.fromkeys(given))
+
+
+def _groups(body: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    given = body.get("groups", [])
+    if not isinstance(given, list) or len(given) > MAX_NAMES:
+        raise Refused(400, f"groups is an array of at most {MAX_NAMES} objects")
+    for one in given:
+        if (
+            not isinstance(one, dict)
+            or one.keys() != {"origin", "name"}
+            or not all(isinstance(v, str) for v in one.values())
+        ):
+            raise Refused(400, 'a group is {"origin": "https://shop.example", "name": "prices"}')
+    return tuple((origin(url_name(one["origin"])), one["name"]) for one in given)
+
+
+def _name(url: Any) -> str:
+    if not isinstance(url, str) or len(url) > MAX_NAME_CHARS:
+        raise Refused(400, f"url is a text of at most {MAX_NAME_CHARS} characters")
+    return url_name(url)
+
+
+def _target(url: str) -> Target:
+    name = _name(url)
+    scheme, separator, rest = name.partition("://")
+    if not separator:
+        raise Refused(400, "url is absolute here: entries are kept by scheme and host too")
+    host, slash, tail = rest.partition("/")
+    path, _, query = (slash + tail).partition("?")
+    named = target(scheme, host.encode(), path.encode(), query.encode())
+    if named is None:
+        raise Refused(400, "this URL is never cached")
+    return named
+
+
+def _header(text: str) -> tuple[bytes, bytes]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise Refused(400, "header is name:value")
+    return name.strip().lower().encode("latin-1", "replace"), value.strip().encode("latin-1", "replace")
+
+
+def _number(call: Call, name: str) -> int:
+    text = call.one(name) or "0"
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise Refused(400, f"{name} is a number from 0")
+    return int(text)
+
+
+_SHOWN = ("requests", "uncacheable", "widened", "invalidations", "evicted", "purges", "failures", "registrations")
+
+
+def _counts(quaestor: Quaestor) -> Mapping[str, Any]:
+    """The counters of this process, by label: {"requests": {"hit": 12, ...}, ...}."""
+    counts: dict[str, dict[str, float]] = {}
+    for metric in quaestor.telemetry.registry.collect():
+        name = metric.name.removeprefix("quaestor_")
+        if name not in _SHOWN:
+            continue
+        for sample in metric.samples:
+            if not sample.name.endswith("_created"):
+                counts.setdefault(name, {})[",".join(sample.labels.values()) or "all"] = sample.value
+    return counts

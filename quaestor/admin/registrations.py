@@ -1,0 +1,105 @@
+"""URLs and the queries behind them, told by whoever knows: for origins that do not declare them with every answer.
+
+What is registered stays until it is removed; nothing is forgotten silently, because then an answer would not be guarded any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import redis.asyncio
+from redis.exceptions import RedisError
+
+from quaestor.errors import ConfigurationError, StoreError
+from quaestor.read_path.key import resource, target
+
+MAX_URLS = 10_000
+
+
+class RegisteredUrls(Protocol):
+    """Declarations (see `quaestor.capture.declared`) by the names of url_name(). Raises StoreError."""
+
+    async def put(self, name: str, declaration: bytes) -> bool:
+        """False, and nothing is kept, if there are MAX_URLS already."""
+
+    async def remove(self, name: str) -> bool:
+        """Whether there was one."""
+
+    async def find(self, names: Sequence[str]) -> list[bytes]:
+        """The declarations under any of these names. One round trip at most."""
+
+    async def count(self) -> int: ...
+
+
+def url_name(url: str) -> str:
+    """The name under which a URL is registered: of an absolute one, for its scheme and host; of a path, for every host.
+
+    Spellings of one URL have one name (see `quaestor.read_path.key`). Raises ConfigurationError.
+    """
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigurationError(f"{url[:80]!r} is not a URL: percent-encode what is not ASCII")
+    if url.startswith("/"):
+        path, _, query = url.partition("#")[0].partition("?")
+        return resource(path.encode(), query.encode())
+    scheme, separator, rest = url.partition("#")[0].partition("://")
+    if separator and scheme.lower() in ("http", "https"):
+        cut = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+        path, _, query = rest[cut:].partition("?")
+        named = target(scheme.lower(), rest[:cut].encode(), path.encode() or b"/", query.encode())
+        if named is not None and rest[:cut]:
+            return named.key
+    raise ConfigurationError(f"{url[:80]!r} is neither a path like /flights?origin=JFK nor an http(s) URL")
+
+
+class MemoryUrls:
+    """In this process only."""
+
+    def __init__(self, limit: int = MAX_URLS) -> None:
+        self._limit = limit
+        self._declarations: dict[str, bytes] = {}
+
+    async def put(self, name: str, declaration: bytes) -> bool:
+        if name not in self._declarations and len(self._declarations) >= self._limit:
+            return False
+        self._declarations[name] = declaration
+        return True
+
+    async def remove(self, name: str) -> bool:
+        return self._declarations.pop(name, None) is not None
+
+    async def find(self, names: Sequence[str]) -> list[bytes]:
+        return [self._declarations[name] for name in names if name in self._declarations]
+
+    async def count(self) -> int:
+        return len(self._declarations)
+
+
+class RedisUrls:
+    """One hash for all processes of a deployment: `quaestor:{<d>}:urls`."""
+
+    def __init__(self, client: redis.asyncio.Redis, *, deployment: str, limit: int = MAX_URLS) -> None:
+        self._client = client
+        self._hash = f"quaestor:{{{deployment}}}:urls"
+        self._limit = limit
+
+    async def put(self, name: str, declaration: bytes) -> bool:
+        if await self.count() >= self._limit and not await self._call("HEXISTS", name):
+            return False
+        await self._call("HSET", name, declaration)
+        return True
+
+    async def remove(self, name: str) -> bool:
+        return bool(await self._call("HDEL", name))
+
+    async def find(self, names: Sequence[str]) -> list[bytes]:
+        return [declaration for declaration in await self._call("HMGET", *names) if declaration is not None]
+
+    async def count(self) -> int:
+        return int(await self._call("HLEN"))
+
+    async def _call(self, command: str, *arguments: str | bytes) -> Any:
+        try:
+            return await self._client.execute_command(command, self._hash, *arguments)  # type: ignore[no-untyped-call]
+        except RedisError as error:
+            raise StoreError(f"the registered URLs could not be asked for: {error}") from error

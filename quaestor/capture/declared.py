@@ -1,0 +1,272 @@
+"""Queries that somebody tells instead of running them on a captured client: origins in other languages, through the proxy.
+
+A declaration is a JSON array (MongoDB Extended JSON) of objects:
+
+    {"collection": "flights", "filter": {"origin": "JFK"}, "sort": {"scheduled": 1}, "limit": 20}
+
+    collection      required; with its database before a dot, or with "database" beside it
+    database        of the collection, if it is not the default
+    filter          as in find; {} if absent
+    sort            as in find: an object, or fields like "scheduled,-_id"
+    skip, limit, projection, collation, let     as in find
+    pipeline        instead of filter to projection: as in aggregate
+    count           true: only the number of matches is used
+    distinct        a field name: only its distinct values are used
+    operationTime   a timestamp: of the reply, as drivers tell it
+    secondary       true: read on a secondary; then operationTime is required, because nothing else says how old the data was
+
+or, for what no query says, of a tag to invalidate by: `{"tag": "prices"}`.
+
+A query goes the same way as a command that was listened to, so it means exactly the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson import json_util
+from bson.errors import BSONError
+from bson.timestamp import Timestamp
+
+from quaestor.capture.commands import Understood, understand
+from quaestor.capture.recorder import ReadInProgress, Recorder
+from quaestor.errors import MalformedQueryError
+from quaestor.invalidation.change_events import version_of
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.model import CapturedRead, Version
+from quaestor.read_path.tags import valid_tag
+
+MAX_BYTES = 32 * 1024
+MAX_QUERIES = 64
+MAX_DEPTH = 40
+
+_COMMON = frozenset({"collection", "database", "collation", "let", "operationTime", "secondary"})
+_FIND = frozenset({"filter", "sort", "skip", "limit", "projection", "count", "distinct"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredRead:
+    """One query. read_at: the reply's operationTime, if it was told. primary: it was read on the primary."""
+
+    understood: Understood
+    read_at: Version | None = None
+    primary: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What an answer depends on. At least one of the two is not empty."""
+
+    reads: tuple[DeclaredRead, ...]
+    tags: tuple[str, ...] = ()
+
+
+def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
+    """Read a declaration. database: of collections that are named without one.
+
+    Raises MalformedQueryError, saying which query and what is wrong, for what is no declaration, for what mongod would
+    refuse, and beyond MAX_BYTES, MAX_QUERIES or MAX_DEPTH. O(size).
+    """
+    if len(text) > MAX_BYTES:
+        raise MalformedQueryError(f"a declaration has at most {MAX_BYTES} bytes, not {len(text)}")
+    try:
+        given = json_util.loads(text.decode() if isinstance(text, bytes) else text)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, BSONError) as error:
+        raise MalformedQueryError(f"a declaration is an array in (extended) JSON: {_brief(error)}") from error
+    return read(given, database=database)
+
+
+def read(given: Any, *, database: str | None = None) -> Declaration:
+    """The same for a declaration that was decoded already."""
+    if not isinstance(given, list) or not given:
+        raise MalformedQueryError("a declaration is an array with at least one query")
+    if len(given) > MAX_QUERIES:
+        raise MalformedQueryError(f"a declaration has at most {MAX_QUERIES} queries, not {len(given)}")
+    if _deeper_than(given, MAX_DEPTH):
+        raise MalformedQueryError(f"a declaration is nested at most {MAX_DEPTH} levels deep")
+    reads: list[DeclaredRead] = []
+    tags: list[str] = []
+    for position, item in enumerate(given):
+        try:
+            if isinstance(item, dict) and item.keys() == {"tag"}:
+                tags.append(_tag(item["tag"]))
+            else:
+                reads.append(_declared(item, database))
+        except MalformedQueryError as error:
+            raise MalformedQueryError(f"query {position}: {error}") from error
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, BSONError) as error:
+            raise MalformedQueryError(f"query {position} cannot be read: {_brief(error)}") from error
+    return Declaration(reads=tuple(reads), tags=tuple(dict.fromkeys(tags)))
+
+
+def record(
+    recorder: Recorder,
+    declaration: Declaration,
+    *,
+    since: Version,
+    duration_ms: float,
+    controls: Sequence[CapturedRead] = (),
+) -> None:
+    """Add to a recording what its answer depends on.
+
+    since: the watermark taken before whoever declared was asked: all writes up to it were visible to the reads.
+    controls: what its tags and its URL are invalidated by (see `quaestor.read_path.tags`).
+    """
+    for declared in declaration.reads:
+        for reason in declared.understood.reasons:
+            recorder.refuse(*reason)
+        if declared.understood.query is not None:
+            _record(recorder, declared, since, duration_ms)
+    for control in controls:
+        _record(recorder, DeclaredRead(understood=Understood(query=control.query)), since, duration_ms)
+
+
+def _record(recorder: Recorder, declared: DeclaredRead, since: Version, duration_ms: float) -> None:
+    request = object()
+    recorder.begin(
+        request,
+        ReadInProgress(understood=declared.understood, operation_id=None, primary=declared.primary, ids=None),
+    )
+    recorder.replied(
+        request,
+        read_at=declared.read_at or since,
+        ids=None,
+        cursor=None,
+        cursor_id=0,
+        duration_ms=duration_ms,
+    )
+
+
+def _tag(given: Any) -> str:
+    if not isinstance(given, str) or (reason := valid_tag(given)) is not None:
+        raise MalformedQueryError(f"{_shown(given)} is no tag: {reason if isinstance(given, str) else 'it is no text'}")
+    return given
+
+
+def _declared(item: Any, default: str | None) -> DeclaredRead:
+    if not isinstance(item, dict):
+        raise MalformedQueryError(f'it is an object like {{"collection": "flights"}}, not {_shown(item)}')
+    allowed = _COMMON | ({"pipeline"} if "pipeline" in item else _FIND)
+    if unknown := item.keys() - allowed:
+        raise MalformedQueryError(f"unknown or contradicting: {', '.join(sorted(unknown))}")
+    database, collection = _namespace(item, default)
+    name, command = _command(item, collection)
+    understood = understand(name, command, database)
+    if understood.query is not None:
+        plan_query(understood.query)
+    at = item.get("operationTime")
+    if at is not None and not isinstance(at, Timestamp):
+        raise MalformedQueryError('operationTime is {"$timestamp": {"t": seconds, "i": number}}')
+    secondary = _flag(item, "secondary")
+    if secondary and at is None:
+        raise MalformedQueryError("a read on a secondary needs its operationTime")
+    return DeclaredRead(understood=understood, read_at=None if at is None else version_of(at), primary=not secondary)
+
+
+def _namespace(item: Mapping[str, Any], default: str | None) -> tuple[str, str]:
+    collection = item.get("collection")
+    database = item.get("database", default)
+    if not isinstance(collection, str) or not collection or "\0" in collection:
+        raise MalformedQueryError(f"collection is a name, not {_shown(collection)}")
+    if "database" not in item and "." in collection:
+        first, _, rest = collection.partition(".")
+        if default is None or first == default:
+            database, collection = first, rest
+    if not isinstance(database, str) or not database or not collection or "." in database:
+        raise MalformedQueryError(f"the database of {_shown(collection)} is not known: name it")
+    return database, collection
+
+
+def _command(item: Mapping[str, Any], collection: str) -> tuple[str, dict[str, Any]]:
+    command: dict[str, Any] = {}
+    for name in ("collation", "let"):
+        if name in item:
+            command[name] = _object(item, name)
+    if "pipeline" in item:
+        pipeline = item["pipeline"]
+        if not isinstance(pipeline, list) or not all(isinstance(stage, dict) for stage in pipeline):
+            raise MalformedQueryError("pipeline is an array of objects")
+        return "aggregate", {"aggregate": collection, "pipeline": pipeline, **command}
+    condition = _object(item, "filter") if "filter" in item else {}
+    if "distinct" in item:
+        if not isinstance(item["distinct"], str):
+            raise MalformedQueryError(f"distinct is a field name, not {_shown(item['distinct'])}")
+        _only(item, "distinct", {"filter"})
+        return "distinct", {"distinct": collection, "key": item["distinct"], "query": condition, **command}
+    window = {name: _number(item, name) for name in ("skip", "limit") if name in item}
+    if _flag(item, "count"):
+        _only(item, "count", {"filter", "skip", "limit"})
+        # As a driver's count_documents: an empty filter is counted too, and not read off the collection's metadata.
+        return "aggregate", {"aggregate": collection, "pipeline": _counting(condition, window), **command}
+    command |= {"find": collection, "filter": condition, **window}
+    if "sort" in item:
+        command["sort"] = _sort(item["sort"])
+    if "projection" in item:
+        command["projection"] = _object(item, "projection")
+    return "find", command
+
+
+def _counting(condition: Mapping[str, Any], window: Mapping[str, int]) -> list[dict[str, Any]]:
+    stages: list[dict[str, Any]] = [{"$match": condition}]
+    stages += [{f"${name}": value} for name, value in window.items() if value]
+    return [*stages, {"$group": {"_id": 1, "n": {"$sum": 1}}}]
+
+
+def _only(item: Mapping[str, Any], name: str, others: set[str]) -> None:
+    if contradicting := item.keys() - _COMMON - others - {name}:
+        raise MalformedQueryError(f"{name} does not go with {', '.join(sorted(contradicting))}")
+
+
+def _object(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = item[name]
+    if not isinstance(value, dict):
+        raise MalformedQueryError(f"{name} is an object, not {_shown(value)}")
+    return value
+
+
+def _number(item: Mapping[str, Any], name: str) -> int:
+    value = item[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise MalformedQueryError(f"{name} is a number from 0, not {_shown(value)}")
+    return int(value)
+
+
+def _flag(item: Mapping[str, Any], name: str) -> bool:
+    value = item.get(name, False)
+    if not isinstance(value, bool):
+        raise MalformedQueryError(f"{name} is true or false, not {_shown(value)}")
+    return value
+
+
+def _sort(given: Any) -> dict[str, Any]:
+    if isinstance(given, dict):
+        return given
+    if not isinstance(given, str) or not all(piece.strip().lstrip("-") for piece in given.split(",")):
+        raise MalformedQueryError(f'sort is an object or fields like "scheduled,-_id", not {_shown(given)}')
+    pieces = [piece.strip() for piece in given.split(",")]
+    return {piece.removeprefix("-"): -1 if piece.startswith("-") else 1 for piece in pieces}
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    """Breadth first, because depth is what is in question."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
