@@ -14,10 +14,13 @@ from urllib.parse import quote
 
 from middleware import bodies
 from middleware.admission import wanted
-from middleware.exchange import Exchange, pass_by
+from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
+from middleware.outdating import outdating
+from middleware.passing import pass_by
+from middleware.refresh import Refreshes
 from middleware.routes import Routes
 from middleware.sketch_endpoint import SketchEndpoint
 from quaestor.caching import Declaration
@@ -56,7 +59,9 @@ class QuaestorMiddleware:
         self._resident = quaestor.read_path.resident
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
-        self._lifespan = Lifespan(quaestor)
+        self._refreshes = Refreshes(quaestor.telemetry)
+        self._lifespan = Lifespan(quaestor, before_stop=self._refreshes.stop)
+        self._explicit = quaestor.settings.explicit
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
         self._metrics_path = metrics_path
@@ -123,20 +128,29 @@ class QuaestorMiddleware:
         if method not in ("GET", "HEAD"):
             if method in bodies.BY_BODY:
                 return await self._by_body(scope, receive, send)
-            with not_recording():
-                return await self._app(scope, receive, send)
+            return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"])
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
-        if target is not None and not self._read_path.serving(self._clock()):
+        credentials = target is None and self._explicit and facts.personal
+        if credentials:
+            # Answers that their origin lets a shared cache keep in spite of credentials (RFC 9111, section 3.5).
+            target, reason = wanted(plan, replace(facts, personal=False), scope, on_error=self._by_failed)
+            credentials = target is not None
+        if target is not None and not self._explicit and not self._read_path.serving(self._clock()):
             target, reason = None, "not-serving"
         if target is None:
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         exchange = Exchange(
             self._app, self._read_path, self._outgoing,
             scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan, routes=self._routes,
+            refreshes=self._refreshes, credentials=credentials,
         )  # fmt: skip
         return await exchange.run()
+
+    async def _unsafe(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with not_recording():
+            return await self._app(scope, receive, outdating(self._read_path, scope, send))
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request other than GET and HEAD: for the app, unless its route is keyed by the body."""
@@ -154,11 +168,10 @@ class QuaestorMiddleware:
                 exchange = Exchange(
                     self._app, self._read_path, self._outgoing,
                     scope=scope, receive=receive, send=send, facts=replace(facts, fat=True), target=target, plan=plan,
-                    routes=self._routes,
+                    routes=self._routes, refreshes=self._refreshes,
                 )  # fmt: skip
                 return await exchange.run()
-        with not_recording():
-            return await self._app(scope, receive, send)
+        return await self._unsafe(scope, receive, send)
 
     def _by_failed(self, why: str) -> None:
         self._engine.telemetry.failure("routes", "routes.scope_failed", why)

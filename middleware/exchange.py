@@ -7,21 +7,24 @@ a cache. Its answer is held back until it is complete and guarded, or until it t
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from middleware.headers import HeaderPolicy, storable
 from middleware.interface import App, Message, RawHeaders, Receive, Scope, Send
+from middleware.old_entry import OldEntry, Settled
+from middleware.passing import pass_by, pass_head_by
+from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sending import send_resident
-from quaestor.capture import Recorder, not_recording, recording
+from quaestor.capture import Recorder, recording
 from quaestor.model import Uncacheable
-from quaestor.read_path import freshness
+from quaestor.read_path import explicit, freshness
 from quaestor.read_path.decision import TERMINAL, Event, State, step
+from quaestor.read_path.entries import Answer
 from quaestor.read_path.flights import Flight, Landing
 from quaestor.read_path.forwarded import shown
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import CONDITIONS, RequestFacts
-from quaestor.read_path.entries import Answer
+from quaestor.read_path.reuse import Use
 from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
 
@@ -53,12 +56,16 @@ class Exchange:
         target: Target,
         plan: Plan,
         routes: Routes,
+        refreshes: Refreshes,
+        credentials: bool = False,
     ) -> None:
         self._app = app
         self._read_path = read_path
         self._outgoing = outgoing
         self._plan = plan
         self._routes = routes
+        self._refreshes = refreshes
+        self._credentials = credentials
         self._policy = plan.policy
         self._scope = scope
         self._receive = receive
@@ -68,7 +75,7 @@ class Exchange:
         self._state = State.LOOKING
         self._key = target.key
         self._flight: Flight | None = None
-        self._found: Resident | None = None
+        self._old: OldEntry | None = None
         self._waited = 0
         self._looks = 0
         self._reasons: tuple[str, ...] = ()
@@ -76,6 +83,7 @@ class Exchange:
         # The handler's answer, while it is held back.
         self._recorder: Recorder | None = None
         self._since = 0
+        self._asked_ms = 0
         self._status = 0
         self._headers: RawHeaders = []
         self._started = False
@@ -119,23 +127,41 @@ class Exchange:
             return await self._pass_by("unsettled")
         self._key = key
         now_ms = read_path.clock()
-        self._found = read_path.resident(key, now_ms)
-        if self._found is None and not self._may_store():
-            self._found = await read_path.look(key)
-        elif self._found is None and not read_path.flights.solo(key, now_ms=now_ms):
+        found = read_path.resident(key, now_ms) or read_path.kept(key, now_ms)
+        use = self._use(found)
+        if use is Use.VALIDATE and (self._credentials or not self._may_store()):
+            found = found or await read_path.look(key)
+            use = self._use(found)
+        elif use is Use.VALIDATE and not read_path.flights.solo(key, now_ms=now_ms):
             if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
                 return self._step(Event.BUSY)
             self._flight = read_path.flights.lead(key)
-            self._found = await read_path.look(key, self._flight)
+            found = await read_path.look(key, self._flight)
+            use = self._use(found)
             self._waited += self._flight.waited
-        if self._found is not None:
-            return await self._serve(self._found)
+        if found is not None and use is not Use.VALIDATE:
+            if not self._credentials or explicit.shared(explicit.governing(found.response.headers)):
+                return await self._serve(found, use)
+            return await self._pass_by("credentials")
         if self._facts.only_if_cached:
             return await self._refuse()
         if not self._may_store():
+            if found is not None and self._scope["method"] == "HEAD" and explicit.is_explicit(found.response):
+                return await self._pass_head_by(found)
             return await self._pass_by("partial" if self._facts.partial else "request")
+        self._old = (
+            None if found is None or self._credentials else OldEntry(found, read_path, self._policy, self._facts)
+        )
         self._step(Event.ABSENT)
         return None
+
+    def _use(self, found: Resident | None) -> Use:
+        """What is found after waiting for another request's handler is as new as the client can ask for."""
+        asked = {} if self._waited else self._facts.directives
+        use = Use.VALIDATE if found is None else self._read_path.use(found.response, self._policy, asked)
+        # What is keyed by its body cannot be asked again: the body is gone.
+        again = self._scope["method"] in ("GET", "HEAD") and not self._credentials
+        return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not again else use
 
     def _may_store(self) -> bool:
         """Whether the handler's answer to this request could become an entry."""
@@ -154,16 +180,63 @@ class Exchange:
             case Landing.REFUSED:
                 self._step(Event.LEADER_REFUSED)
 
-    async def _serve(self, resident: Resident) -> None:
+    async def _serve(self, resident: Resident, use: Use) -> None:
         """From an entry that was live a moment ago; if it is not any more, look again."""
-        self._land(Landing.STORED)
+        telemetry = self._read_path.telemetry
         how = b"fwd=uri-miss; collapsed" if self._waited else None
-        if await send_resident(
+        if use is not Use.FRESH:
+            late_ms = self._read_path.clock() - resident.response.fresh_until_ms
+            how = b"hit; ttl=%d" % (-late_ms // 1000)
+        if await self._send_from(resident, how, stale=use is not Use.FRESH):
+            self._land(Landing.STORED if use is Use.FRESH else Landing.LEFT)
+            telemetry.requests.labels("coalesced" if self._waited else "hit").inc()
+            self._step(Event.FOUND)
+            if use is not Use.FRESH:
+                telemetry.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
+            if use is Use.STALE_WHILE_REVALIDATE:
+                self._refresh()
+
+    async def _send_from(self, resident: Resident, how: bytes | None, *, stale: bool = False) -> bool:
+        return await send_resident(
             self._read_path, self._outgoing, resident, self._send,
             target=self._target, facts=self._facts, policy=self._policy, head=self._scope["method"] == "HEAD", how=how,
-        ):  # fmt: skip
-            self._read_path.telemetry.requests.labels("coalesced" if self._waited else "hit").inc()
-            self._step(Event.FOUND)
+            stale=stale,
+        )  # fmt: skip
+
+    def _refresh(self) -> None:
+        """Ask the handler again, once per key, whatever becomes of this request."""
+        flights = self._read_path.flights
+        if flights.under_way(self._key) is None and not flights.solo(self._key, now_ms=self._read_path.clock()):
+            self._refreshes.start(self._scope, self._again)
+
+    async def _again(self, scope: Scope, receive: Receive, send: Send) -> None:
+        facts = RequestFacts(host=self._facts.host, claims=self._facts.claims, directives={"no-cache": None})
+        exchange = Exchange(
+            self._app, self._read_path, self._outgoing,
+            scope=scope, receive=receive, send=send, facts=facts, target=self._target,
+            plan=self._plan, routes=self._routes, refreshes=self._refreshes,
+        )  # fmt: skip
+        await exchange.refresh()
+
+    async def refresh(self) -> None:
+        """Instead of run(): whatever is stored, ask the handler and store what it says."""
+        read_path = self._read_path
+        key = read_path.variants.key(self._target.key, self._scope["headers"])
+        if key is None or read_path.flights.under_way(key) is not None:
+            return None
+        self._key = key
+        self._flight = read_path.flights.lead(key)
+        try:
+            found = await read_path.look(key, self._flight)
+            if found is not None and read_path.use(found.response, self._policy, {}) is Use.FRESH:
+                return self._land(Landing.STORED)  # another process was faster
+            self._old = None if found is None else OldEntry(found, read_path, self._policy, self._facts)
+            self._step(Event.ABSENT)
+            await self._run_handler()
+        finally:
+            if self._state is not State.SERVED:
+                read_path.flights.go_solo(key, now_ms=read_path.clock())
+            self._land(Landing.LEFT)
 
     async def _refuse(self) -> None:
         self._land(Landing.LEFT)
@@ -178,38 +251,66 @@ class Exchange:
 
     async def _pass_by(self, reason: str) -> None:
         self._step(Event.PASSED_BY)
+        self._land(Landing.LEFT)
         await pass_by(self._app, self._read_path, self._outgoing, self._scope, self._receive, self._send, reason=reason)
+
+    async def _pass_head_by(self, found: Resident) -> None:
+        self._step(Event.PASSED_BY)
+        await pass_head_by(
+            self._app,
+            self._read_path,
+            self._outgoing,
+            self._scope,
+            self._receive,
+            self._send,
+            found=found,
+            policy=self._policy,
+        )
 
     # Running the handler
 
     async def _run_handler(self) -> None:
-        with recording(clock_window_ms=self._read_path.settings.clock_window_ms) as self._recorder:
-            self._since = self._read_path.watermark()
+        read_path = self._read_path
+        with recording(clock_window_ms=read_path.settings.clock_window_ms) as self._recorder:
+            self._since, self._asked_ms = read_path.watermark(), read_path.clock()
             scope = self._shown = self._handler_scope()
             try:
                 await self._app(scope, self._receive_keyed, self._take)
-            except BaseException:
-                if self._state not in TERMINAL:
-                    self._step(Event.RAISED)
-                raise
+            except BaseException as error:
+                if not (isinstance(error, Exception) and await self._spared(b"fwd=stale; detail=error")):
+                    if self._state not in TERMINAL:
+                        self._step(Event.RAISED)
+                    raise
+                read_path.telemetry.failure("handler", "exchange.handler_failed", repr(error))
             finally:
                 await self._stop_releasing()
                 for name in scope.keys() - self._scope.keys():  # whoever wraps us looks there for the route
                     self._scope[name] = scope[name]
+        if self._old is not None and self._old.settled is Settled.MISLED:
+            return self._start_over()
         if self._state is State.RUNNING:
             # It returned without finishing: what it said so far is the answer, as it would be without a cache.
             if self._started:
                 await self._withhold("unfinished", more=True)
             else:
                 self._step(Event.RAISED)
+        return None
+
+    def _start_over(self) -> None:
+        """The handler's 304 was about another answer than the one that was stored: ask it for the whole."""
+        self._read_path.drop(self._key)
+        self._land(Landing.LEFT)
+        self._old, self._started, self._headers = None, False, []
+        self._step(Event.MISLED)
 
     def _handler_scope(self) -> Scope:
         """What the handler is shown: what is keyed. Conditions are evaluated here, against the whole answer: it must not reduce
         it to a 304. Ignored parameters, and what of `Forwarded` is not keyed, must not influence an answer for everybody."""
         facts, headers = self._facts, self._scope["headers"]
         conditional = facts.if_none_match is not None or facts.if_modified_since is not None
-        if self._flight is not None and conditional:
-            headers = [(name, value) for name, value in headers if name not in CONDITIONS]
+        validators = [] if self._old is None else self._old.conditions
+        if (self._flight is not None and conditional) or validators:
+            headers = [*((name, value) for name, value in headers if name not in CONDITIONS), *validators]
         if any(name == b"forwarded" for name, _ in facts.claims):
             headers = [(name, shown(name, value)) for name, value in headers]
         if headers is self._scope["headers"] and self._plan.query == self._scope["query_string"]:
@@ -226,7 +327,9 @@ class Exchange:
     async def _take(self, message: Message) -> None:
         """The handler's `send`."""
         async with self._turn:
-            if self._state is not State.RUNNING:
+            if self._old is not None and self._old.settled is not None:
+                pass  # the client was, or will be, answered otherwise
+            elif self._state is not State.RUNNING:
                 await self._send(message)
             elif message["type"] == "http.response.start":
                 await self._take_start(message)
@@ -242,7 +345,20 @@ class Exchange:
         self._status = message["status"]
         self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
         fields = [(name.lower(), value) for name, value in self._headers]
+        if self._old is not None:
+            match self._old.settle(self._status, fields):
+                case Settled.CONFIRMED:
+                    self._status, self._headers = self._old.response.status, self._old.freshened(fields)
+                    self._chunks = [self._old.response.body]
+                    return await self._complete(self._old.response.body)
+                case Settled.MISLED:
+                    return None
+                case Settled.SPARED if await self._spared(b"fwd=stale; fwd-status=%d" % self._status):
+                    return None
         reason = freshness.refusal(self._status, fields, personal=self._policy.personal)
+        if reason is not None and self._read_path.settings.explicit:
+            now_s = self._read_path.clock() / 1000
+            reason = explicit.refusal(self._status, fields, credentials=self._credentials, now_s=now_s)
         if message.get("trailers"):
             reason = reason or "trailers"
         for value in freshness.values(fields, b"content-type"):
@@ -253,6 +369,21 @@ class Exchange:
                 reason = reason or "too-large"
         if reason is not None:
             await self._withhold(reason, more=True)
+        return None
+
+    async def _spared(self, how: bytes) -> bool:
+        """Send what there was instead of an error, if that is allowed and nothing was sent yet (RFC 5861, section 4)."""
+        old = self._old
+        if old is None or self._state is not State.RUNNING or not old.rescues():
+            return False
+        if not await self._send_from(old.resident, how, stale=True):
+            return False
+        old.settled = Settled.SPARED
+        self._land(Landing.LEFT)
+        self._read_path.telemetry.requests.labels("hit").inc()
+        self._read_path.telemetry.stale_served.labels("error").inc()
+        self._step(Event.SPARED)
+        return True
 
     async def _take_body(self, message: Message) -> None:
         chunk = message.get("body", b"")
@@ -290,6 +421,8 @@ class Exchange:
                 since=self._since,
                 policy=self._policy,
                 leave=self._outgoing.leaves(self._policy) and not self._facts.fat,
+                asked_ms=self._asked_ms,
+                credentials=self._credentials,
             )
         except Exception as error:  # a mistake of ours must not cost the handler's answer
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
@@ -301,14 +434,22 @@ class Exchange:
             self._step(verdict.event)
             self._reasons, self._detail = verdict.reasons, verdict.detail
             if verdict.resident is not None:
-                self._land(Landing.STORED)
+                self._stored(verdict.resident)
                 read_path.telemetry.requests.labels("miss").inc()
-                await send_resident(
-                    read_path, self._outgoing, verdict.resident, self._send,
-                    target=self._target, facts=self._facts, policy=self._policy, head=False, how=b"fwd=uri-miss; stored",
-                )  # fmt: skip
+                await self._send_from(verdict.resident, self._forwarded() + b"; stored")
                 return None
         return await self._hand_on(more=False)
+
+    def _stored(self, resident: Resident) -> None:
+        """Followers are served from an entry that may be served as it is; others would only queue up for nothing."""
+        now_ms = self._read_path.clock()
+        if resident.response.fresh_until_ms > now_ms:
+            return self._land(Landing.STORED)
+        self._read_path.flights.go_solo(self._key, now_ms=now_ms)
+        return self._land(Landing.REFUSED)
+
+    def _forwarded(self) -> bytes:
+        return b"fwd=uri-miss" if self._old is None else self._old.forwarded()
 
     async def _withhold(self, reason: str, *, more: bool) -> None:
         """Not stored after all: from here on the answer goes through as it comes."""
@@ -330,7 +471,7 @@ class Exchange:
         read_path.telemetry.requests.labels("miss").inc()
         for reason in self._reasons:
             read_path.telemetry.uncacheable.labels(reason).inc()
-        headers = self._outgoing.withheld(self._status, self._headers, self._reasons, b"fwd=uri-miss", self._detail)
+        headers = self._outgoing.withheld(self._status, self._headers, self._reasons, self._forwarded(), self._detail)
         await self._send({"type": "http.response.start", "status": self._status, "headers": headers})
         if self._chunks or not more:
             body, self._chunks = b"".join(self._chunks), []
@@ -353,20 +494,3 @@ class Exchange:
             await asyncio.wait((self._release_task,))
             if not self._release_task.cancelled() and (error := self._release_task.exception()) is not None:
                 self._read_path.telemetry.event("exchange.client_left", error=str(error))
-
-
-async def pass_by(
-    app: App, read_path: ReadPath, outgoing: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
-) -> None:
-    """Run the handler with nothing recorded and nothing held back; only say who may keep its answer."""
-    read_path.telemetry.requests.labels("bypass").inc()
-    read_path.telemetry.uncacheable.labels(reason).inc()
-
-    async def say(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            headers = outgoing.withheld(message["status"], message.get("headers", ()), (reason,), b"fwd=bypass")
-            message = {**message, "headers": headers}
-        await send(message)
-
-    with not_recording():
-        await app(scope, receive, say)

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse, Uncacheable
 from quaestor.ports import CdnAdapter
+from quaestor.read_path.explicit import governing, is_explicit
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.selection import COVERED_BY_AUDIENCE
@@ -22,13 +23,13 @@ from quaestor.store.memory import Resident
 
 CACHE = b"Quaestor"
 _NO_STORE = (b"cache-control", b"no-store")
-_HOP_BY_HOP = frozenset(
+CONNECTION = frozenset(
     {
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-connection",
         b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-"""Not stored: RFC 9111, section 3.1."""
+"""Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
 _LIFETIMES = frozenset({b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control"})
 _NOT_MODIFIED = frozenset(
     {
@@ -57,10 +58,14 @@ class Reticence(Enum):
 _HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
 _PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
 _UNKNOWN = frozenset({Uncacheable.NO_READS.value})
+_SHOWS_RECORDS = frozenset({"refused", "died", "failed", "lifetime", *(reason.value for reason in Uncacheable)})
 
 
-def reticence(status: int, reasons: Iterable[str]) -> Reticence:
+def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) -> Reticence:
+    """explicit: without evidence that it shows records, the origin's word stands."""
     reasons = set(reasons)
+    if explicit and (Uncacheable.NO_READS.value in reasons or reasons.isdisjoint(_SHOWS_RECORDS)):
+        return Reticence.UNTOUCHED
     if status not in STORABLE_STATUSES or reasons & _HANDLER_SAID:
         return Reticence.UNTOUCHED
     if reasons & _PERSONAL:
@@ -90,12 +95,37 @@ def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int
     """
     fields = [(name.lower(), value) for name, value in headers]
     connection = b",".join(value for name, value in fields if name == b"connection").lower()
-    dropped = _HOP_BY_HOP | {token.strip() for token in connection.split(b",")}
+    dropped = CONNECTION | {token.strip() for token in connection.split(b",")}
     kept = [(name, value) for name, value in fields if name not in dropped]
     lengths = {value for name, value in kept if name == b"content-length"}
     if not lengths:
         return kept if status == 204 else [*kept, (b"content-length", b"%d" % len(body))]
     return kept if lengths == {b"%d" % len(body)} else None
+
+
+def lives_s(response: CachedResponse, policy: RoutePolicy, *, estimated: bool) -> tuple[int, int]:
+    """How long browsers and purged CDNs may keep an entry, in seconds: never longer than our own store.
+
+    Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as the store, or as the handler
+    lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
+    all: whoever shares the browser may log in next. CDNs: the store's lifetime, or what the route or the handler's own
+    CDN-Cache-Control shorten it to.
+    """
+    store_s = cdn_s = (response.fresh_until_ms - response.stored_at_ms) // 1000
+    client_s = 0
+    if policy.browser_ttl_ms is not None or policy.personal:
+        client_s = min(store_s, (policy.browser_ttl_ms or 0) // 1000)
+    elif estimated:
+        allowed_s = client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)
+        client_s = store_s if allowed_s is None else min(store_s, allowed_s)
+    if policy.cdn_ttl_ms is not None:
+        cdn_s = min(cdn_s, policy.cdn_ttl_ms // 1000)
+    said = governing(response.headers)
+    if said.targeted:
+        forbidden = any(name in said for name in ("no-store", "private", "no-cache"))
+        said_s = said.lifetime_s("max-age")
+        cdn_s = 0 if forbidden else cdn_s if said_s is None else min(cdn_s, said_s)
+    return client_s, cdn_s
 
 
 class _Rendered:
@@ -119,6 +149,7 @@ class HeaderPolicy:
         self._cdn = tuple(cdn)
         self._estimated = settings.client_ttl == "estimated"
         self._debug = settings.debug_header
+        self._explicit = settings.explicit
         self._not_modified = _NOT_MODIFIED | {
             name for adapter in self._cdn for name, _ in adapter.response_headers(("t",))
         }
@@ -127,7 +158,7 @@ class HeaderPolicy:
 
     def leaves(self, policy: RoutePolicy) -> bool:
         """Whether anybody outside may keep an answer of this route without asking."""
-        return bool(policy.browser_ttl_ms) if policy.personal else self.leaves_copies
+        return bool(policy.browser_ttl_ms) or (self.leaves_copies and not policy.personal)
 
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
         """The fields of a hit. The caller must not change the list; it is made anew once a second at most."""
@@ -179,7 +210,7 @@ class HeaderPolicy:
         """The fields of a handler's own answer that was not stored."""
         fields = list(headers)
         said = any(name.lower() == b"cache-control" for name, _ in fields)
-        match reticence(status, reasons):
+        match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
                 fields = self.without_leave([(name.lower(), value) for name, value in fields])
             case Reticence.PERSONAL if not said:
@@ -197,14 +228,9 @@ class HeaderPolicy:
 
     def _fixed(self, response: CachedResponse, policy: RoutePolicy) -> RawHeaders:
         given = response.headers
-        shared_s = (response.fresh_until_ms - response.stored_at_ms) // 1000
-        client_s = 0
-        if self._estimated:
-            allowed_s = client_lifetime_s(given, now_s=response.stored_at_ms / 1000)
-            client_s = shared_s if allowed_s is None else min(shared_s, allowed_s)
-        if policy.personal:
-            # Whoever shares the browser may log in next: nothing is kept unasked unless the route says for how long.
-            client_s = min(shared_s, (policy.browser_ttl_ms or 0) // 1000)
+        if is_explicit(response):
+            return [field for field in given if field[0] != b"age"]
+        client_s, cdn_s = lives_s(response, policy, estimated=self._estimated)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
         fixed.append((b"etag", response.etag))
@@ -215,7 +241,7 @@ class HeaderPolicy:
         if names := varying(policy, given):
             fixed.append((b"vary", names))
         if self._cdn and not policy.personal:
-            fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (shared_s, transform)))
+            fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (cdn_s, transform)))
             for adapter in self._cdn:
                 fixed += adapter.response_headers(response.tags)
         return fixed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.errors import ConfigurationError, QuaestorError
@@ -14,10 +15,14 @@ RETRY_MS = 5_000
 
 
 class Lifespan:
-    """ready is True once the engine runs: the only thing that the hit path looks at."""
+    """ready is True once the engine runs: the only thing that the hit path looks at.
 
-    def __init__(self, engine: Engine) -> None:
+    before_stop: called after the app has stopped, before the engine does.
+    """
+
+    def __init__(self, engine: Engine, *, before_stop: Callable[[], Awaitable[None]]) -> None:
         self._engine = engine
+        self._before_stop = before_stop
         self._starting: asyncio.Task[None] | None = None
         self._retry_at_ms = 0
         self._stopped = False
@@ -86,6 +91,7 @@ class Lifespan:
     async def _stop(self) -> None:
         """An engine that was stopped is done; stragglers are answered without a cache."""
         self._stopped = True
+        await self._before_stop()
         if self.ready:
             self.ready = False
             await self._engine.stop()

@@ -8,6 +8,7 @@ from middleware.headers import HeaderPolicy
 from middleware.interface import RawHeaders, Send
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
+from quaestor.read_path.explicit import is_explicit
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import RoutePolicy
 from quaestor.read_path.request import RequestFacts
@@ -26,14 +27,17 @@ async def send_resident(
     policy: RoutePolicy,
     head: bool,
     how: bytes | None = None,
+    stale: bool = False,
 ) -> bool:
     """Answer from an entry that is live at this moment. False: it died before anything was sent.
 
-    how: the parameters of Cache-Status; None for a hit.
+    how: the parameters of Cache-Status; None for a hit. stale: its lifetime is over, so no CDN that is purged may keep it.
     """
     response = resident.response
-    leave = not facts.fat  # nobody outside keeps what was asked for with a body
-    if leave and outgoing.purges and not policy.personal and target.url not in resident.urls:
+    by_itself = is_explicit(response)  # then its origin's word goes out as it is
+    # Nobody outside keeps what was asked for with a body, nor, if a purge has to find it, what is stale already.
+    leave = by_itself or not (facts.fat or (stale and outgoing.purges))
+    if leave and not by_itself and outgoing.purges and not policy.personal and target.url not in resident.urls:
         leave = await read_path.allow(resident, target.url)
         if not leave and not read_path.alive(response):
             return False
@@ -41,7 +45,7 @@ async def send_resident(
     headers = outgoing.hit(resident, now_ms, policy) if how is None else outgoing.stored(resident, now_ms, how, policy)
     if not leave:
         headers = outgoing.without_leave(headers)
-    elif not target.own:
+    elif not target.own and not by_itself:
         headers = outgoing.to_be_revalidated(headers)
     status, body = response.status, response.body
     if response.status == 200 and not facts.fat and has_it(response, facts):

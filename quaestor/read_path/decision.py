@@ -2,9 +2,10 @@
 
     RECEIVED -> LOOKING -> SERVED                                      a hit
     RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED   a miss that was stored
+    RECEIVED -> LOOKING -> RUNNING -> SERVED                           an error, instead of which an older answer is sent
     ... -> WITHHELD                                                    the handler's answer, which nobody may keep
 
-Whatever is uncertain leads to WITHHELD; only KEPT leads from RUNNING to SERVED.
+Whatever is uncertain leads to WITHHELD; only KEPT leads from RUNNING to SERVED with the handler's answer.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ class Event(StrEnum):
     PART_FAILED = auto()
     """Index, sketch or store did not answer."""
     KEPT = auto()
+    SPARED = auto()
+    """The handler failed, and what was stored before may be sent instead."""
+    MISLED = auto()
+    """The handler's 304 was about another answer than the stored one: it has to be asked for the whole."""
     RAISED = auto()
 
 
@@ -78,6 +83,8 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.RUNNING, Event.UNSTORABLE): State.WITHHELD,
     (State.RUNNING, Event.ANSWERED): State.REGISTERING,
     (State.RUNNING, Event.RAISED): State.FAILED,
+    (State.RUNNING, Event.SPARED): State.SERVED,
+    (State.RUNNING, Event.MISLED): State.LOOKING,
     (State.REGISTERING, Event.UNGUARDED): State.WITHHELD,
     (State.REGISTERING, Event.REGISTERED): State.KEEPING,
     (State.REGISTERING, Event.RAISED): State.FAILED,

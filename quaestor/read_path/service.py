@@ -348,7 +348,7 @@ class ReadPath:
         refused = explicit.refusal(answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000)
         key = None if refused else self._key(target, answer, request_headers, policy)
         if key is None:
-            return Verdict(event=Event.UNGUARDED, reasons=(Uncacheable.NO_READS.value, refused or "vary"))
+            return Verdict(event=Event.UNGUARDED, reasons=(refused or "vary", Uncacheable.NO_READS.value))
         try:
             resident = await self.explicit.keep(
                 answer.status, answer.headers, answer.body,
@@ -356,9 +356,11 @@ class ReadPath:
             )  # fmt: skip
         except StoreError as error:
             self.telemetry.failure("store", "read_path.store_failed", error)
-            return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
+            reasons = ("failed", Uncacheable.NO_READS.value)
+            return Verdict(event=Event.PART_FAILED, reasons=reasons, detail=str(error))
         if resident is None:
-            return Verdict(event=Event.DIED, reasons=("died",), detail="outdated while it was being fetched")
+            reasons = ("died", Uncacheable.NO_READS.value)
+            return Verdict(event=Event.DIED, reasons=reasons, detail="outdated while it was being fetched")
         return Verdict(event=Event.KEPT, resident=resident)
 
     async def _keep(self, response: CachedResponse, url: str, *, leave: bool, asked_ms: int) -> Verdict:

@@ -1,0 +1,70 @@
+"""Asking the handler again in the background, for an answer that was sent stale meanwhile (RFC 5861, section 3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from middleware.interface import Message, Receive, Scope, Send
+from quaestor.telemetry import Telemetry
+
+AT_ONCE = 64
+"""Refreshes under way in one process; further ones are left to the next request."""
+_OF_ONE_CLIENT = frozenset({b"if-none-match", b"if-modified-since", b"range", b"if-range", b"cache-control", b"pragma"})
+
+Work = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Refreshes:
+    """One per middleware. They belong to nobody's request: a client that leaves ends none, stop() ends all."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def start(self, scope: Scope, work: Work) -> None:
+        """Begin work on a GET like this one, without its conditions, whose answer nobody is sent."""
+        if len(self._under_way) >= AT_ONCE:
+            return
+        headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_CLIENT]
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        alone = {
+            **scope,
+            "headers": headers,
+            "method": method,
+            "extensions": {},
+            "state": dict(scope.get("state") or {}),
+        }
+        task = asyncio.create_task(self._run(work, alone), name="quaestor-refresh")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _run(self, work: Work, scope: Scope) -> None:
+        asked = False
+
+        async def receive() -> Message:
+            nonlocal asked
+            if asked:
+                await asyncio.Event().wait()
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(_: Message) -> None: ...
+
+        try:
+            await work(scope, receive, send)
+        except Exception as error:  # the handler's; its next request will see it
+            self._telemetry.failure("handler", "exchange.refresh_failed", repr(error))
+
+    async def stop(self) -> None:
+        """End those under way."""
+        tasks = [task for task in self._under_way if task.get_loop() is asyncio.get_running_loop()]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
