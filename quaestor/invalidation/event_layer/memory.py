@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from quaestor.clock import Clock, system_clock
@@ -24,23 +25,41 @@ class _Stream:
     last: tuple[int, int] = (0, 0)
 
 
+class _Bell:
+    """What one reader waits for; a bare lock, because every hop between threads is paid for by every cache miss."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        with suppress(RuntimeError):  # it rang already
+            self._lock.release()
+
+    def wait(self, timeout_s: float) -> None:
+        self._lock.acquire(timeout=timeout_s)
+
+
 class MemoryEventLayer:
     """See ports.EventLayer. Nothing is lost while the object lives; nothing outlives it.
 
-    append and read cost O(entries), trim O(entries kept); a reader is woken by the append itself.
+    append and read cost O(entries), trim O(entries kept); an append wakes those who wait for its stream, and nobody else.
     """
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
         self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._bells: dict[str, list[_Bell]] = {}
         self._closed = False
 
     def append(self, stream: str, payloads: Sequence[bytes]) -> None:
         if not payloads:
             return
-        with self._changed:
+        with self._lock:
             self._require_open()
             entries = self._streams.setdefault(stream, _Stream())
             now_ms = self._clock()
@@ -49,22 +68,29 @@ class MemoryEventLayer:
                 entries.last = (now_ms, 0) if now_ms > at_ms else (at_ms, sequence + 1)
                 entries.positions.append(entries.last)
                 entries.payloads.append(payload)
-            self._changed.notify_all()
+            bells = self._bells.pop(stream, ())
+        for bell in bells:
+            bell.ring()
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         after = {stream: _position(offset) for stream, offset in offsets.items()}
-        found: list[StreamEntry] = []
+        with self._lock:
+            found = self._found(after, count)
+            if found or block_ms <= 0:
+                return found
+            bell = _Bell()
+            for stream in after:
+                self._bells.setdefault(stream, []).append(bell)
+        bell.wait(block_ms / 1000)
+        with self._lock:
+            for stream in after:
+                if bell in (waiting := self._bells.get(stream, [])):
+                    waiting.remove(bell)
+            return self._found(after, count)
 
-        def look() -> bool:
-            self._require_open()
-            for stream, position in after.items():
-                found.extend(self._after(stream, position, count))
-            return bool(found)
-
-        with self._changed:
-            if not look() and block_ms > 0:
-                self._changed.wait_for(look, timeout=block_ms / 1000)
-        return found
+    def _found(self, after: Mapping[str, tuple[int, int]], count: int) -> list[StreamEntry]:
+        self._require_open()
+        return [entry for stream, position in after.items() for entry in self._after(stream, position, count)]
 
     def _after(self, stream: str, position: tuple[int, int], count: int) -> list[StreamEntry]:
         entries = self._streams.get(stream)
@@ -81,7 +107,7 @@ class MemoryEventLayer:
         return offsets.just_before(at_ms, _EPOCH)
 
     def first_offset(self, stream: str) -> str | None:
-        with self._changed:
+        with self._lock:
             self._require_open()
             entries = self._streams.get(stream)
             if entries is None or not entries.positions:
@@ -89,7 +115,7 @@ class MemoryEventLayer:
             return offsets.offset(*entries.positions[0], _EPOCH)
 
     def trim(self, stream: str, *, before_ms: int) -> None:
-        with self._changed:
+        with self._lock:
             self._require_open()
             if (entries := self._streams.get(stream)) is not None:
                 gone = bisect_right(entries.positions, (before_ms - 1, offsets.LAST_SEQUENCE))
@@ -97,20 +123,22 @@ class MemoryEventLayer:
                 del entries.payloads[:gone]
 
     def put(self, name: str, value: bytes) -> None:
-        with self._changed:
+        with self._lock:
             self._require_open()
             self._values[name] = value
 
     def get(self, name: str) -> bytes | None:
-        with self._changed:
+        with self._lock:
             self._require_open()
             return self._values.get(name)
 
     def close(self) -> None:
         """Wakes blocked readers; every later call raises EventLayerError."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            bells = [bell for waiting in self._bells.values() for bell in waiting]
+        for bell in bells:
+            bell.ring()
 
     def _require_open(self) -> None:
         if self._closed:
