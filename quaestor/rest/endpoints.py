@@ -17,7 +17,7 @@ from quaestor.capture import uncacheable
 from quaestor.read_path.policy import Representation
 from quaestor.read_path.validation import none_match_fails
 from quaestor.rest import bodies, strict_json
-from quaestor.rest.access import ANONYMOUS, Access, Action, Principal, addressable
+from quaestor.rest.access import ANONYMOUS, Access, Action, addressable
 from quaestor.rest.database import Connection, problem_of
 from quaestor.rest.etags import Preconditions, list_etag
 from quaestor.rest.identifiers import BadIdError, format_id, parse_id
@@ -26,8 +26,8 @@ from quaestor.rest.listing import ListQuery, parse_list
 from quaestor.rest.patches import merged, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
+from quaestor.rest.sharing import WhoAsks
 
-WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
 Operation = Callable[[Request, str, Records], Awaitable[Response]]
 
 
@@ -55,8 +55,8 @@ class Endpoints:
                 raise
             response = known.response()
         if self._who_asks is not None:
-            # Made for one principal, and how the application tells principals apart is not known to caches.
-            response.headers.setdefault("cache-control", "private, no-cache")
+            # For one principal. Whoever does not know how principals are told apart (see `sharing`) must not share it.
+            response.headers.setdefault("cache-control", "private")
         return response
 
     async def _run(self, request: Request, collection: str | None, operation: Operation) -> Response:

@@ -15,12 +15,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from quaestor.errors import ConfigurationError
+from quaestor.read_path.policy import Representation
 from quaestor.rest import bodies, schema
 from quaestor.rest.access import Access, addressable
 from quaestor.rest.database import Connection
-from quaestor.rest.endpoints import Endpoints, Operation, WhoAsks
+from quaestor.rest.endpoints import Endpoints, Operation
 from quaestor.rest.limits import Limits
 from quaestor.rest.problems import Problem
+from quaestor.rest.sharing import WhoAsks, declaration
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -31,8 +33,8 @@ class QuaestorRouter(APIRouter):
     db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its listeners.
     prefix: path of all routes. access: who may do what; by default nobody anything, see Access.public_read().
     limits: bounds of what a request may ask for.
-    principal: tells who asks, from the request (may be a coroutine function); None: everybody is anonymous. It must verify
-        what it reads. What it raises (HTTPException) is the answer.
+    principal: tells who asks, from the request; None: everybody is anonymous. It must verify what it reads. What it raises
+        (HTTPException) is the answer. Answers are cached for each principal; if it is a coroutine function they are not cached.
     schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
         collection a validator.
     name: begins the operation ids; to be set when several routers are mounted.
@@ -49,11 +51,13 @@ class QuaestorRouter(APIRouter):
         limits: Limits | None = None,
         principal: WhoAsks | None = None,
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        representation: Representation = Representation.AUTO,
         name: str = "db",
     ) -> None:
         limits = limits or Limits()
         super().__init__(prefix=prefix, tags=["records"])
         self._limits = limits
+        self._shared = declaration(principal, representation)
         self._name = name
         self._endpoints = Endpoints(
             Connection(db, time_ms=limits.time_ms), access=access or Access(), limits=limits, who_asks=principal
@@ -182,7 +186,7 @@ class QuaestorRouter(APIRouter):
         async def endpoint(request: Request) -> Response:
             return await endpoints.answer(request, collection, operation)
 
-        return endpoint
+        return self._shared(endpoint)
 
     def _refuse(self, path: str, allowed: tuple[str, ...]) -> None:
         """Every method that is left: 405, and what is allowed; OPTIONS is told the same with 204."""

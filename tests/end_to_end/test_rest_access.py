@@ -176,7 +176,7 @@ async def test_answers_without_a_principal_are_everybodys_and_follow_the_rules_o
 
         await eventually(hidden)
         assert await site.warm(path) == [0, 4, 6, 8]
-        again = await site.http.get("/db" + path, headers={"x-unrelated": "1"})
+        again = await site.http.get("/db" + path, headers={"authorization": "Bearer x", "cookie": "a=b"})
         assert is_hit(again)
 
 
@@ -192,13 +192,40 @@ async def test_a_principal_that_cannot_be_verified_is_the_applications_answer(mo
             assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
 
 
-async def test_an_asynchronous_principal_is_awaited(mongo_url: str, prefix: str) -> None:
+async def test_an_asynchronous_principal_is_awaited_and_nothing_is_shared(mongo_url: str, prefix: str) -> None:
     async def who(request: Request) -> Principal:
         return by_header(request)
 
     async with rest_site(mongo_url, prefix, access=RULES, principal=who) as site:
         assert (await ask(site, "ann;staff", "POST", "/items", {})).status_code == 201
         assert (await ask(site, "ann", "POST", "/items", {})).status_code == 403
+        for _ in range(3):
+            assert not is_hit(await ask(site, "ann", "GET", "/items"))
+
+
+async def test_equal_principals_share_an_answer_and_others_do_not(mongo_url: str, prefix: str) -> None:
+    """With any header that the application likes, credentials or not."""
+    async with rest_site(mongo_url, prefix, access=RULES, principal=by_header) as site:
+        site.other.items.insert_one({"_id": "hers", "_acl": {"read": {"allow": ["user:ann"]}}})
+
+        async def hit() -> bool:
+            answer = await ask(site, "ann", "GET", "/items/hers")
+            return answer.status_code == 200 and is_hit(answer)
+
+        await eventually(hit)
+        credentials = {"authorization": "Bearer x", "cookie": "a=b", "x_test_principal": "ann"}
+        assert is_hit(await site.ask("GET", "/items/hers", **credentials))
+        for who in (None, "bob", "ann;staff"):
+            first = await ask(site, who, "GET", "/items/hers")
+            assert not is_hit(first)
+            assert first.status_code == (200 if who == "ann;staff" else 404)
+        site.other.items.update_one({"_id": "hers"}, {"$set": {"_acl.read.allow": ["user:bob"]}})
+
+        async def moved() -> bool:
+            return (await ask(site, "ann", "GET", "/items/hers")).status_code == 404
+
+        await eventually(moved)
+        assert (await ask(site, "bob", "GET", "/items/hers")).status_code == 200
 
 
 async def test_answers_for_different_principals_are_kept_apart(mongo_url: str, prefix: str) -> None:
