@@ -28,6 +28,7 @@ from quaestor.model import (
     Query,
     Refused,
     Registration,
+    Usage,
     WriteKind,
 )
 
@@ -180,6 +181,15 @@ def test_registrations_survive(registration: Registration) -> None:
 def test_a_cancellation_survives() -> None:
     cancellation = Cancellation(tenant="t", query_id="q", registration_ids=("a:1", "a:2"))
     assert codec.decode_query_event(codec.encode_query_event(cancellation)) == cancellation
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [Usage(tenant="t"), Usage(tenant="t", queries=(("q", 3), ("r", 2**40)), registrations=(("app:1.$x", 1),))],
+    ids=["empty", "full"],
+)
+def test_a_report_of_what_was_read_survives(usage: Usage) -> None:
+    assert codec.decode_query_event(codec.encode_query_event(usage)) == usage
 
 
 NOTIFICATIONS: list[Notification] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pybloom_live
 import pytest
@@ -85,13 +86,14 @@ class World:
         self.sketch = MemoryCacheSketch()
         self.registrations = Registrations()
         self.telemetry = Telemetry()
+        self.estimator = TtlEstimator(ttl_min_ms=1_000, ttl_max_ms=60_000)
         self.effects = Effects(
             registrations=self.registrations,
             store=self.store,
             forget=self.store.drop_guarded,
             index=self.index,
             sketch=self.sketch,
-            estimator=TtlEstimator(ttl_min_ms=1_000, ttl_max_ms=60_000),
+            estimator=self.estimator,
             settings=Settings(repurge_after_ms=1),
             telemetry=self.telemetry,
             clock=lambda: self.now_ms,
@@ -207,6 +209,22 @@ async def test_what_another_process_has_settled_already_is_dropped_from_this_one
         await world.index.settle(dependents)
         world.effects.notify([world.invalidated("somebody-else:1")])
         await eventually(lambda: len(world.store) == 0)
+
+
+async def test_what_is_no_longer_guarded_is_undone_like_an_invalidation_but_teaches_nothing() -> None:
+    """Copies outside are purged and clients told; no write is counted, no latency measured, no lifetime learnt."""
+    async with running() as world:
+        await world.cache("me:1")
+        withdrawn = replace(world.invalidated("me:1"), match_type=MatchType.EVICTED, version=0, key=None)
+        world.effects.notify([withdrawn])
+        await eventually(lambda: len(world.cdn.purged) == 2)
+        assert world.cdn.seen[0] == (True, False), "at the purge the key was in the sketch and out of the store"
+        sample = world.telemetry.registry.get_sample_value
+        assert sample("quaestor_withdrawn_total") == 1
+        assert sample("quaestor_invalidations_total", {"match_type": "evicted"}) is None
+        assert sample("quaestor_invalidation_latency_seconds_count") == 0
+        assert len(world.estimator) == 0
+        assert world.observed == []
 
 
 async def test_a_claim_that_its_claimant_did_not_settle_is_taken_over() -> None:
