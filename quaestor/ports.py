@@ -24,7 +24,11 @@ class EventLayer(Protocol):
     Order: entries of one stream are read in the order they were appended. Delivery: at least once, by offset; nothing
     is removed by reading. Offsets: "0" is before everything. Raises EventLayerError when the server does not answer and
     EventLayerResetError when it came back without its data. Payloads are opaque bytes. Safe to use from several threads.
+
+    immediate: append never waits for anybody, so an event loop may call it.
     """
+
+    immediate: bool
 
     def append(self, stream: str, payloads: Sequence[bytes]) -> None:
         """Append all payloads, in order, in one round trip; either all become visible or an error is raised."""

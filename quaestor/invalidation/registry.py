@@ -198,9 +198,7 @@ class Registry:
             self._ends.add(r.id, r.expires_at_ms)
         deployment = self._settings.deployment
         for r in registrations:
-            self._outbox.put(
-                _Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_event(r), pending)
-            )
+            self._send(_Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_event(r), pending))
         started_ms = self._clock()
         try:
             async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
@@ -234,7 +232,7 @@ class Registry:
         for query_id, ids in by_query.items():
             cancellation = Cancellation(tenant=deployment, query_id=query_id, registration_ids=tuple(ids))
             stream = streams.queries(deployment, query_partition(query_id, shape.query_partitions))
-            self._outbox.put(_Outgoing(stream, codec.encode_query_event(cancellation)))
+            self._send(_Outgoing(stream, codec.encode_query_event(cancellation)))
 
     def housekeep(self) -> None:
         """Once a second: cancel what no copy needs any more, forget old tombstones, report what was read. Called from any one
@@ -247,7 +245,7 @@ class Registry:
         self.usage.gather(lambda i: self._leases.get(i, (0, None))[1], origin=self.origin)
         if (shape := self._grid.shape) is not None:
             for stream, usage in self.usage.due(shape, now_ms=now_ms):
-                self._outbox.put(_Outgoing(stream, codec.encode_query_event(usage)))
+                self._send(_Outgoing(stream, codec.encode_query_event(usage)))
         self._telemetry.registrations.set(len(self._leases))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
 
@@ -275,6 +273,21 @@ class Registry:
             thread.join(timeout=10)
         self._serving_until_ms = 0
 
+    def _send(self, item: _Outgoing) -> None:
+        if self._layer.immediate:
+            self._append(item.stream, [item])
+        else:
+            self._outbox.put(item)
+
+    def _append(self, stream: str, items: Sequence[_Outgoing]) -> None:
+        try:
+            self._layer.append(stream, [item.payload for item in items])
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "registry.send_failed", error)
+            for item in items:
+                if item.pending is not None:
+                    item.pending.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
+
     def _send_loop(self) -> None:
         while True:
             batch = [self._outbox.get()]
@@ -286,13 +299,7 @@ class Registry:
                 if item is not None:
                     by_stream.setdefault(item.stream, []).append(item)
             for stream, items in by_stream.items():
-                try:
-                    self._layer.append(stream, [item.payload for item in items])
-                except EventLayerError as error:
-                    self._telemetry.failure("event-layer", "registry.send_failed", error)
-                    for item in items:
-                        if item.pending is not None:
-                            item.pending.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
+                self._append(stream, items)
             if None in batch:
                 return
 

@@ -48,6 +48,8 @@ class MemoryEventLayer:
     append and read cost O(entries), trim O(entries kept); an append wakes those who wait for its stream, and nobody else.
     """
 
+    immediate = True
+
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._streams: dict[str, _Stream] = {}

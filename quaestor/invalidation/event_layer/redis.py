@@ -50,6 +50,8 @@ class RedisEventLayer:
     call of this object that finds out. A writer that must know (ingest) has an object of its own.
     """
 
+    immediate = False
+
     def __init__(self, url: str, deployment: str) -> None:
         """Connects on first use. Raises ConfigurationError if the URL is not a Redis URL."""
         self._deployment = deployment

@@ -37,7 +37,8 @@ def record_key(key: Any) -> bytes:
     """
     kind = key.__class__
     if kind is ObjectId:
-        return b"\x13\x00\x00\x00\x07\x00%b\x00" % key.binary
+        identifier: bytes = key.binary
+        return b"\x13\x00\x00\x00\x07\x00%b\x00" % identifier
     if kind is str and len(key) < _SHORT:
         text = key.encode("utf-8", "surrogatepass")
         return _STRING.pack(len(text) + 12, 2, 0, len(text) + 1) + text + b"\x00\x00"
