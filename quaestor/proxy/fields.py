@@ -23,7 +23,8 @@ _HOP_BY_HOP = frozenset(
     }
 )  # fmt: skip
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-_FORWARDED = frozenset(
+_ADDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto")
+FORWARDED = frozenset(
     {
         b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto",
         b"x-forwarded-scheme", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip",
@@ -47,30 +48,30 @@ def without_connection(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
     return [(name, value) for name, value in headers if name not in gone]
 
 
-def forwarded(
-    headers: Iterable[tuple[bytes, bytes]], *, client: str | None, scheme: str, host: bytes, trust: bool
-) -> RawHeaders:
+def unforwarded(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Without what the sender says of those before it: for senders that are not trusted. Spelt with underscores too, because some
+    servers take those for the same fields."""
+    return [(name, value) for name, value in headers if name.replace(b"_", b"-") not in FORWARDED]
+
+
+def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, scheme: str, host: bytes) -> RawHeaders:
     """With `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto` that tell the origin who asked, for which host, and how.
 
-    Of requests whose sender is not trusted, what they said of it is dropped first; spelt with underscores always: some
-    servers take those for the same fields.
+    What such fields say already is added to; of host and scheme the first proxy knows best.
     """
     given = list(headers)
-    kept = [(name, value) for name, value in given if name.replace(b"_", b"-") not in _FORWARDED]
-    before = {name: [value for field, value in given if field == name] for name in _FORWARDED} if trust else {}
+    before = {name: [value for field, value in given if field == name] for name in _ADDED}
+    kept = [(name, value) for name, value in given if name not in _ADDED]
     node = client or "unknown"
     address = b'"[%s]"' % node.encode() if ":" in node else node.encode() if _NODE.fullmatch(node) else b"unknown"
-    element = b"for=%s" % address
-    if host and b'"' not in host and b"\\" not in host:
+    element = b"for=" + address
+    if host:
         element += b';host="%s"' % host
     element += b";proto=" + scheme.encode("ascii")
-    kept.append((b"forwarded", b", ".join([*before.get(b"forwarded", ()), element])))
-    kept.append(
-        (b"x-forwarded-for", b", ".join([*before.get(b"x-forwarded-for", ()), node.encode("ascii", "replace")]))
-    )
-    # The first proxy knows best what the client asked for.
-    kept.append((b"x-forwarded-host", next(iter(before.get(b"x-forwarded-host", ())), host)))
-    kept.append((b"x-forwarded-proto", next(iter(before.get(b"x-forwarded-proto", ())), scheme.encode("ascii"))))
+    kept.append((b"forwarded", b", ".join([*before[b"forwarded"], element])))
+    kept.append((b"x-forwarded-for", b", ".join([*before[b"x-forwarded-for"], node.encode("ascii", "replace")])))
+    kept.append((b"x-forwarded-host", next(iter(before[b"x-forwarded-host"]), host)))
+    kept.append((b"x-forwarded-proto", next(iter(before[b"x-forwarded-proto"]), scheme.encode("ascii"))))
     return kept
 
 

@@ -76,9 +76,7 @@ class Forwarder:
         return None
 
     async def _forward(self, scope: Scope, client: _Client, send: Send) -> None:
-        headers = list(scope["headers"])
-        if self._options.host == "origin":
-            headers = [(b"host", self._options.authority), *(field for field in headers if field[0] != b"host")]
+        headers = self._headers(scope)
         head = scope["method"] == "HEAD"
         since, asked_s = self._watermark(), time.monotonic()
         try:
@@ -96,12 +94,27 @@ class Forwarder:
             await answer.aclose()
         return None
 
+    def _headers(self, scope: Scope) -> fields.RawHeaders:
+        """What the origin is told. The cache has not seen the forwarding fields: an answer that varies by them is not stored."""
+        headers = list(scope["headers"])
+        client, host = scope.get("client"), next((value for name, value in headers if name == b"host"), b"")
+        if self._options.host == "origin":
+            headers = [(b"host", self._options.authority), *(field for field in headers if field[0] != b"host")]
+        return fields.forwarded(headers, client=client[0] if client else None, scheme=scope["scheme"], host=host)
+
     async def _declare(self, scope: Scope, answer: Answer, since: Version, duration_ms: float) -> None:
         """Put what is known of the answer's queries into its recording; what cannot be understood forbids to store it."""
         given = [value for name, value in answer.headers if name.lower() == DEPENDS]
         recorder = current()
         if recorder is None:
             return
+        if any(
+            field in value.lower()
+            for name, value in answer.headers
+            if name.lower() == b"vary"
+            for field in fields.FORWARDED
+        ):
+            recorder.refuse(Uncacheable.DECLARED, "it varies by fields that say who forwarded the request")
         named = _target(scope)
         try:
             if named is not None:

@@ -59,7 +59,7 @@ class Gate:
             return await problem(
                 outgoing.send, refusal.status, refusal.detail, head=scope["method"] == "HEAD", close=refusal.close
             )
-        scope = self._as_forwarded(scope)
+        scope = self._cleaned(scope)
         if _ends_here(scope):
             headers = [(b"allow", _ALLOWED), (b"content-length", b"0")]
             await outgoing.send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -74,19 +74,12 @@ class Gate:
             # client learns that this is not all.
         return None
 
-    def _as_forwarded(self, scope: Scope) -> Scope:
-        client = scope.get("client")
+    def _cleaned(self, scope: Scope) -> Scope:
         headers = fields.without_connection([(name, value.strip(b" \t")) for name, value in scope["headers"]])
-        host = next((value for name, value in headers if name == b"host"), b"")
-        headers = fields.forwarded(
-            [(name, value) for name, value in headers if name not in _OURS],
-            client=client[0] if client else None,
-            scheme=scope["scheme"],
-            host=host,
-            trust=self._options.trust_forwarded,
-        )
-        headers = fields.via(headers, version=scope["http_version"])
-        if not host:
+        if not self._options.trust_forwarded:
+            headers = fields.unforwarded(headers)
+        headers = fields.via([field for field in headers if field[0] not in _OURS], version=scope["http_version"])
+        if not any(name == b"host" for name, _ in headers):
             headers.insert(0, (b"host", self._options.authority))
         return {**scope, "headers": headers}
 

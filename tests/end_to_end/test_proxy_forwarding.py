@@ -105,6 +105,18 @@ async def test_the_origin_learns_who_asked_and_nobody_can_pretend() -> None:
         assert asked.of(b"via") == [b"1.1 edge, 1.1 quaestor"]
 
 
+async def test_an_answer_that_varies_by_who_asked_is_not_shared() -> None:
+    script = answer("200 OK", "Cache-Control: max-age=60", "Vary: Accept, X-Forwarded-For", body=b"x")
+    async with (
+        scripted_origin(lambda _: script) as origin,
+        proxy(ProxyOptions(origin=origin.url)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await client.get("/")
+        await client.get("/")
+        assert len(origin.asked) == 2
+
+
 async def test_behind_a_trusted_proxy_its_word_is_kept_and_added_to() -> None:
     async with (
         scripted_origin(lambda _: answer()) as origin,
