@@ -40,7 +40,7 @@ def record_key(key: Any) -> bytes:
         identifier: bytes = key.binary
         return b"\x13\x00\x00\x00\x07\x00%b\x00" % identifier
     if kind is str and len(key) < _SHORT:
-        text = key.encode("utf-8", "surrogatepass")
+        text: bytes = key.encode("utf-8", "surrogatepass")
         return _STRING.pack(len(text) + 12, 2, 0, len(text) + 1) + text + b"\x00\x00"
     if kind is int and -(2**31) <= key < 2**31:
         return _INT32.pack(11, 16, 0, key, 0)
