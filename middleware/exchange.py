@@ -277,11 +277,12 @@ class Exchange:
             try:
                 await self._app(scope, self._receive_keyed, self._take)
             except BaseException as error:
-                if not (isinstance(error, Exception) and await self._spared(b"fwd=stale; detail=error")):
-                    if self._state not in TERMINAL:
-                        self._step(Event.RAISED)
-                    raise
-                read_path.telemetry.failure("handler", "exchange.handler_failed", repr(error))
+                # Even if the client is spared the error: whoever logs exceptions must see it.
+                if isinstance(error, Exception):
+                    await self._spared(b"fwd=stale; detail=error")
+                if self._state not in TERMINAL:
+                    self._step(Event.RAISED)
+                raise
             finally:
                 await self._stop_releasing()
                 for name in scope.keys() - self._scope.keys():  # whoever wraps us looks there for the route
