@@ -28,7 +28,9 @@ from quaestor.ports import Leases, Turn
 
 SOLO_MS = 5_000
 """How long a key that could not be stored is not coalesced."""
-_SOLO_LIMIT = 4096
+SPARED_MS = 1_000
+"""How long a store that did not answer is not asked for the same key again: the next requests need not wait for it too."""
+MOST_REMEMBERED = 4096
 LEASE_MS = 3_000
 """After so long without a sign of life a process that fetches something counts as dead. It renews three times as often."""
 LEASE_WAIT_S = 8.0
@@ -149,7 +151,7 @@ class Flights:
     def __init__(self, leases: Leases | None = None) -> None:
         self.leases = leases
         self._under_way: dict[str, Flight] = {}
-        self._solo_until_ms: OrderedDict[str, int] = OrderedDict()
+        self._solo, self._spared = _ForAWhile(), _ForAWhile()
         self._name = secrets.token_hex(8)
         self._attempts = count(1)
         self._background: set[asyncio.Task[None]] = set()
@@ -187,20 +189,39 @@ class Flights:
 
     def solo(self, key: str, *, now_ms: int) -> bool:
         """Whether requests for this key run on their own for now."""
-        until_ms = self._solo_until_ms.get(key)
-        if until_ms is None:
-            return False
-        if until_ms <= now_ms:
-            del self._solo_until_ms[key]
-            return False
-        return True
+        return self._solo.holds(key, now_ms)
 
     def is_solo(self, key: str) -> bool:
         """Whether it was said lately that they do."""
-        return key in self._solo_until_ms
+        return key in self._solo.until_ms
 
     def go_solo(self, key: str, *, now_ms: int) -> None:
-        self._solo_until_ms[key] = now_ms + SOLO_MS
-        self._solo_until_ms.move_to_end(key)
-        while len(self._solo_until_ms) > _SOLO_LIMIT:
-            self._solo_until_ms.popitem(last=False)
+        self._solo.hold(key, now_ms + SOLO_MS)
+
+    def spare(self, key: str, *, now_ms: int) -> None:
+        """The store did not answer when it was asked for this key."""
+        self._spared.hold(key, now_ms + SPARED_MS)
+
+    def spared(self, key: str, *, now_ms: int) -> bool:
+        """Whether the store is left alone for this key for now."""
+        return self._spared.holds(key, now_ms)
+
+
+class _ForAWhile:
+    """What holds for some keys until some time; the youngest 4,096 of them."""
+
+    def __init__(self) -> None:
+        self.until_ms: OrderedDict[str, int] = OrderedDict()
+
+    def hold(self, key: str, until_ms: int) -> None:
+        self.until_ms[key] = until_ms
+        self.until_ms.move_to_end(key)
+        while len(self.until_ms) > MOST_REMEMBERED:
+            self.until_ms.popitem(last=False)
+
+    def holds(self, key: str, now_ms: int) -> bool:
+        until_ms = self.until_ms.get(key)
+        if until_ms is not None and until_ms <= now_ms:
+            del self.until_ms[key]
+            return False
+        return until_ms is not None

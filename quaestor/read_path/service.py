@@ -164,7 +164,7 @@ class ReadPath:
         already doing so.
         """
         resident = self.resident(key, self.clock())
-        if resident is not None:
+        if resident is not None or self.flights.spared(key, now_ms=self.clock()):
             return resident
         try:
             if flight is not None and self.flights.leases is not None:
@@ -173,6 +173,7 @@ class ReadPath:
                 response = await self._store.get(key)
         except StoreError as error:
             self.telemetry.failure("store", "read_path.lookup_failed", error)
+            self.flights.spare(key, now_ms=self.clock())
             return None
         if response is None:
             return self.kept(key, self.clock())
@@ -280,8 +281,8 @@ class ReadPath:
             since=since,
         )
         key = self._key(target, answer, request_headers, policy)
-        if key is None:
-            return Verdict(event=Event.UNGUARDED, reasons=("vary",))
+        if key is None or self.flights.spared(key, now_ms=self.clock()):
+            return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
         window_ms = self._window_ms(answer, policy)
         try:
             registered = await self._registry.register(
@@ -367,7 +368,11 @@ class ReadPath:
         """Index and sketch first, because from the moment an entry is in the store it is handed out."""
         try:
             if leave:
-                await asyncio.gather(self._index.add(dependent(response, (url,))), self._report_read(response))
+                until_ms, now_ms = response.fresh_until_ms + COPY_SLACK_MS, response.stored_at_ms
+                await asyncio.gather(
+                    self._index.add(dependent(response, (url,))),
+                    self._sketch.report_read(response.resource, expires_at_ms=until_ms, now_ms=now_ms),
+                )
             else:
                 await self._index.add(dependent(response, ()))
             await self._store.put(response, ttl_ms=kept_until_ms(response) - self.clock())
@@ -384,11 +389,6 @@ class ReadPath:
             resident = Resident(response)
         resident.urls.add(url)
         return Verdict(event=Event.KEPT, resident=resident)
-
-    async def _report_read(self, response: CachedResponse) -> None:
-        await self._sketch.report_read(
-            response.resource, expires_at_ms=response.fresh_until_ms + COPY_SLACK_MS, now_ms=response.stored_at_ms
-        )
 
     async def _undo(self, response: CachedResponse) -> None:
         try:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quaestor.model import CachedResponse
-from quaestor.read_path.flights import _SOLO_LIMIT, SOLO_MS, Flights, Landing
+from quaestor.read_path.flights import MOST_REMEMBERED, SOLO_MS, Flights, Landing
 from quaestor.read_path.request import inspect
 from quaestor.read_path.vary import MAX_NAMES, Variants, names, variant_key
 from quaestor.store.memory import MemoryStore, size_bytes
@@ -69,7 +69,7 @@ def test_unstorable_keys_are_remembered_for_a_while_and_within_bounds() -> None:
     assert flights.solo("k", now_ms=SOLO_MS - 1)
     assert not flights.solo("k", now_ms=SOLO_MS)
     assert not flights.solo("other", now_ms=0)
-    for n in range(_SOLO_LIMIT + 10):
+    for n in range(MOST_REMEMBERED + 10):
         flights.go_solo(str(n), now_ms=0)
     assert not flights.solo("9", now_ms=0)
     assert flights.solo("10", now_ms=0)

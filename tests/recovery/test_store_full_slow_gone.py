@@ -1,0 +1,176 @@
+"""A store that is full, slow or gone, on a real Valkey: the origin's answer with its own status, nobody may keep it, one failure
+is counted for it, and caching resumes by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from middleware import QuaestorMiddleware
+from quaestor.cache_sketch import RedisCacheSketch
+from quaestor.demo import servers
+from quaestor.read_path.flights import SPARED_MS
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.strike import RedisStrike
+from quaestor.store.two_level import TwoLevelStore
+from tests.hand_driven import HandEngine, reads
+from tests.stalling_proxy import StallingProxy, stalling_proxy
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+BODY = "x" * 50_000
+
+
+class Process:
+    """An app process whose handler answers 200 or 404, by the path."""
+
+    def __init__(self, url: str) -> None:
+        options: dict[str, Any] = {"protocol": 2, "socket_timeout": 0.5, "retry": Retry(NoBackoff(), 0)}
+        self.redis = Redis.from_url(url, **options)
+        self.shared = RedisStore(self.redis, deployment="d", compression_level=0)
+        self.index = RedisIndex(self.redis, deployment="d")
+        self.memory = MemoryStore(budget_bytes=10**7)
+        self.engine = HandEngine(store=TwoLevelStore(self.memory, self.shared), index=self.index, leases=self.shared)
+        self.runs = 0
+
+        async def page(request: Request) -> Response:
+            self.runs += 1
+            reads()
+            if "missing" in request.url.path:
+                return PlainTextResponse("no such thing", status_code=404)
+            return PlainTextResponse(BODY)
+
+        app = QuaestorMiddleware(Starlette(routes=[Route("/{rest:path}", page)]), quaestor=self.engine)
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://shop.test")
+
+    async def get(self, path: str) -> httpx.Response:
+        answer = await self.client.get(path)
+        if "missing" in path:
+            assert (answer.status_code, answer.text) == (404, "no such thing")
+        else:
+            assert (answer.status_code, answer.text) == (200, BODY)
+        return answer
+
+    async def uncached(self, path: str) -> None:
+        """The origin's answer, which nobody may keep; and one failure of the store for it."""
+        runs, failures = self.runs, self.engine.count("failures", part="store")
+        answer = await self.get(path)
+        assert answer.headers["cache-control"] == "no-store"
+        assert self.runs == runs + 1
+        assert self.engine.count("failures", part="store") == failures + 1
+
+    async def cached(self, path: str) -> bool:
+        self.engine.clock.now_ms += SPARED_MS + 1
+        await self.get(path)
+        return "hit" in (await self.get(path)).headers["cache-status"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[servers.Server]:
+    server = servers.redis_server(tmp_path, persistent=False)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def process(server: servers.Server) -> AsyncIterator[Process]:
+    process = Process(server.url)
+    yield process
+    await process.engine.read_path.flights.settle()
+    await process.redis.aclose()
+
+
+@pytest.fixture
+async def proxy(server: servers.Server) -> AsyncIterator[StallingProxy]:
+    async with stalling_proxy(server.port) as proxy:
+        yield proxy
+
+
+async def test_full(process: Process) -> None:
+    """maxmemory with noeviction: writes are refused, reads are answered."""
+    await process.get("/before")
+    await process.redis.config_set("maxmemory", "1")
+    await process.uncached("/a")
+    await process.uncached("/missing")
+    assert "hit" in (await process.get("/before")).headers["cache-status"]
+    await process.redis.config_set("maxmemory", "0")
+    assert await process.cached("/a")
+
+
+async def test_full_what_is_dead_makes_room_again(process: Process) -> None:
+    """The effects of invalidations may run above the limit, because they free memory."""
+    sketch = RedisCacheSketch(process.redis, deployment="d")
+    strike = RedisStrike(index=process.index, sketch=sketch, store=process.shared)
+    for n in range(40):
+        await process.get(f"/{n}")
+    limit = int((await process.redis.info("memory"))["used_memory"]) - 500_000
+    await process.redis.config_set("maxmemory", str(limit))
+    await process.uncached("/more")
+    entries = process.memory.drop_guarded(list(process.engine.registry.leases))
+    now_ms = process.engine.clock()
+    struck = await strike.strike([r for entry in entries for r in entry.registrations], entries, now_ms=now_ms)
+    assert len(struck) == len(entries) >= 30
+    await process.index.settle([one.dependent for one in struck])
+
+    async def resumed() -> bool:
+        return await process.cached("/more")
+
+    await eventually(resumed)
+
+
+async def test_slow(proxy: StallingProxy) -> None:
+    """It accepts connections and answers nothing: given up after a time-out, once per request."""
+    process = Process(proxy.url)
+    try:
+        await process.get("/before")
+        proxy.stall()
+        await process.uncached("/a")
+        await process.uncached("/missing")
+        assert "hit" in (await process.get("/before")).headers["cache-status"], "memory does not ask Redis"
+        proxy.flow()
+        assert await process.cached("/a")
+    finally:
+        proxy.flow()
+        await process.engine.read_path.flights.settle()
+        await process.redis.aclose()
+
+
+async def test_slow_for_many_at_once(proxy: StallingProxy) -> None:
+    """Those who waited for one that could not ask the store do not ask it one after the other."""
+    process = Process(proxy.url)
+    try:
+        await process.get("/before")
+        proxy.stall()
+        answers = await asyncio.gather(*(process.get("/a") for _ in range(20)))
+        assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
+        assert process.runs == 21
+    finally:
+        proxy.flow()
+        await process.engine.read_path.flights.settle()
+        await process.redis.aclose()
+
+
+async def test_gone(process: Process, server: servers.Server) -> None:
+    await process.get("/before")
+    server.kill()
+    await process.uncached("/a")
+    await process.uncached("/missing")
+    assert "hit" in (await process.get("/before")).headers["cache-status"]
+    server.start()
+    assert await process.cached("/a")
