@@ -25,6 +25,7 @@ from quaestor.capture.clients import WatchClient, watch_client
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
 from quaestor.invalidation.by_hand import ByHand
+from quaestor.invalidation.by_name import ByName
 from quaestor.invalidation.effects import Effects, Observed
 from quaestor.invalidation.embedded import EmbeddedGrid
 from quaestor.invalidation.event_layer import codec, streams
@@ -113,7 +114,7 @@ class Quaestor:
         self._effects = Effects(
             registrations=self.registry,
             store=store,
-            forget=memory.drop_guarded,
+            forget=lambda names: by_name.heard(names),
             index=index,
             sketch=self.sketch,
             estimator=estimator,
@@ -134,6 +135,15 @@ class Quaestor:
             leases=leases,
         )
         self.registry.usage.source = self.read_path.take_served
+        by_name = ByName(
+            layer,
+            self.read_path,
+            deployment=self.settings.deployment,
+            clock=clock,
+            forget=memory.drop_guarded,
+        )
+        if self.settings.grid:
+            self.read_path.explicit.announce = by_name.announce
         self._grid: EmbeddedGrid | None = None
         self._watched: WatchClient | None = None
         self._by_hand: ByHand | None = None

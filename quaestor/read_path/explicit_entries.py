@@ -84,9 +84,13 @@ class ExplicitEntries:
         registrations = self.strike(names)
         for key in what.keys:
             await self._evict(key)
-        if self.announce is not None:
+        await self.tell([*names, *registrations])
+
+    async def tell(self, names: Sequence[str]) -> None:
+        """Other processes, and the effects of this one. A failure is counted: then this process alone knows."""
+        if self.announce is not None and names:
             try:
-                await self.announce([*names, *registrations])
+                await self.announce(names)
             except QuaestorError as error:
                 self._telemetry.failure("event-layer", "read_path.outdating_not_told", error)
 
