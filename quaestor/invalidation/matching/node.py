@@ -140,7 +140,7 @@ class MatchingNode:
 
     def _caught_up(self, live: Live, registration: Registration, now_ms: int) -> list[Outcome]:
         """What came between the read and its registration."""
-        for entry in self._retention.newer_than(registration.since):
+        for entry in self._retention.newer_than(registration.since, live.query.rules.namespaces):
             change = self._replayed(live, entry)
             if change is not None:
                 return list(self._fire({live: change}, entry.image))

@@ -9,13 +9,16 @@ and version. (InvaliDB, PVLDB 2020, section 5.1.)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from quaestor.model import AfterImage, Version, WriteKind
 
 _UNBOUNDED: Final = 2**63
+_EVENTS: Final = "*"
+"""Where collection events are kept; no namespace is called that."""
 _OVERHEAD: Final = 700
 """Bytes around one image."""
 _DECODED: Final = 4
@@ -33,10 +36,10 @@ class Retained:
     """One event as the node saw it.
 
     record: None for collection events. identity: hash of the record, or 0. highest: the highest version among this and
-    everything that arrived before. size: bytes of memory that it is taken to cost.
+    everything that arrived before. size: bytes of memory that it is taken to cost. number: counts up as they arrive.
     """
 
-    __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "record", "size", "version")
+    __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "number", "record", "size", "version")
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Retained:
         arrived_ms: int,
         highest: Version,
         size: int,
+        number: int,
     ) -> None:
         self._image = image
         self._previous = previous
@@ -57,6 +61,7 @@ class Retained:
         self.arrived_ms = arrived_ms
         self.highest = highest
         self.size = size
+        self.number = number
 
     @property
     def image(self) -> AfterImage:
@@ -83,6 +88,8 @@ class Retention:
         self.bytes = 0
         self.floor: Version | None = None
         self._entries: deque[Retained] = deque()
+        self._of: dict[str, deque[Retained]] = {}
+        self._arrived = 0
         self._newest: dict[Record, Retained] = {}
         self._highest: Version = 0
 
@@ -120,8 +127,15 @@ class Retention:
             arrived_ms=now_ms,
             highest=self._highest,
             size=_OVERHEAD + _DECODED * encoded,
+            number=self._arrived,
         )
+        self._arrived += 1
         self._entries.append(entry)
+        name = _EVENTS if record is None else record.namespace
+        of = self._of.get(name)
+        if of is None:
+            of = self._of[name] = deque()
+        of.append(entry)
         self.bytes += entry.size
         if record is not None:
             self._newest[record] = entry
@@ -129,15 +143,27 @@ class Retention:
             self._drop_oldest()
         return entry
 
-    def newer_than(self, since: Version) -> list[Retained]:
-        """Retained events with a version above `since`, oldest first. O(their number)."""
+    def newer_than(self, since: Version, namespaces: Sequence[str]) -> list[Retained]:
+        """Retained writes to these namespaces, and collection events, with a version above `since`, oldest first.
+
+        O(their number): writes to other namespaces cost nothing, however many there are.
+        """
         newer: list[Retained] = []
-        for entry in reversed(self._entries):
-            if entry.highest <= since:
-                break
-            if entry.version > since:
-                newer.append(entry)
-        newer.reverse()
+        searched = 0
+        for name in (*namespaces, _EVENTS):
+            of = self._of.get(name)
+            if of is None:
+                continue
+            searched += 1
+            for entry in reversed(of):
+                if entry.highest <= since:
+                    break
+                if entry.version > since:
+                    newer.append(entry)
+        if searched == 1:
+            newer.reverse()
+        else:
+            newer.sort(key=attrgetter("number"))
         return newer
 
     def trim(self, *, now_ms: int) -> None:
@@ -149,6 +175,7 @@ class Retention:
         """Nothing is known of what happened before `version` (0: unknown, the next event tells)."""
         self._entries.clear()
         self._newest.clear()
+        self._of.clear()
         self.bytes = 0
         self._highest = version
         self.floor = version or None
@@ -161,6 +188,11 @@ class Retention:
     def _drop_oldest(self) -> None:
         entry = self._entries.popleft()
         self.bytes -= entry.size
+        name = _EVENTS if entry.record is None else entry.record.namespace
+        of = self._of[name]
+        of.popleft()  # the oldest of all is the oldest of its namespace
+        if not of:
+            del self._of[name]
         self.floor = max(self.floor or 0, entry.version)
         if entry.record is not None and self._newest.get(entry.record) is entry:
             del self._newest[entry.record]

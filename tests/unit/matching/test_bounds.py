@@ -11,9 +11,10 @@ from quaestor.invalidation.matching.collector import Shield
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import Filter
+from quaestor.invalidation.matching.retention import Record, Retention
 from quaestor.invalidation.matching.rules import SharedRules
 from quaestor.invalidation.query.plan import plan_query
-from quaestor.model import WriteKind
+from quaestor.model import AfterImage, WriteKind
 from tests.unit.matching.scene import Scene, find, types
 
 # -- leases
@@ -119,3 +120,32 @@ def test_one_record_larger_than_the_bound_is_still_matched_and_retained() -> Non
     image = scene.image(WriteKind.INSERT, 1, {"_id": 1, "a": 1})
     assert types(scene.node.process(image, now_ms=scene.now_ms, encoded=10_000_000)) == ["add"]
     assert types(scene.register(find({"a": 1}), (), since=since)) == ["add"]
+
+
+def test_a_replay_sees_the_writes_of_its_own_collections_and_collection_events_in_their_order() -> None:
+    retention = Retention(retention_ms=1_000, max_images=6)
+
+    def write(version: int, namespace: str, kind: WriteKind = WriteKind.INSERT) -> None:
+        image = AfterImage(namespace=namespace, kind=kind, version=version, key=version, after={"_id": version})
+        record = None if kind is WriteKind.COLLECTION else Record(namespace, b"%d" % version)
+        retention.admit(image, record, 0, now_ms=0)
+
+    def newer(since: int, *namespaces: str) -> list[int]:
+        return [entry.version for entry in retention.newer_than(since, namespaces)]
+
+    write(1, "d.a")
+    write(2, "d.b")
+    write(3, "d.c", WriteKind.COLLECTION)
+    write(4, "d.a")
+    write(5, "d.b")
+    assert newer(0, "d.a") == [1, 3, 4]
+    assert newer(1, "d.a", "d.b") == [2, 3, 4, 5]
+    assert newer(0, "d.none") == [3]
+    write(6, "d.a")
+    write(7, "d.a")
+    write(8, "d.a")
+    assert newer(0, "d.a", "d.b") == [3, 4, 5, 6, 7, 8]
+    retention.trim(now_ms=5_000)
+    assert newer(0, "d.a", "d.b") == []
+    write(9, "d.a")
+    assert newer(0, "d.a") == [9]
