@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import beanie
 import httpx
@@ -41,7 +41,7 @@ class Airport(mongoengine.Document):  # type: ignore[misc]
     code = mongoengine.StringField(primary_key=True)
     city = mongoengine.StringField()
     runways = mongoengine.IntField()
-    meta = {"collection": "airports", "db_alias": "mappers"}
+    meta: ClassVar[dict[str, str]] = {"collection": "airports", "db_alias": "mappers"}
 
 
 class Site:
