@@ -28,9 +28,19 @@ class Settled(Enum):
 
 
 class OldEntry:
-    """settled: what has become of it; None: the handler's answer takes its place."""
+    """spares: whether it may be sent instead of an error. settled: what has become of it; None: the handler's answer takes its
+    place."""
 
-    def __init__(self, resident: Resident, read_path: ReadPath, policy: RoutePolicy, facts: RequestFacts) -> None:
+    def __init__(
+        self,
+        resident: Resident,
+        read_path: ReadPath,
+        policy: RoutePolicy,
+        facts: RequestFacts,
+        *,
+        spares: bool = True,
+    ) -> None:
+        self._spares = spares
         self.resident = resident
         self.settled: Settled | None = None
         self._read_path = read_path
@@ -57,7 +67,7 @@ class OldEntry:
         return list(freshening.freshened(self.response.headers, fields, dropped=CONNECTION))
 
     def rescues(self) -> bool:
-        return self._read_path.rescues(self.response, self._policy, self._asked)
+        return self._spares and self._read_path.rescues(self.response, self._policy, self._asked)
 
     def forwarded(self) -> bytes:
         """Why the handler was asked, as Cache-Status says it (RFC 9211, section 2.2)."""
