@@ -149,6 +149,14 @@ class ReadPath:
         """Forget the entry in memory."""
         self._store.drop(key)
 
+    def hold(self, response: CachedResponse) -> Resident | None:
+        """Keep something that registrations guard in this process's memory alone; None if it has died meanwhile. No I/O."""
+        resident = self._store.keep(response)
+        if self.alive(response):
+            return resident
+        self._store.drop(response.key)
+        return None
+
     def take_served(self) -> list[tuple[tuple[str, ...], int]]:
         """Of each entry that was found since the last call: its registrations and how often. On the event loop."""
         served, self._served = self._served, []
