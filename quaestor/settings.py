@@ -25,6 +25,8 @@ class Settings:
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     retention_ms: how long after-images are kept for replay.
+    node_memory_bytes: budget of one matching node for queries and registrations, by its own reckoning; what saves the
+        fewest reads gives way.
     ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
@@ -49,6 +51,7 @@ class Settings:
     heartbeat_ms: int = 250
     activation_deadline_ms: int = 250
     retention_ms: int = 60_000
+    node_memory_bytes: int = 2 * 1024 * 1024 * 1024
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_quantile: float = 0.5
@@ -65,7 +68,14 @@ class Settings:
     grid: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("staleness_bound_ms", "heartbeat_ms", "activation_deadline_ms", "retention_ms", "ttl_min_ms"):
+        for name in (
+            "staleness_bound_ms",
+            "heartbeat_ms",
+            "activation_deadline_ms",
+            "retention_ms",
+            "ttl_min_ms",
+            "node_memory_bytes",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
         if self.ttl_max_ms < self.ttl_min_ms:

@@ -96,7 +96,12 @@ class EmbeddedGrid:
 
     def _run_cell(self) -> None:
         CellLoop(
-            MatchingNode(CELL, SHAPE, retention_ms=self._settings.retention_ms),
+            MatchingNode(
+                CELL,
+                SHAPE,
+                retention_ms=self._settings.retention_ms,
+                max_bytes=self._settings.node_memory_bytes,
+            ),
             self.layer,
             CELL,
             SHAPE,

@@ -8,6 +8,7 @@ index.py), judged by change.py, and replayed from retention.py when a registrati
 from __future__ import annotations
 
 from heapq import nlargest
+from typing import Final
 
 from quaestor.errors import QueryError
 from quaestor.invalidation.matching.active import ActiveQueries, concerns, covers
@@ -40,6 +41,10 @@ from quaestor.model import (
     WriteKind,
 )
 from quaestor.ttl.write_rates import WriteRates
+
+_MOST_USED: Final = 10_000
+"""More queries than any report names (invalidation/usage.py)."""
+_LONGEST_ID: Final = 128
 
 Outcome = Activated | Refused | Invalidated
 
@@ -155,9 +160,10 @@ class MatchingNode:
 
     def used(self, usage: Usage, *, now_ms: int) -> None:
         """Reads were answered from cache. O(queries and registrations named)."""
-        for query_id, reads in usage.queries:
-            self._demand.add(query_id, reads, now_ms=now_ms)
-        for registration_id, reads in usage.registrations:
+        for query_id, reads in usage.queries[:_MOST_USED]:
+            if len(query_id) <= _LONGEST_ID:
+                self._demand.add(query_id, reads, now_ms=now_ms)
+        for registration_id, reads in usage.registrations[:_MOST_USED]:
             live = self._live.get(registration_id)
             if live is not None:
                 self._demand.add(live.query.query_id, reads, now_ms=now_ms)

@@ -77,6 +77,7 @@ class SparkGrid:
             shape=shape,
             heartbeat_ms=self._settings.heartbeat_ms,
             retention_ms=self._settings.retention_ms,
+            node_memory_bytes=self._settings.node_memory_bytes,
         )
         self.error: str | None = None
         self._stopping = threading.Event()

@@ -47,6 +47,7 @@ class GridJob:
     shape: GridShape
     heartbeat_ms: int
     retention_ms: int
+    node_memory_bytes: int
 
     @property
     def cells(self) -> list[Cell]:
@@ -126,7 +127,13 @@ def run_task(job: GridJob, index: int) -> None:
 
 
 def _cell(job: GridJob, cell: Cell, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
-    node = MatchingNode(cell, job.shape, retention_ms=job.retention_ms, freeze_every=FREEZE_EVERY)
+    node = MatchingNode(
+        cell,
+        job.shape,
+        retention_ms=job.retention_ms,
+        max_bytes=job.node_memory_bytes,
+        freeze_every=FREEZE_EVERY,
+    )
     CellLoop(
         node,
         layer,
