@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from quaestor.capture.snapshot import Reason
 from quaestor.model import Uncacheable
@@ -109,12 +109,58 @@ def as_find(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
 def as_rows(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
     """The find whose records this pipeline returns in the same order, each under its own `_id`, if it does that.
 
-    Its `rest` then only dresses them, one by one: `$project`, `$set`, `$unset`, `$lookup`, `$graphLookup`.
+    Its `rest` then only dresses them, one by one (`$project`, `$set`, `$unset`, `$lookup`, `$graphLookup`), wherever it stood:
+    what is sorted by are the records' own fields.
     """
-    plain = _plain(pipeline, shown=False)
-    if plain is None or not all(_keeps_id(*next(iter(stage.items()))) for stage in plain.rest):
+    filters: list[Any] = []
+    rest: list[Mapping[str, Any]] = []
+    sort: Mapping[str, Any] = {}
+    window = _Window()
+    for stage in pipeline:
+        if len(stage) != 1:
+            return None
+        ((name, argument),) = stage.items()
+        if name in ("$skip", "$limit"):
+            window = window.then(name, int(argument))
+        elif _keeps_id(name, argument):
+            rest.append(stage)
+        elif window.cuts:
+            return None
+        elif name == "$match" and not rest:
+            filters.append(argument)
+        elif name == "$sort" and not sort and all(shows(rest, path) for path in argument):
+            sort = argument
+        else:
+            return None
+    if window.empty:
         return None
-    return plain
+    return Plain(all_of(filters), sort, window.start, window.length, None, tuple(rest))
+
+
+class _Window(NamedTuple):
+    """The positions from `start` up to `end`, which is not included; None: to the last."""
+
+    start: int = 0
+    end: int | None = None
+
+    def then(self, stage: str, number: int) -> _Window:
+        if stage == "$skip":
+            return self._replace(start=self.start + number)
+        end = self.start + number
+        return self._replace(end=end if self.end is None else min(end, self.end))
+
+    @property
+    def cuts(self) -> bool:
+        return self.start > 0 or self.end is not None
+
+    @property
+    def empty(self) -> bool:
+        return self.end is not None and self.end <= self.start
+
+    @property
+    def length(self) -> int:
+        """0: without end."""
+        return 0 if self.end is None else self.end - self.start
 
 
 def _keeps_id(name: str, argument: Any) -> bool:
@@ -142,32 +188,32 @@ def whole_id(projection: Mapping[str, Any] | None) -> bool:
     return isinstance(projection.get("_id", 1), bool | int | float)
 
 
-def _plain(pipeline: Sequence[Mapping[str, Any]], *, shown: bool = True) -> Plain | None:
-    """The longest beginning that is a find, and the rest. None if a window in it is always empty.
-
-    shown: a projection belongs to the find.
-    """
+def _plain(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
+    """The longest beginning that is a find, and the rest. None if a window in it is always empty."""
     rest = list(pipeline)
 
-    def take(stage: str) -> Any:
-        return rest.pop(0)[stage] if rest and rest[0].keys() == {stage} else None
+    def take(*stages: str) -> Any:
+        return (
+            next(iter(rest.pop(0).items()))
+            if rest and len(rest[0]) == 1 and not rest[0].keys().isdisjoint(stages)
+            else None
+        )
 
     filters = []
-    while (condition := take("$match")) is not None:
-        filters.append(condition)
-    sort = take("$sort") or {}
-    while (condition := take("$match")) is not None:
-        filters.append(condition)
-    skip = int(take("$skip") or 0)
-    limit = int(take("$limit") or 0)
-    if limit and (late := int(take("$skip") or 0)):
-        skip, limit = skip + late, limit - late
-        if limit <= 0:
-            return None
+    while (stage := take("$match")) is not None:
+        filters.append(stage[1])
+    sort = (take("$sort") or ("", {}))[1]
+    while (stage := take("$match")) is not None:
+        filters.append(stage[1])
+    window = _Window()
+    while (stage := take("$skip", "$limit")) is not None:
+        window = window.then(stage[0], int(stage[1]))
+    if window.empty:
+        return None
     projection = None
-    if shown and rest and rest[0].keys() == {"$project"} and _only_switches(rest[0]["$project"]):
+    if rest and rest[0].keys() == {"$project"} and _only_switches(rest[0]["$project"]):
         projection = rest.pop(0)["$project"]
-    return Plain(all_of(filters), sort, skip, limit, projection, tuple(rest))
+    return Plain(all_of(filters), sort, window.start, window.length, projection, tuple(rest))
 
 
 def _only_switches(projection: Mapping[str, Any]) -> bool:
@@ -178,3 +224,39 @@ def all_of(filters: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """One filter that holds where all of these do."""
     some = [condition for condition in filters if condition]
     return {"$and": some} if len(some) > 1 else some[0] if some else {}
+
+
+def shows(dressing: Sequence[Mapping[str, Any]], path: str) -> bool:
+    """Whether records dressed by these stages certainly show this path as the collection has it."""
+    field = path.split(".", 1)[0]
+    return all(_leaves(*next(iter(stage.items())), field) for stage in dressing)
+
+
+def _leaves(name: str, argument: Any, field: str) -> bool:
+    if name == "$project":
+        return projects(argument, field)
+    if name == "$unset":
+        paths = [argument] if isinstance(argument, str) else argument
+    else:
+        paths = [argument["as"]] if name in ("$lookup", "$graphLookup") else list(argument)
+    return all(path.split(".", 1)[0] != field for path in paths)
+
+
+def projects(projection: Mapping[str, Any] | None, field: str) -> bool:
+    """Whether a projection certainly leaves this field of the record as it is."""
+    if not projection:
+        return True
+    if isinstance(own := projection.get(field), bool | int | float) and own:
+        return not any(path.startswith(f"{field}.") for path in projection)
+    switches = {
+        path: value
+        for path, value in projection.items()
+        if not (isinstance(value, Mapping) and list(value) == ["$meta"] and path.split(".", 1)[0] != field)
+    }
+    if not all(isinstance(value, bool | int | float) for value in switches.values()):
+        return False  # computed fields, $slice, $elemMatch: they may rename or cut what we need
+    if field == "_id":
+        return bool(switches.get("_id", True))
+    if any(value for path, value in switches.items() if path != "_id"):
+        return bool(switches.get(field))  # inclusion
+    return all(path.split(".", 1)[0] != field for path in switches if path != "_id")  # exclusion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quaestor.invalidation.query.pipeline_shape import projects, shows
+from quaestor.capture.pipelines import projects, shows
 from quaestor.invalidation.query.plan import QueryPlan, Result, plan_query
 from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
 

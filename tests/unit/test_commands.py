@@ -105,6 +105,8 @@ def pipeline(*stages: dict[str, Any]) -> dict[str, Any]:
             pipeline({"$match": {"a": 1}}, {"$sort": {"b": 1}}, {"$match": {"b": 2}}, {"$limit": 9}, {"$skip": 2}),
             expected(FIND, filter={"$and": [{"a": 1}, {"b": 2}]}, sort=(("b", 1),), skip=2, limit=7),
         ),
+        (pipeline({"$limit": 3}, {"$limit": 2}), expected(FIND, limit=2)),
+        (pipeline({"$skip": 1}, {"$limit": 9}, {"$skip": 2}, {"$limit": 8}), expected(FIND, skip=3, limit=7)),
         (
             pipeline({"$match": {"a": 1}}, {"$match": {"b": 2}}, {"$skip": 2}, {"$project": {"a": 1, "_id": 0}}),
             expected(FIND, filter={"$and": [{"a": 1}, {"b": 2}]}, skip=2, projection={"a": 1, "_id": 0}),
@@ -122,7 +124,6 @@ def test_a_command_becomes_the_query_it_runs(command: dict[str, Any], result: Qu
         [{"$limit": 3}, {"$match": {"b": 1}}],
         [{"$sort": {"b": 1}}, {"$sort": {"c": 1}}],
         [{"$limit": 3}, {"$skip": 3}],
-        [{"$limit": 3}, {"$limit": 2}],
         [{"$project": {"b": "$a"}}],
         [{"$project": {"a": 1}}, {"$match": {"b": 1}}],
         [{"$sort": {"b": 1}}, COUNTING],

@@ -65,7 +65,7 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     sort = rules.sort
     if sort and sort_key(image.before, sort) != sort_key(image.after, sort):
         return MatchType.CHANGE_INDEX
-    return MatchType.CHANGE
+    return None if rules.visible.same(image.before, image.after) else MatchType.CHANGE
 
 
 def _beyond(live: Live, rules: Rules, record: Any) -> bool:

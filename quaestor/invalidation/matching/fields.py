@@ -68,21 +68,25 @@ def fields_that_place(query: Query, root: Node) -> Fields:
     return _fields(None if read is None else read.union(path for path, _ in query.sort))
 
 
-def fields_that_matter(query: Query, root: Node) -> Fields:
-    """From filter, sort and projection. Whatever cannot be read off a path (computed fields) makes it all."""
-    read = filter_paths(root)
-    if read is None or not query.projection:
+def fields_that_show(query: Query) -> Fields:
+    """From the projection. Whatever cannot be read off a path (computed fields) makes it all."""
+    if not query.projection:
         return ALL
-    needed = _fields(read.union(path for path, _ in query.sort))
     switches = {path: value for path, value in query.projection.items() if isinstance(value, bool | int | float)}
-    if needed == ALL or len(switches) < len(query.projection) or any("$" in path for path in switches):
+    if len(switches) < len(query.projection) or any("$" in path for path in switches):
         return ALL
     shows = [path for path, on in switches.items() if on]
     if shows and (shows != ["_id"] or len(switches) == 1):
-        return _fields({*needed.shown, *shows})
-    return Fields(
-        needed.shown, tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path)))
-    )
+        return _fields(shows)
+    return Fields((), tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path))))
+
+
+def fields_that_matter(query: Query, root: Node) -> Fields:
+    """What shows, and what decides whether a record belongs to the result and where."""
+    placing, shown = fields_that_place(query, root), fields_that_show(query)
+    if ALL in (placing, shown):
+        return ALL
+    return Fields(tuple(sorted({*placing.shown, *shown.shown})), shown.hidden)
 
 
 def fields_of_values(query: Query, root: Node) -> Fields:

@@ -28,6 +28,7 @@ class Rules:
     sort: tuple[tuple[str, int], ...]
     distinct_key: str
     fields: Fields
+    visible: Fields
     placing: Fields
 
     @property
@@ -48,6 +49,7 @@ def rules_of(plan: QueryPlan) -> Rules:
         sort=parse_sort(query.sort) if exact else (),
         distinct_key=query.distinct_key or "",
         fields=plan.fields,
+        visible=plan.visible,
         placing=plan.placing,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from quaestor.capture import pipelines
 from quaestor.model import Document, Query
@@ -54,37 +53,3 @@ def _as_find(query: Query) -> tuple[Query | None, tuple[Document, ...]]:
     projection = rows.rest[0]["$project"] if [list(stage) for stage in rows.rest] == [["$project"]] else None
     find = replace(query, filter=rows.filter, sort=sort, skip=rows.skip, limit=rows.limit, projection=projection)
     return find, rows.rest
-
-
-def shows(dressing: tuple[Document, ...], path: str) -> bool:
-    """Whether records dressed by these stages certainly show this path as the collection has it."""
-    field = path.split(".", 1)[0]
-    return all(_leaves(*next(iter(stage.items())), field) for stage in dressing)
-
-
-def _leaves(name: str, argument: Any, field: str) -> bool:
-    if name == "$project":
-        return projects(argument, field)
-    if name == "$unset":
-        paths = [argument] if isinstance(argument, str) else argument
-    else:
-        paths = [argument["as"]] if name in ("$lookup", "$graphLookup") else list(argument)
-    return all(path.split(".", 1)[0] != field for path in paths)
-
-
-def projects(projection: Document | None, field: str) -> bool:
-    """Whether a projection certainly leaves this field of the record as it is."""
-    if not projection:
-        return True
-    switches = {
-        path: value
-        for path, value in projection.items()
-        if not (isinstance(value, Mapping) and list(value) == ["$meta"] and path.split(".", 1)[0] != field)
-    }
-    if not all(isinstance(value, bool | int | float) for value in switches.values()):
-        return False  # computed fields, $slice, $elemMatch: they may rename or cut what we need
-    if field == "_id":
-        return bool(switches.get("_id", True))
-    if any(value for path, value in switches.items() if path != "_id"):
-        return bool(switches.get(field))  # inclusion
-    return all(path.split(".", 1)[0] != field for path in switches if path != "_id")  # exclusion

@@ -27,6 +27,7 @@ from quaestor.invalidation.matching.fields import (
     fields_of_values,
     fields_that_matter,
     fields_that_place,
+    fields_that_show,
 )
 from quaestor.invalidation.matching.filter_fields import searched_paths
 from quaestor.invalidation.matching.partitioning import OPTIONS
@@ -83,7 +84,8 @@ class QueryPlan:
         namespace.
     index: how the node finds the query from a written record, for people.
     access: the same for the node: alternatives, best first; empty: always tried.
-    fields: what of a record matters to the result. placing: what of it decides whether and where it is in the result.
+    fields: what of a record matters to the result. visible: what of it matters if it matches before and after a write, and
+        its sort key stays. placing: what of it decides whether and where it is in the result.
     ordering: the paths that decide where a record stands. dressing: what a pipeline does to each record at last.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
     foreign_namespaces: other collections a pipeline reads; every write to them counts.
@@ -100,6 +102,7 @@ class QueryPlan:
     index: str
     access: tuple[Access, ...]
     fields: Fields
+    visible: Fields
     placing: Fields
     ordering: tuple[str, ...] = ()
     dressing: tuple[Document, ...] = ()
@@ -156,6 +159,7 @@ def plan_query(query: Query) -> QueryPlan:
         index="every write" if predicate is None else access[0].describe() if access else "always try",
         access=access,
         fields=ALL if root is None else _fields(query, shape, root),
+        visible=ALL if root is None else _visible(query, shape, root),
         placing=ALL if root is None else fields_that_place(query, root),
         ordering=ordering,
         dressing=() if shape is None else shape.dressing,
@@ -231,6 +235,11 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
         return fields_of_values(query, root)
     known = ALL if shape is not None and shape.as_find is None else fields_that_matter(query, root)
     return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
+
+
+def _visible(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
+    """Of a find with a sort, what it shows. Without one, what the filter reads may be the order (`$near`, an index)."""
+    return _fields(query, shape, root) if shape is not None or not query.sort else fields_that_show(query)
 
 
 def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:

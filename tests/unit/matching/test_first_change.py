@@ -214,6 +214,14 @@ def test_a_change_outside_projection_sort_and_filter_changes_nothing() -> None:
     assert types(scene.update(record | {"views": 2, "name": "m"}, before=record | {"views": 2})) == ["change"]
 
 
+def test_what_only_the_filter_reads_may_change_while_it_lets_the_record_through() -> None:
+    scene = Scene()
+    scene.register(find({"price": {"$gt": 1}}, projection={"name": 1}, sort=(("rank", 1),)), (1,))
+    record = {"_id": 1, "name": "n", "price": 5, "rank": 3}
+    assert scene.update(record | {"price": 6}, before=record) == []
+    assert types(scene.update(record | {"rank": 4}, before=record)) == ["changeIndex"]
+
+
 def test_an_excluded_field_does_not_count() -> None:
     scene = Scene()
     scene.register(find({"status": "paid"}, projection={"views": 0}), (1,))
