@@ -297,6 +297,7 @@ class CachedResponse:
         old when it came was stored so much earlier.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations are
         guarded until then. 0: not at all.
+    cost_ms: how long it took to make it; 0: not known.
     registrations: the ids of every registration it depends on. Valid only while all are live.
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
@@ -313,6 +314,7 @@ class CachedResponse:
     tags: tuple[str, ...]
     resource: str
     stale_until_ms: int = 0
+    cost_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,8 @@ class Settings:
         (they keep the response and must consult the Cache Sketch).
     clock_window_ms: a datetime in a filter that is closer to the request than this counts as "now".
     memory_bytes: budget of the in-process store. max_body_bytes: larger bodies are streamed through, never stored.
+    early_refresh: what is asked for often is made anew in the background so many times its own cost (on average) before its
+        lifetime ends; 0: never.
     compress_above_bytes: larger entries lie in Redis compressed. compression_level: Zstandard's, 1 (fast) to 19 (small);
         0: nothing is compressed.
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN;
@@ -59,6 +61,7 @@ class Settings:
     clock_window_ms: int = 300_000
     memory_bytes: int = 64 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
+    early_refresh: float = 1.0
     compress_above_bytes: int = 4096
     compression_level: int = 3
     repurge_after_ms: int = 1_000
@@ -80,6 +83,8 @@ class Settings:
                 raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
         if self.ttl_max_ms < self.ttl_min_ms:
             raise ConfigurationError(f"ttl_max_ms ({self.ttl_max_ms}) is below ttl_min_ms ({self.ttl_min_ms})")
+        if not 0 <= self.early_refresh <= 1_000:
+            raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
         if not 0 <= self.compression_level <= 19:
             raise ConfigurationError(f"compression_level must lie in 0..19, not {self.compression_level}")
         if not 0 < self.ttl_quantile < 1:

@@ -46,11 +46,20 @@ def in_groups(answer: Answer, groups: Sequence[str]) -> Answer:
 
 
 def guarded_entry(
-    answer: Answer, registered: Registered, *, key: str, resource: str, now_ms: int, ttl_ms: int, window_ms: int
+    answer: Answer,
+    registered: Registered,
+    *,
+    key: str,
+    resource: str,
+    now_ms: int,
+    ttl_ms: int,
+    window_ms: int,
+    cost_ms: int = 0,
 ) -> CachedResponse | None:
     """An entry that registrations guard. None if the handler does not let it live for a moment.
 
     ttl_ms: the longest lifetime; the handler's own shortens it. window_ms: how long it may be used stale after that.
+    cost_ms: how long it took to make it.
     """
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
     if allowed_s is not None:
@@ -71,6 +80,7 @@ def guarded_entry(
         tags=registered.tags,
         resource=resource,
         stale_until_ms=now_ms + ttl_ms + window_ms if window_ms else 0,
+        cost_ms=max(0, cost_ms),
     )
 
 

@@ -45,6 +45,7 @@ from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.flights import Flight, Flights
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
+from quaestor.read_path.refresh import EarlyRefresh
 from quaestor.read_path.selection import covered
 from quaestor.read_path.tags import declared_reads, waived
 from quaestor.read_path.vary import Variants
@@ -88,6 +89,7 @@ class ReadPath:
         self.settings = settings
         self.telemetry = telemetry
         self.flights = Flights(leases)
+        self.early = EarlyRefresh(beta=settings.early_refresh)
         self.variants = Variants()
         self._registry = registry
         self._store = store
@@ -105,7 +107,7 @@ class ReadPath:
         if resident is None:
             return None
         response = resident.response
-        if now_ms < response.fresh_until_ms and (
+        if now_ms < resident.settled_until_ms and (
             self._registry.live(response.registrations, now_ms=now_ms) or not response.registrations
         ):
             if resident.reads or len(self._served) < MOST_SERVED:
@@ -168,8 +170,7 @@ class ReadPath:
     async def look(self, key: str, flight: Flight | None = None) -> Resident | None:
         """Memory, then the shared store. The result is valid until something is awaited, but its lifetime may be over: see use().
 
-        flight: the caller leads it, and will run the handler if there is nothing: then it waits for another process that is
-        already doing so.
+        flight: led by the caller, who will run the handler if there is nothing: another process that does so is waited for.
         """
         resident = self.resident(key, self.clock())
         if resident is not None or self.flights.spared(key, now_ms=self.clock()):
@@ -188,7 +189,7 @@ class ReadPath:
         if not self._keepable(response):
             self._store.drop(key)  # reading it took it into memory
             return None
-        return self._store.resident(key) or Resident(response)
+        return self.early.settle(self._store.resident(key) or Resident(response))
 
     async def _fetch(self, flight: Flight) -> CachedResponse | None:
         """A fresh entry as soon as there is one; else one that is kept beyond its lifetime."""
@@ -308,7 +309,7 @@ class ReadPath:
         now_ms = self.clock()
         response = guarded_entry(
             answer, registered,
-            key=key, resource=target.resource, now_ms=now_ms,
+            key=key, resource=target.resource, now_ms=now_ms, cost_ms=now_ms - asked_ms,
             ttl_ms=self._ttl_ms(registered, policy, now_ms), window_ms=window_ms,
         )  # fmt: skip
         if response is None:
@@ -396,7 +397,7 @@ class ReadPath:
         if resident is None or resident.response is not response:
             resident = Resident(response)
         resident.urls.add(url)
-        return Verdict(event=Event.KEPT, resident=resident)
+        return Verdict(event=Event.KEPT, resident=self.early.settle(resident))
 
     async def _undo(self, response: CachedResponse) -> None:
         try:

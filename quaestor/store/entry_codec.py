@@ -1,8 +1,8 @@
-"""Wire format of a stored response, version 2. Big-endian; nothing in it is code, so nobody who can write to the server
+"""Wire format of a stored response, version 3. Big-endian; nothing in it is code, so nobody who can write to the server
 can make us run anything.
 
     "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
-    status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64
+    status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
     key, resource, etag: each a u32 length and the bytes (text is UTF-8)
     registrations, tags: each a u16 count, then that many of (u32 length, bytes)
     headers: a u16 count, then that many of (u32 length, name, u32 length, value)
@@ -18,7 +18,7 @@ import xxhash
 
 from quaestor.model import CachedResponse
 
-_START = struct.Struct(">2sB8sHQQQ")
+_START = struct.Struct(">2sB8sHQQQI")
 GUARD_RANGE = (3, 10)
 """First and last byte of the guard."""
 IDENTITY_RANGE = (3, _START.size - 1)
@@ -26,7 +26,7 @@ IDENTITY_RANGE = (3, _START.size - 1)
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
-_VERSION = 2
+_VERSION = 3
 
 
 def encode(response: CachedResponse) -> bytes:
@@ -50,6 +50,7 @@ def _start(response: CachedResponse) -> bytes:
         response.stored_at_ms,
         response.fresh_until_ms,
         response.stale_until_ms,
+        min(response.cost_ms, 0xFFFFFFFF),
     )
 
 
@@ -64,7 +65,7 @@ def guard(registrations: Iterable[str]) -> bytes:
 
 
 def decode(data: bytes) -> CachedResponse | None:
-    """The response; None if the bytes are not a whole version-2 entry (another version wrote them, or they are damaged)."""
+    """The response; None if the bytes are not a whole version-3 entry (another version wrote them, or they are damaged)."""
     try:
         return _decode(data)
     except (struct.error, ValueError):
@@ -78,9 +79,9 @@ def _append_all(parts: list[bytes], count: int, values: Iterable[bytes]) -> None
 
 
 def _decode(data: bytes) -> CachedResponse:
-    magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms = _START.unpack_from(data)
+    magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms, cost_ms = _START.unpack_from(data)
     if (magic, version) != (_MAGIC, _VERSION):
-        raise ValueError("not a version-2 entry")
+        raise ValueError("not a version-3 entry")
     cursor = _Cursor(data, _START.size)
     key, resource, etag = cursor.text(), cursor.text(), cursor.field()
     registrations = tuple(cursor.text() for _ in range(cursor.count()))
@@ -95,6 +96,7 @@ def _decode(data: bytes) -> CachedResponse:
         stored_at_ms=stored_at_ms,
         fresh_until_ms=fresh_until_ms,
         stale_until_ms=stale_until_ms,
+        cost_ms=cost_ms,
         registrations=registrations,
         tags=tags,
         resource=resource,

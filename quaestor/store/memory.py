@@ -25,13 +25,14 @@ class Resident:
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
     hits: how often it was found since the admission policy heard of it last. reads: how often it was served since somebody
-    reported it; belongs to the read path.
+    reported it; belongs to the read path, as does settled_until_ms: until then a hit has nothing to see to.
     """
 
-    __slots__ = ("explain", "hits", "reads", "rendered", "response", "size_bytes", "urls")
+    __slots__ = ("explain", "hits", "reads", "rendered", "response", "settled_until_ms", "size_bytes", "urls")
 
     def __init__(self, response: CachedResponse) -> None:
         self.response = response
+        self.settled_until_ms = response.fresh_until_ms
         self.size_bytes = size_bytes(response)
         self.rendered: Any = None
         self.explain = ""

@@ -1,0 +1,78 @@
+"""Refreshing what is asked for often before its lifetime ends, so that nobody waits for it and not everybody asks at once.
+
+XFetch (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede Prevention, PVLDB 2015): an entry that took
+`cost` to make is made anew so much earlier as the cost times an exponentially distributed draw. Here a draw is made once for
+each entry and process instead of for each request, so a hit costs nothing: the first request after the drawn moment begins
+the refresh, which under a lease is one for all processes. What nobody asks for at that time is not refreshed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+from quaestor.model import CachedResponse
+from quaestor.read_path.flights import Flight
+from quaestor.store.memory import Resident
+
+_MOST = 0.5
+"""The share of its lifetime by which an entry may be refreshed early, however long it takes to make."""
+
+
+def early_by_ms(*, cost_ms: int, lifetime_ms: int, draw: float, beta: float) -> float:
+    """How long before the end of its lifetime an entry is refreshed. draw: uniform in (0, 1]; beta: more than 1 is earlier."""
+    return min(-cost_ms * beta * math.log(draw), _MOST * max(0, lifetime_ms))
+
+
+def should_refresh_early(
+    *, now_ms: int, stored_at_ms: int, fresh_until_ms: int, cost_ms: int, draw: float, beta: float = 1.0
+) -> bool:
+    """Whether an entry is to be made anew at a request now. Never in the first half of its lifetime, always after its end.
+
+    For one draw the answer changes from no to yes once.
+    """
+    early_ms = early_by_ms(cost_ms=cost_ms, lifetime_ms=fresh_until_ms - stored_at_ms, draw=draw, beta=beta)
+    return now_ms >= fresh_until_ms - early_ms
+
+
+class EarlyRefresh:
+    """beta: 0: never early. uniform: in [0, 1)."""
+
+    def __init__(self, *, beta: float, uniform: Callable[[], float] = random.random) -> None:
+        self._beta = beta
+        self._uniform = uniform
+
+    def settle(self, resident: Resident) -> Resident:
+        """Draw for this process from when on a request begins a refresh; the hit path looks at nothing but that moment."""
+        response = resident.response
+        if self._beta and response.cost_ms:
+            early_ms = early_by_ms(
+                cost_ms=response.cost_ms,
+                lifetime_ms=response.fresh_until_ms - response.stored_at_ms,
+                draw=1.0 - self._uniform(),
+                beta=self._beta,
+            )
+            resident.settled_until_ms = response.fresh_until_ms - math.ceil(early_ms)
+        return resident
+
+    def due(self, resident: Resident, now_ms: int) -> bool:
+        """Whether a refresh is to begin now. Says yes once: after that the entry is served as it is until its end."""
+        fresh_until_ms = resident.response.fresh_until_ms
+        due = resident.settled_until_ms <= now_ms < fresh_until_ms
+        resident.settled_until_ms = fresh_until_ms
+        return due
+
+    async def leads(
+        self, flight: Flight, old: CachedResponse, usable: Callable[[CachedResponse], bool]
+    ) -> CachedResponse | bool:
+        """Whether this process is to make `old` anew; False if another one is at it, or its entry if that is done already.
+
+        Raises StoreError.
+        """
+
+        def newer(response: CachedResponse) -> bool:
+            return response.stored_at_ms > old.stored_at_ms and usable(response)
+
+        found = await flight.fetch(newer, wait=False)
+        return not flight.waited if found is None else found
