@@ -234,3 +234,6 @@ class LifetimeEstimator(Protocol):
         """Read from the database, and guarded from now on for ttl_ms; None: until somebody says otherwise."""
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...
+
+    def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
+        """No longer guarded, though nothing was written: what happens from now on is not seen."""

@@ -85,6 +85,8 @@ class FixedEstimator:
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...
 
+    def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None: ...
+
 
 class HandSketch:
     def __init__(self) -> None:

@@ -59,6 +59,8 @@ class Registrations(Protocol):
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None: ...
 
+    def cancel(self, registration_ids: Sequence[str]) -> None: ...
+
     def housekeep(self) -> None: ...
 
     def resume(self) -> None: ...
@@ -168,6 +170,7 @@ class Effects:
         for one in invalidated:
             if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
                 self._telemetry.withdrawn.inc(len(one.registration_ids))
+                self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
                 death = _Death(None, refused_at_ms)
             else:
                 self._telemetry.invalidations.labels(one.match_type.value).inc(len(one.registration_ids))
@@ -228,6 +231,8 @@ class Effects:
         )
         if struck:
             self._telemetry.evicted.inc(len(struck))
+            # Its other queries guard nothing any more: each response has registrations of its own.
+            self._registrations.cancel([i for one in struck for i in one.dependent.registrations])
             left = [one.dependent for one in struck if not one.evicted]
             outside = [one.dependent for one in struck if one.outside_ms > 0]
             self._spawn(self._finish([one.dependent for one in struck], left, outside, deaths, self._clock()))

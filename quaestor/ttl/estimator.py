@@ -141,5 +141,11 @@ class TtlEstimator:
         history.mean_ms = past * history.mean_ms + (1 - past) * lifetime_ms
         history.watched_ms, history.from_ms = 0, None
 
+    def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
+        """The result of this query is no longer guarded, though nothing was written: from now on nobody is watching."""
+        history = self._histories.get(query_id)
+        if history is not None and history.from_ms is not None:
+            history.until_ms = max(history.from_ms, min(history.until_ms, now_ms))
+
     def _averaged(self, mean_ms: float, lifetime_ms: float) -> float:
         return self._alpha * mean_ms + (1 - self._alpha) * lifetime_ms

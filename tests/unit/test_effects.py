@@ -29,10 +29,14 @@ class Registrations:
 
     def __init__(self) -> None:
         self.kept_dead: set[str] = set()
+        self.cancelled: set[str] = set()
         self.resumed = False
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
         self.kept_dead.update(registration_ids)
+
+    def cancel(self, registration_ids: Sequence[str]) -> None:
+        self.cancelled.update(registration_ids)
 
     def housekeep(self) -> None: ...
 
@@ -107,12 +111,12 @@ class World:
         body = await self.sketch.snapshot(now_ms=self.now_ms)
         return resource in pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
 
-    async def cache(self, registration: str) -> None:
+    async def cache(self, *registrations: str) -> None:
         until_ms = self.now_ms + 60_000
         await self.index.add(
             Dependent(
                 key="k",
-                registrations=(registration,),
+                registrations=registrations,
                 resource="/a",
                 urls=("http://x/a",),
                 tags=("t1", "all"),
@@ -129,7 +133,7 @@ class World:
                 etag=b'"e"',
                 stored_at_ms=self.now_ms,
                 fresh_until_ms=until_ms,
-                registrations=(registration,),
+                registrations=registrations,
                 tags=("t1", "all"),
                 resource="/a",
             ),
@@ -166,6 +170,14 @@ async def test_sketch_then_store_then_cdn() -> None:
         assert world.cdn.seen[0] == (True, False), "at the purge the key was in the sketch and out of the store"
         assert world.cdn.purged[0] == ("t1",), "only this response's own tag"
         assert world.observed[0].keys == ("k",)
+
+
+async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
+    """They guard nothing any more; the grid need not match for them until their lease is over."""
+    async with running() as world:
+        await world.cache("me:1", "me:2", "me:3")
+        world.effects.notify([world.invalidated("me:2")])
+        await eventually(lambda: world.registrations.cancelled == {"me:1", "me:2", "me:3"})
 
 
 async def test_an_answer_on_its_way_is_purged_a_second_time() -> None:

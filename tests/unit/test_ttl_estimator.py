@@ -256,3 +256,17 @@ def test_estimates_follow_a_rate_that_changes() -> None:
         replay.run(1_000)
         median_ms = sorted(replay.ttls_ms)[len(replay.ttls_ms) // 2]
         assert median_ms == pytest.approx(LN2 / write_hz * 1_000, rel=0.4)
+
+
+def test_time_in_which_a_result_was_no_longer_guarded_does_not_count() -> None:
+    """Withdrawn after 10 s of an hour, read again much later, changed 10 s after that: it was watched for 20 s."""
+    estimator = TtlEstimator(ttl_min_ms=1, ttl_max_ms=10**9, quantile=0.5)
+    estimator.observe_read(["q"], now_ms=NOW_MS, ttl_ms=3_600_000)
+    estimator.observe_withdrawal("q", now_ms=NOW_MS + 10_000)
+    estimator.observe_withdrawal("q", now_ms=NOW_MS + 500_000)
+    estimator.observe_withdrawal("never read", now_ms=NOW_MS)
+    estimator.observe_read(["q"], now_ms=NOW_MS + 1_000_000, ttl_ms=3_600_000)
+    estimator.observe_invalidation("q", now_ms=NOW_MS + 1_010_000)
+    assert estimator.estimate_ms(["q"], write_rate_hz=0, now_ms=NOW_MS + 1_010_000) == pytest.approx(
+        20_000 * 0.693, rel=0.01
+    )
