@@ -27,7 +27,6 @@ class Target(NamedTuple):
 
 
 TAG, URL = "tag", "url"
-EVERYTHING = Target("everything", "")
 
 
 class Outcome(StrEnum):

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from cdn_adapters.batching import EVERYTHING, TAG, URL, BatchLimits, PurgeBatches, PurgeEvent, Send, Target
+from cdn_adapters.batching import TAG, URL, BatchLimits, PurgeBatches, PurgeEvent, Send, Target
 from quaestor.errors import CdnError, ConfigurationError
 
 _SAFE_IN_TAGS = "!#$&'*+-./:;<=>?@^_`|~()[]"
@@ -93,10 +93,6 @@ class VarnishAdapter:
                 retry_after_s=max(error.retry_after_s or 0.0 for error in errors if isinstance(error, CdnError)),
             ) from errors[0]
 
-    async def purge_all(self) -> None:
-        """Remove every object: for when it is no longer known what was handed out. Errors as with purge()."""
-        await self._tell([EVERYTHING])
-
     async def aclose(self) -> None:
         """Close the connections. Purges that are still pending are given up."""
         await asyncio.gather(*(node.aclose() for node in self._nodes))
@@ -118,8 +114,6 @@ class _Node:
 
             async def send(targets: Sequence[Target]) -> None:
                 requests = [self._by_url(client, target.value) for target in targets if target.by == URL]
-                if EVERYTHING in targets:
-                    requests.append(self._everything(client))
                 tags = [target.value for target in targets if target.by == TAG]
                 if tags:
                     requests.append(self._by_tags(client, tags))
@@ -144,9 +138,6 @@ class _Node:
         return client.build_request(
             "PURGE", self._address + "/", headers=headers, extensions={"target": target.encode("ascii")}
         )
-
-    def _everything(self, client: httpx.AsyncClient) -> httpx.Request:
-        return client.build_request("PURGE", self._address + "/", headers=self._token | {"quaestor-purge-all": "1"})
 
     async def _acknowledged(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         try:

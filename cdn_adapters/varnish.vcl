@@ -40,11 +40,6 @@ sub vcl_recv {
             set req.http.quaestor-purged = xkey.softpurge(req.http.xkey-softpurge);
             return (synth(200, "Purged"));
         }
-        if (req.http.quaestor-purge-all) {
-            ban("obj.status != 0");
-            set req.http.quaestor-purged = "all";
-            return (synth(200, "Purged"));
-        }
         # By URL: looked up like any request, but without waiting for a fetch under way.
         set req.hash_ignore_busy = true;
         return (hash);
