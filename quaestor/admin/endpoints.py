@@ -13,9 +13,9 @@ from quaestor.admin.registrations import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
-from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe import origin
+from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
 MAX_NAMES = 1000
@@ -96,12 +96,13 @@ class Endpoints:
             raise Refused(400, "all is true or false")
         purge = Purge(
             tags=_names(body, "tags"),
-            urls=_names(body, "urls"),
+            urls=tuple(dict.fromkeys(map(url_name, _names(body, "urls")))),
             collections=_names(body, "collections"),
+            groups=_groups(body),
             all=everything,
         )
-        if not (purge.tags or purge.urls or purge.collections or purge.all):
-            raise Refused(400, "nothing to purge: name tags, urls or collections, or say all")
+        if not any((purge.tags, purge.urls, purge.collections, purge.groups, purge.all)):
+            raise Refused(400, "nothing to purge: name tags, urls, collections or groups, or say all")
         await self._purger.purge(purge)
         return {"purged": purge.summary()}
 
@@ -113,11 +114,7 @@ class Endpoints:
         quaestor.telemetry.count_hits()
         return {
             "serving": quaestor.read_path.serving(now_ms),
-            "mode": "none"
-            if isinstance(quaestor.registry, NoGridRegistry)
-            else "embedded"
-            if quaestor.settings.redis_url is None
-            else "distributed",
+            "mode": _mode(quaestor.settings),
             "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
             "watermark": quaestor.registry.watermark(),
             "deployment": quaestor.settings.deployment,
@@ -217,6 +214,12 @@ def problem_of(error: Exception) -> tuple[int, str] | None:
             return 503, f"a part did not answer: {error}"[:500]
         case _:
             return None
+
+
+def _mode(settings: Settings) -> str:
+    if not settings.grid:
+        return "none"
+    return "embedded" if settings.redis_url is None else "distributed"
 
 
 def _object(body: Any) -> Mapping[str, Any]:

@@ -1,0 +1,42 @@
+"""`quaestor status` for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def text(status: Mapping[str, Any]) -> str:
+    """A few aligned lines. status: what GET /status gives."""
+    counts: Mapping[str, Mapping[str, float]] = status["counts"]
+    requests = counts.get("requests", {})
+    asked = sum(requests.values())
+    grid = status["grid"]
+    lines = [
+        ("serving from cache", "yes" if status["serving"] else "no: everything goes to the handlers"),
+        ("mode", {"none": "RFC 9111 only, no MongoDB is watched"}.get(status["mode"], status["mode"])),
+        ("deployment", status["deployment"]),
+        ("grid", f"{grid['query_partitions']} x {grid['write_partitions']} cells" if grid else ""),
+        ("registrations", _number(counts.get("registrations", {}).get("all", 0))),
+        ("registered URLs", _number(status["registered_urls"])),
+        ("requests", _number(asked)),
+        *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
+    ]
+    for name, title in (
+        ("uncacheable", "not stored"),
+        ("invalidations", "invalidated"),
+        ("widened", "widened"),
+        ("purges", "purges"),
+        ("failures", "failures"),
+    ):
+        by_reason = {reason: count for reason, count in counts.get(name, {}).items() if count}
+        if by_reason:
+            lines.append(
+                (title, ", ".join(f"{reason} {_number(count)}" for reason, count in sorted(by_reason.items())))
+            )
+    width = max(len(name) for name, value in lines if value)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
+
+
+def _number(count: float) -> str:
+    return f"{int(count):,}"
