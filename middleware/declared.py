@@ -170,18 +170,22 @@ def _names(parameter: Any, *, header: bool = False) -> tuple[set[str], bool]:
     info = getattr(parameter, "field_info", parameter)
     names: set[str] = set()
     for model in _models(getattr(info, "annotation", None)):
+        config = getattr(model, "model_config", {})
+        by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
         for name, one in model.model_fields.items():
-            names |= _spellings(name, one, header=header)
-        if getattr(model, "model_config", {}).get("extra") == "allow":
+            names |= _spellings(name, one, header=header, by_name=by_name)
+        if config.get("extra") == "allow":
             return names, True
     return names or _spellings(getattr(parameter, "name", ""), info, header=header), False
 
 
-def _spellings(name: str, info: Any, *, header: bool) -> set[str]:
-    found = {name, getattr(info, "alias", None)}
+def _spellings(name: str, info: Any, *, header: bool, by_name: bool = False) -> set[str]:
+    """by_name: it is looked for under its name too when it has an alias."""
+    names: set[str] = set()
     for alias in (getattr(info, "validation_alias", None), getattr(info, "alias", None)):
-        found |= {choice for choice in getattr(alias, "choices", (alias,)) if isinstance(choice, str)}
-    names = {one for one in found if isinstance(one, str) and one}
+        names |= {choice for choice in getattr(alias, "choices", (alias,)) if isinstance(choice, str) and choice}
+    if by_name or not names:
+        names |= {name}
     if header and getattr(info, "convert_underscores", True):
         names = {one.replace("_", "-") for one in names}
     return names
