@@ -84,7 +84,8 @@ def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -
     """Why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
 
     credentials: the request carried some, in whichever field; then section 3.5 applies. Stricter than the RFC: `Set-Cookie` is
-    personal, and the qualified forms of `private` and `no-cache` count as the plain ones.
+    personal, and the qualified forms of `private` and `no-cache` count as the plain ones. A Content-Range on anything but a 206
+    means nothing (RFC 9110, section 14.4).
     """
     headers = list(headers)
     directives = governing(headers)
@@ -100,8 +101,6 @@ def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -
     names = {name for name, _ in headers}
     if b"set-cookie" in names or b"set-cookie2" in names:
         return "set-cookie"
-    if b"content-range" in names and status != 416:
-        return "partial"
     if any(b"*" in value for value in values(headers, b"vary")):
         return "vary"
     if credentials and not shared(directives):

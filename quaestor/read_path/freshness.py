@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -19,6 +18,19 @@ STORABLE_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
 
 MAX_FIELD_BYTES = 8192
 _MAX_DELTA_S = 2**31
+_TIME = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_FIXED_DATE = re.compile(
+    rb"(?:mon|tue|wed|thu|fri|sat|sun), (?P<day>\d\d) (?P<month>[a-z]{3}) (?P<year>\d{4}) " + _TIME + rb" gmt"
+)
+_RFC_850_DATE = re.compile(
+    rb"(?:mon|tues|wednes|thurs|fri|satur|sun)day, (?P<day>\d\d)-(?P<month>[a-z]{3})-(?P<year>\d\d) " + _TIME + rb" gmt"
+)
+_ASCTIME_DATE = re.compile(
+    rb"(?:mon|tue|wed|thu|fri|sat|sun) (?P<month>[a-z]{3}) (?P<day>[ \d]\d) " + _TIME + rb" (?P<year>\d{4})"
+)
+_MONTHS = {
+    name: number for number, name in enumerate(b"jan feb mar apr may jun jul aug sep oct nov dec".split(), start=1)
+}
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
@@ -113,14 +125,27 @@ def current_age_s(stored_at_ms: int, now_ms: int) -> int:
 
 
 def http_date_s(value: bytes) -> float | None:
-    """An HTTP date (RFC 9110, section 5.6.7) in seconds since the epoch; None if it is none."""
+    """An HTTP date (RFC 9110, section 5.6.7) in seconds since the epoch; None if it is none.
+
+    One of its three forms to the letter, except for case. Two digits of a year before 70 are of this century.
+    """
     if len(value) > 64:
         return None
-    try:
-        moment = parsedate_to_datetime(value.decode("latin-1"))
-        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
+    text = value.strip().lower()
+    match = _FIXED_DATE.fullmatch(text) or _RFC_850_DATE.fullmatch(text) or _ASCTIME_DATE.fullmatch(text)
+    if match is None:
         return None
+    part = match.groupdict()
+    year = int(part["year"])
+    if len(part["year"]) == 2:
+        year += 2000 if year < 70 else 1900
+    hour, minute, second = (int(part[name]) for name in ("hour", "minute", "second"))
+    try:
+        # A leap second counts as the one before it.
+        moment = datetime(year, _MONTHS[part["month"]], int(part["day"]), hour, minute, min(second, 59), tzinfo=UTC)
+    except (ValueError, KeyError):
+        return None
+    return moment.timestamp() if second <= 60 else None
 
 
 def _pieces(text: str) -> list[str]:

@@ -139,3 +139,37 @@ def test_entity_tags_are_quoted_strong_and_the_same_everywhere() -> None:
 def test_age_is_never_negative() -> None:
     assert freshness.current_age_s(10_000, 9_000) == 0
     assert freshness.current_age_s(10_000, 12_999) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 1_700_000_000),
+        ("tue, 14 nOv 2023 22:13:20 gmt", 1_700_000_000),
+        ("Tuesday, 14-Nov-23 22:13:20 GMT", 1_700_000_000),
+        ("Tue Nov 14 22:13:20 2023", 1_700_000_000),
+        ("Thu Aug  8 02:01:18 2050", 2_543_536_878),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
+        ("Sun, 21 Nov 2286 04:46:39 GMT", 10_000_039_599),
+        ("Tue, 30 Jun 2015 23:59:60 GMT", 1_435_708_799),
+        ("Tue, 14 Nov 2023 22:13:20 UTC", None),
+        ("Tue, 14 Nov 2023 22:13:20 AEST", None),
+        ("Tue, 14 Nov 2023 22:13:20 +0000", None),
+        ("Tue, 14 Nov 2023 22:13:20", None),
+        ("Tue, 14 Nov 23 22:13:20 GMT", None),
+        ("Tue 14 Nov 2023 22:13:20 GMT", None),
+        ("Tue, 14  Nov  2023 22:13:20 GMT", None),
+        ("Tue, 14-Nov-2023 22:13:20 GMT", None),
+        ("Tue, 14 Nov 2023 22.13.20 GMT", None),
+        ("Tue, 14 Nov 2023 2:13:20 GMT", None),
+        ("Tue, 31 Feb 2023 22:13:20 GMT", None),
+        ("Tue, 14 Nov 2023 25:13:20 GMT", None),
+        ("Tue, 14 Foo 2023 22:13:20 GMT", None),
+        ("0", None),
+        ("", None),
+        ("Tue, 14 Nov 2023 22:13:20 GMT" + " " * 64, None),
+    ],
+)
+def test_dates_are_what_the_grammar_says(text: str, expected: int | None) -> None:
+    assert freshness.http_date_s(text.encode()) == expected
