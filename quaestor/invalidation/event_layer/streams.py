@@ -19,6 +19,16 @@ def queries(deployment: str, query_partition: int) -> str:
     return f"quaestor:{{{deployment}:q{query_partition}}}:queries"
 
 
+def matched(deployment: str, query_partition: int) -> str:
+    """What the cells of one query partition found for its standing queries; read by its later stage."""
+    return f"quaestor:{{{deployment}:q{query_partition}}}:matched"
+
+
+def results(deployment: str, query_partition: int) -> str:
+    """How the results of one query partition's standing queries change; read by the app processes that follow any."""
+    return f"quaestor:{{{deployment}:q{query_partition}}}:results"
+
+
 def notifications(deployment: str) -> str:
     """What the cells say; every app process reads all of it."""
     return f"quaestor:{{{deployment}:n}}:notifications"

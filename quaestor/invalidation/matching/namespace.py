@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import bson
 
@@ -26,6 +27,9 @@ from quaestor.invalidation.matching.work import SAMPLED
 from quaestor.invalidation.query.plan import QueryPlan
 from quaestor.model import MatchType
 
+if TYPE_CHECKING:
+    from quaestor.invalidation.matching.standing import StandingSides
+
 Changes = dict[Live, MatchType]
 
 
@@ -36,7 +40,7 @@ class Namespace:
     unindexed: the filters that every write tries, by who brought them. tried, epoch: how often it is written, see work.py.
     filters: by identity. members: record hash -> registrations whose result holds it. unremembered: queries with
     registrations that need to know how the record was before. always: queries that every write changes; foreign: those of
-    other namespaces whose pipeline reads this one.
+    other namespaces whose pipeline reads this one. standing: what standing queries keep here, if there are any.
     """
 
     index: QueryIndex = field(default_factory=QueryIndex)
@@ -48,10 +52,11 @@ class Namespace:
     unindexed: dict[Tenant, Pool[Filter]] = field(default_factory=dict)
     tried: int = 0
     epoch: int = 0
+    standing: StandingSides | None = None
 
     @property
     def empty(self) -> bool:
-        return not (self.filters or self.always or self.foreign)
+        return not (self.filters or self.always or self.foreign or self.standing)
 
     def open(self, query: ActiveQuery, plan: QueryPlan) -> None:
         """A query has come; it gets the filter that all queries with its predicate share, if it has a predicate."""
@@ -84,11 +89,16 @@ class Namespace:
         item.queries = removed(item.queries, query)
         if item.queries is None:
             self._take(item)
-            self.index.remove(item)
-            del self.filters[item.identity]
+            self.release(item)
         elif item.tenant is query.tenant and (heir := next(iter(things(item.queries))).tenant) is not query.tenant:
             self._take(item)
             self._give(item, heir)
+
+    def release(self, item: Filter) -> None:
+        """Forget a filter that no query uses any more."""
+        if item.queries is None and item.standing is None:
+            self.index.remove(item)
+            del self.filters[item.identity]
 
     def _give(self, item: Filter, tenant: Tenant) -> None:
         """The filter is on this tenant's account from now on."""
@@ -130,8 +140,10 @@ class Namespace:
         members = dict.fromkeys(things(self.members.get(entry.identity)))
         for live in members:
             _judge(live, entry, True, verdicts, changes)
+        matched: list[Filter] = []
         if image.after is not None:
-            for item in verdicts.matching(self.index.candidates(image.after)):
+            matched = verdicts.matching(self.index.candidates(image.after))
+            for item in matched:
                 for live in _lives(item):
                     if live not in members:
                         _judge(live, entry, False, verdicts, changes)
@@ -146,6 +158,8 @@ class Namespace:
             changes.update(
                 (live, MatchType.MATCH) for live in things(query.registrations) if image.version > live.since
             )
+        if self.standing is not None:
+            self.standing.note(entry, matched, verdicts, self.index)
         tally.tried += verdicts.tried
         tally.tried_last = verdicts.tried
         if not tally.writes % SAMPLED:

@@ -23,6 +23,7 @@ from quaestor.invalidation.matching.partitioning import record_hash, record_key
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.registered import ActiveQuery, Live
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
+from quaestor.invalidation.matching.standing import StandingQueries
 from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally
 from quaestor.invalidation.query.plan import Window
@@ -97,6 +98,14 @@ class MatchingNode:
         self._predicates = Predicates()
         self._shield = Shield(freeze_every)
         self._seeds: dict[str, int] = {}
+        self.standing = StandingQueries(
+            self._active.namespaces,
+            self._retention,
+            self._predicates,
+            self.tally,
+            max_queries=max_registrations,
+            max_unindexed=max_unindexed,
+        )
 
     @property
     def registrations(self) -> int:

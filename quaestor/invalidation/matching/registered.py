@@ -16,6 +16,7 @@ from quaestor.model import Document, Version
 
 if TYPE_CHECKING:
     from quaestor.invalidation.matching.rules import Rules
+    from quaestor.invalidation.matching.standing import Side
     from quaestor.invalidation.matching.tenants import Tenant
 
 Matches = Callable[[Document], bool]
@@ -26,10 +27,10 @@ class Filter:
 
     source: the filter document as BSON. matches: compiled, or None if it is not at hand (see predicates.py).
     access: where the index keeps it; None: always tried. tenant: who brought it. tried, epoch: see work.py.
-    place: in the pool of those that are always tried.
+    place: in the pool of those that are always tried. standing: the sides of standing queries that it decides.
     """
 
-    __slots__ = ("access", "epoch", "identity", "matches", "place", "queries", "source", "tenant", "tried")
+    __slots__ = ("access", "epoch", "identity", "matches", "place", "queries", "source", "standing", "tenant", "tried")
 
     def __init__(self, identity: bytes, source: bytes, matches: Matches | None = None) -> None:
         self.identity = identity
@@ -37,6 +38,7 @@ class Filter:
         self.matches = matches
         self.access: Access | None = None
         self.queries: ActiveQuery | Bucket[ActiveQuery] | None = None
+        self.standing: Side | Bucket[Side] | None = None
         self.tenant: Tenant | None = None
         self.tried = 0
         self.epoch = 0

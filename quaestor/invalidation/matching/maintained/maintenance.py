@@ -13,7 +13,7 @@ from typing import Any
 from quaestor.invalidation.matching.maintained.changes import Row, Stage
 from quaestor.invalidation.matching.maintained.sorting import WindowRules
 from quaestor.invalidation.query.paths import Matcher
-from quaestor.model import Query
+from quaestor.model import Document, Query
 
 
 class Memory(StrEnum):
@@ -42,7 +42,8 @@ class Maintenance:
     """stages: make a new stage each, in order; empty for plain filters. lookups: the joined collection of each stage
     that is a `$lookup`, by its place among the stages.
 
-    own: reads what the result is built from, without slack. window: None for a result without order. sliding: the
+    own: reads what the result is built from, without slack. condition: the filter that says which records of the namespace
+    concern it; matches: the same, compiled. window: None for a result without order. sliding: the
     window knows only a stretch of what matches. present: what is shown of a row where there is no window.
     records: rows are records of the namespace, by their `_id`. compact: `own` yields contributions by group, with how
     many records make each, not records. kept: False if the rows are not kept anywhere.
@@ -52,6 +53,7 @@ class Maintenance:
     memory: Memory
     matches: Matcher
     own: Query
+    condition: Document
     stages: tuple[Callable[[], Stage], ...] = ()
     lookups: dict[int, ForeignSide] = field(default_factory=dict)
     window: WindowRules | None = None

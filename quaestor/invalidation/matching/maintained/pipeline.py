@@ -179,6 +179,7 @@ def plan_pipeline(query: Query, memory: Memory) -> Maintenance:
         memory=memory,
         matches=compiled.matches,
         own=own,
+        condition=filter_,
         stages=tuple(parsing.stages),
         lookups=parsing.lookups,
         window=_window(parsing, present) if ordered else None,

@@ -88,13 +88,22 @@ def _find(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> 
     present = _presentation(query.projection)
     if not (query.sort or query.limit or query.skip):
         kept = memory is Memory.MEMBERSHIP
-        return Maintenance(query=query, memory=memory, matches=compiled.matches, own=own, present=present, kept=kept)
+        return Maintenance(
+            query=query,
+            memory=memory,
+            matches=compiled.matches,
+            own=own,
+            condition=query.filter,
+            present=present,
+            kept=kept,
+        )
     key = sort_key_function(parse_sort(query.sort))
     return Maintenance(
         query=query,
         memory=Memory.MEMBERSHIP,
         matches=compiled.matches,
         own=replace(own, sort=by_id(query.sort)) if query.limit else own,
+        condition=query.filter,
         window=WindowRules(sort_key=key, present=present, skip=query.skip, limit=query.limit or None),
         sliding=bool(query.limit),
     )
@@ -126,6 +135,7 @@ def _count(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) ->
         memory=memory,
         matches=compiled.matches,
         own=counted(query) if compact else replace(own, projection={"_id": 1}),
+        condition=query.filter,
         stages=(lambda: Group(grouping),),
         present=number,
         records=False,
@@ -142,6 +152,7 @@ def _distinct(query: Query, memory: Memory, compiled: CompiledQuery, own: Query)
         memory=memory,
         matches=compiled.matches,
         own=own,
+        condition=query.filter,
         stages=stages,
         present=lambda row: row["_id"],
         records=False,

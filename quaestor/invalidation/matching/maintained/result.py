@@ -91,6 +91,7 @@ class MaintainedResult:
         self._broken = False
         self._waiting: list[AfterImage] = []
         self._asked_slack = self._pace.slack
+        self._insisted = False
         if self._machine.lacking:
             self._ask(_USED_UP)
 
@@ -180,7 +181,7 @@ class MaintainedResult:
         except Exception as error:
             self._ask(f"cannot be built from what was read: {error}", broken=True)
             return []
-        self._request, self._broken, self._waiting = None, False, []
+        self._request, self._broken, self._insisted, self._waiting = None, False, False, []
         self._versions.forget(version + 1)
         self._seen = max(self._seen, version)
         for image in waiting:
@@ -191,6 +192,15 @@ class MaintainedResult:
         if self._machine.lacking and self._request is None:
             self._ask(_USED_UP)
         return differences(old, self._machine.shown(), ordered=self._ordered) if self.maintenance.kept else []
+
+    def ask(self, reason: str) -> None:
+        """Ask for a renewal although nothing in the images calls for it: whoever selects them had to begin anew.
+
+        From now on images are kept for replay on what will be read.
+        """
+        self._insisted = True
+        if self._request is None:
+            self._ask(reason)
 
     def bootstrap(self) -> tuple[Query, ...]:
         """What to read for a renewal now: the own records, then the joined collections."""
@@ -216,7 +226,7 @@ class MaintainedResult:
                 self._pace.used_up(image.wall_ms)
                 self._asked_slack = self._pace.slack
                 self._ask(_USED_UP)
-        elif was_lacking:
+        elif was_lacking and not self._insisted:
             self._request, self._waiting = None, []
         return [self._attributed(event, image) for event in events]
 

@@ -1,0 +1,283 @@
+"""What a cell keeps of standing queries, and which of them a write concerns.
+
+A write concerns a query if the record matches one of its sides after the write, or belonged to it before. Before is told
+by membership (hashes of the records that match, this cell's share, kept by the writes themselves once the query stands)
+or by before-images, as the query was announced. The filters share the index of the one-shot registrations, so the cost of
+a write does not grow with the queries that cannot match; what is found is a superset, the later stage decides.
+
+(InvaliDB, PVLDB 2020, section 5.1: the filtering stage.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import bson
+
+from quaestor.errors import QueryError
+from quaestor.invalidation.matching.active import covers
+from quaestor.invalidation.matching.bucket import Bucket, added, removed, things
+from quaestor.invalidation.matching.index import QueryIndex
+from quaestor.invalidation.matching.maintained import Memory, plan_maintenance
+from quaestor.invalidation.matching.namespace import Namespace
+from quaestor.invalidation.matching.partitioning import OPTIONS
+from quaestor.invalidation.matching.predicates import Predicates
+from quaestor.invalidation.matching.registered import Filter
+from quaestor.invalidation.matching.retention import Retained, Retention
+from quaestor.invalidation.matching.sides import SidePlan, hashes, sides_of
+from quaestor.invalidation.matching.verdicts import Tally, Verdicts
+from quaestor.model import AfterImage, Query, Version, WriteKind
+
+_ROOM: Final = 10_000
+"""By how much a membership may outgrow twice what was announced before it is announced anew: a window's does without end."""
+
+
+class StandingError(QueryError):
+    """The cell does not match the query. final: nor will it if asked again."""
+
+    def __init__(self, reason: str, *, final: bool) -> None:
+        super().__init__(reason)
+        self.final = final
+
+
+class Side:
+    """One collection of a standing query. members: hashes of its records; None by before-images."""
+
+    __slots__ = ("filter", "members", "most", "namespace", "query")
+
+    def __init__(self, query: StandingQuery, namespace: str, item: Filter, members: set[int] | None) -> None:
+        self.query = query
+        self.namespace = namespace
+        self.filter = item
+        self.members = members
+        self.most = 0 if members is None else 2 * len(members) + _ROOM
+
+
+class StandingQuery:
+    __slots__ = ("expires_at_ms", "query_id", "sides", "token")
+
+    def __init__(self, query_id: str, token: str, expires_at_ms: int) -> None:
+        self.query_id = query_id
+        self.token = token
+        self.expires_at_ms = expires_at_ms
+        self.sides: list[Side] = []
+
+
+class StandingSides:
+    """Those of one namespace. members: record hash -> sides that hold the record. by_images: sides that hold none."""
+
+    __slots__ = ("by_images", "found", "members", "sides")
+
+    def __init__(self, found: dict[StandingQuery, None]) -> None:
+        self.sides: dict[Side, None] = {}
+        self.members: dict[int, Side | Bucket[Side]] = {}
+        self.by_images: dict[Side, None] = {}
+        self.found = found
+
+    def note(self, entry: Retained, matched: Iterable[Filter], verdicts: Verdicts, index: QueryIndex) -> None:
+        """Add the queries that this write concerns to `found`. matched: the filters that hold after it."""
+        identity = entry.identity
+        now = {side: None for item in matched for side in things(item.standing)}
+        for side in list(things(self.members.get(identity))):
+            self.found[side.query] = None
+            if side not in now:
+                self.drop(side, identity)
+        for side in now:
+            self.found[side.query] = None
+            self.put(side, identity)
+        if self.by_images:
+            self._before(entry, verdicts, index)
+
+    def put(self, side: Side, identity: int) -> None:
+        """The side holds this record. Does nothing by before-images."""
+        if side.members is not None and identity not in side.members:
+            side.members.add(identity)
+            self.members[identity] = added(self.members.get(identity), side)
+
+    def drop(self, side: Side, identity: int) -> None:
+        """It does not hold it any more."""
+        if side.members is None or identity not in side.members:
+            return
+        side.members.discard(identity)
+        slot = removed(self.members.get(identity), side)
+        if slot is None:
+            self.members.pop(identity, None)
+        else:
+            self.members[identity] = slot
+
+    def _before(self, entry: Retained, verdicts: Verdicts, index: QueryIndex) -> None:
+        image = entry.image
+        if not image.before_known:
+            self.found.update((side.query, None) for side in self.by_images)
+        elif image.before is not None:
+            for item in dict.fromkeys(index.candidates(image.before)):
+                for side in things(item.standing):
+                    if side.members is None and verdicts.then(item):
+                        self.found[side.query] = None
+
+
+class StandingQueries:
+    """The standing queries of a node. Shares its namespaces, its retention and its predicates. Not thread-safe."""
+
+    def __init__(
+        self,
+        namespaces: dict[str, Namespace],
+        retention: Retention,
+        predicates: Predicates,
+        tally: Tally,
+        *,
+        max_queries: int,
+        max_unindexed: int,
+    ) -> None:
+        self._namespaces = namespaces
+        self._retention = retention
+        self._predicates = predicates
+        self._tally = tally
+        self._max_queries = max_queries
+        self._max_unindexed = max_unindexed
+        self._queries: dict[str, StandingQuery] = {}
+        self._found: dict[StandingQuery, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def take(self) -> tuple[str, ...]:
+        """The queries that the writes since the last call concern; after each write there are those of that write."""
+        if not self._found:
+            return ()
+        found = tuple(query.query_id for query in self._found)
+        self._found.clear()
+        return found
+
+    def crowded(self, query_ids: Iterable[str]) -> Iterator[StandingQuery]:
+        """Those whose membership has outgrown what was announced: it should be announced anew."""
+        for query_id in query_ids:
+            query = self._queries.get(query_id)
+            if query is not None and any(side.members and len(side.members) > side.most for side in query.sides):
+                yield query
+
+    def announce(
+        self,
+        query_id: str,
+        token: str,
+        query: Query,
+        *,
+        memory: Memory,
+        version: Version,
+        members: list[bytes] | None,
+        expires_at_ms: int,
+    ) -> list[AfterImage]:
+        """Match this query from now on. members: this cell's share for each side (see sides.shares).
+
+        Returns the retained images newer than `version` that concern it, oldest first. An announcement of the same query
+        replaces the one before. Raises StandingError; then the query is not matched, nor is the one before.
+        O(size of query and members + writes replayed).
+        """
+        self.end(query_id)
+        floor = self._retention.floor
+        if floor is None:
+            raise StandingError("this cell has not seen any write or tick yet", final=False)
+        if version < floor:
+            raise StandingError(f"read at {version}, but writes are only retained after {floor}", final=False)
+        if len(self._queries) >= self._max_queries:
+            raise StandingError(f"this cell holds its {self._max_queries} standing queries already", final=True)
+        plans = sides_of(plan_maintenance(query, memory))
+        if members is not None and len(members) != len(plans):
+            raise StandingError(f"announced with {len(members)} sides, it has {len(plans)}", final=True)
+        for plan in plans:
+            own = self._namespaces.get(plan.namespace)
+            if not plan.access and own is not None and own.index.always >= self._max_unindexed:
+                reason = f"every write tries {self._max_unindexed} queries without an index already"
+                raise StandingError(reason, final=True)
+        standing = StandingQuery(query_id, token, expires_at_ms)
+        for place, plan in enumerate(plans):
+            standing.sides.append(self._open(standing, plan, None if members is None else members[place]))
+        self._queries[query_id] = standing
+        return [entry.raw for entry in self._retention.newer_than(version) if self._replayed(standing, entry)]
+
+    def keep(self, query_id: str, token: str, expires_at_ms: int) -> bool:
+        """Prolong its lease. False: it is not matched, or not as announced by this token."""
+        query = self._queries.get(query_id)
+        if query is None or query.token != token:
+            return False
+        query.expires_at_ms = max(query.expires_at_ms, expires_at_ms)
+        return True
+
+    def end(self, query_id: str) -> None:
+        """Stop matching it; unknown ones are ignored. O(its members)."""
+        query = self._queries.pop(query_id, None)
+        if query is None:
+            return
+        self._found.pop(query, None)
+        for side in query.sides:
+            self._close(side)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget queries whose lease is over: their stage is gone. O(queries)."""
+        for query_id in [query.query_id for query in self._queries.values() if query.expires_at_ms <= now_ms]:
+            self.end(query_id)
+
+    def _open(self, query: StandingQuery, plan: SidePlan, members: bytes | None) -> Side:
+        namespace = self._namespaces.get(plan.namespace)
+        if namespace is None:
+            namespace = self._namespaces[plan.namespace] = Namespace()
+        if namespace.standing is None:
+            namespace.standing = StandingSides(self._found)
+        identity = plan.predicate.identity
+        item = namespace.filters.get(identity)
+        if item is None:
+            item = Filter(identity, bson.encode(plan.condition, codec_options=OPTIONS))
+            namespace.index.add(item, plan.access)
+            if item.access is None:
+                item.matches = plan.predicate.matches
+            namespace.filters[identity] = item
+        side = Side(query, plan.namespace, item, None if members is None else set())
+        item.standing = added(item.standing, side)
+        sides = namespace.standing
+        sides.sides[side] = None
+        if members is None:
+            sides.by_images[side] = None
+        else:
+            known = hashes(members)
+            side.most = 2 * len(known) + _ROOM
+            for member in known:
+                sides.put(side, member)
+        return side
+
+    def _close(self, side: Side) -> None:
+        namespace = self._namespaces[side.namespace]
+        sides, item = namespace.standing, side.filter
+        if sides is None:
+            return
+        for member in list(side.members or ()):
+            sides.drop(side, member)
+        sides.by_images.pop(side, None)
+        sides.sides.pop(side, None)
+        item.standing = removed(item.standing, side)
+        namespace.release(item)
+        if not sides.sides:
+            namespace.standing = None
+        if namespace.empty:
+            del self._namespaces[side.namespace]
+
+    def _replayed(self, query: StandingQuery, entry: Retained) -> bool:
+        """Whether a retained write concerns the query; its membership follows it."""
+        image = entry.raw
+        if image.kind is WriteKind.COLLECTION:
+            return any(covers(image.namespace, side.namespace) for side in query.sides)
+        sides = [side for side in query.sides if side.namespace == image.namespace]
+        if not sides:
+            return False
+        verdicts = Verdicts(entry.image, self._predicates, self._tally)
+        concerned = False
+        for side in sides:
+            kept = self._namespaces[side.namespace].standing
+            now = verdicts.now(side.filter)
+            member = side.members is not None and entry.identity in side.members
+            before = side.members is None and verdicts.then(side.filter) is not False
+            concerned = concerned or now or member or before
+            if kept is not None:
+                (kept.put if now else kept.drop)(side, entry.identity)
+        self._tally.tried += verdicts.tried
+        return concerned
