@@ -23,6 +23,8 @@ from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event, encode_notification
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.standing.cell_side import CellSide
+from quaestor.invalidation.standing.codec import concerns_standing
 from quaestor.invalidation.stats import CellMeter, encode_stats
 from quaestor.model import (
     Activated,
@@ -80,6 +82,7 @@ class CellLoop:
         self._retention_ms = retention_ms
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
+        self._standing = CellSide(node, cell, deployment=deployment, telemetry=self._telemetry)
         self._started = False
         self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
         self._complete: tuple[str, Version] | None = None
@@ -129,6 +132,7 @@ class CellLoop:
             self._take_over(saved)
             self._position = saved
             self._complete = saved.writes, saved.version
+        self._standing.started()
         self._started = True
 
     def _saved_checkpoint(self) -> Checkpoint | None:
@@ -155,6 +159,9 @@ class CellLoop:
                 if entry.offset > up_to:
                     return list(found.values())
                 after = entry.offset
+                if concerns_standing(entry.payload):
+                    self._leases.add(offsets.appended_at_ms(entry.offset), self._standing.lease_of(entry.payload))
+                    continue
                 event = self._understood(entry)
                 if isinstance(event, Cancellation):
                     for registration_id in event.registration_ids:
@@ -201,12 +208,13 @@ class CellLoop:
         gap = _mark(WriteKind.GAP, _NO_VERSION)
         for notification in self._node.process(gap, now_ms=self._clock()):
             self._pending.append(encode_notification(replace(notification, written_at_ms=self._clock())))
+        self._standing.processed(gap, None)
 
     # Running
 
     def _step(self) -> None:
         """One read, everything that follows from it, one append."""
-        if self._pending:
+        if self._pending or self._standing.pending:
             self._send()
         wait_ms = max(1, int((self._heartbeat_due_s - time.monotonic()) * 1000))
         position = self._position
@@ -226,7 +234,7 @@ class CellLoop:
         if due:
             self._pending.append(encode_notification(self._heartbeat()))
             self._heartbeat_due_s = now_s + self._heartbeat_s
-        if self._pending:
+        if self._pending or self._standing.pending:
             self._send()
         if due:
             self._save_checkpoint()
@@ -235,6 +243,11 @@ class CellLoop:
             self._trim()
 
     def _on_query_event(self, entry: StreamEntry) -> None:
+        if concerns_standing(entry.payload):
+            lease_ms = self._standing.take_query_event(entry.payload)
+            self._leases.add(offsets.appended_at_ms(entry.offset), lease_ms)
+            self._position = self._position._replace(queries=entry.offset)
+            return
         event = self._understood(entry)
         if isinstance(event, Cancellation):
             self._node.cancel(event)
@@ -284,19 +297,24 @@ class CellLoop:
             self._matched += 1
             if image.version > known != _NO_VERSION:
                 self._complete = self._position.writes, known
-        self._pending += map(encode_notification, self._processed(image, len(entry.payload)))
+        self._pending += map(encode_notification, self._processed(image, entry.payload))
         self._position = self._position._replace(writes=entry.offset)
         return image.kind is WriteKind.TICK
 
-    def _processed(self, image: AfterImage, encoded: int) -> list[Invalidated]:
+    def _processed(self, image: AfterImage, payload: bytes) -> list[Invalidated]:
         try:
             now_ms = self._clock()
             if image.kind is not WriteKind.TICK:
                 self._meter.matched(wall_ms=image.wall_ms, now_ms=now_ms)
-            return self._node.process(image, now_ms=now_ms, encoded=encoded)
+            invalidated = self._node.process(image, now_ms=now_ms, encoded=len(payload))
+            self._standing.processed(image, payload)
+            return invalidated
         except Exception as error:  # one bad record must not stop the node
             self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._cell))
-            return self._node.process(replace(image, kind=WriteKind.COLLECTION, key=None), now_ms=self._clock())
+            instead = replace(image, kind=WriteKind.COLLECTION, key=None)
+            invalidated = self._node.process(instead, now_ms=self._clock())
+            self._standing.processed(instead, None)
+            return invalidated
 
     def _require_unbroken(self, after: str, entries: Sequence[StreamEntry]) -> None:
         """Entries are trimmed when they are older than the retention, whether this cell has read them or not."""
@@ -318,8 +336,12 @@ class CellLoop:
         )
 
     def _send(self) -> None:
-        self._layer.append(self._notifications, self._pending)
-        self._pending.clear()
+        if self._pending:
+            self._layer.append(self._notifications, self._pending)
+            self._pending.clear()
+        if self._standing.pending:
+            self._layer.append(self._standing.stream, self._standing.pending)
+            self._standing.pending.clear()
 
     def _save_checkpoint(self) -> None:
         if self._complete is None:
@@ -332,9 +354,11 @@ class CellLoop:
         now_ms = self._clock()
         self._pending += map(encode_notification, self._node.expire(now_ms))
         self._layer.put(self._stats_name, encode_stats(self._meter.take(self._node, now_ms=now_ms)))
+        self._node.standing.expire(now_ms)
         writes_ms, queries_ms = map(offsets.appended_at_ms, (self._position.writes, self._position.queries))
         self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
         self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
+        self._layer.trim(self._standing.stream, before_ms=now_ms - self._retention_ms)
         self._layer.trim(self._notifications, before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms))
 
 

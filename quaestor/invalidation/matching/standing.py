@@ -10,7 +10,7 @@ a write does not grow with the queries that cannot match; what is found is a sup
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import bson
@@ -42,16 +42,16 @@ class StandingError(QueryError):
 
 
 class Side:
-    """One collection of a standing query. members: hashes of its records; None by before-images."""
+    """One collection of a standing query. members: hashes of its records; None by before-images. most: see `crowded`."""
 
     __slots__ = ("filter", "members", "most", "namespace", "query")
 
-    def __init__(self, query: StandingQuery, namespace: str, item: Filter, members: set[int] | None) -> None:
+    def __init__(self, query: StandingQuery, namespace: str, item: Filter, *, by_images: bool) -> None:
         self.query = query
         self.namespace = namespace
         self.filter = item
-        self.members = members
-        self.most = 0 if members is None else 2 * len(members) + _ROOM
+        self.members: set[int] | None = None if by_images else set()
+        self.most = 0
 
 
 class StandingQuery:
@@ -190,10 +190,14 @@ class StandingQueries:
             if not plan.access and own is not None and own.index.always >= self._max_unindexed:
                 reason = f"every write tries {self._max_unindexed} queries without an index already"
                 raise StandingError(reason, final=True)
-        standing = StandingQuery(query_id, token, expires_at_ms)
-        for place, plan in enumerate(plans):
-            standing.sides.append(self._open(standing, plan, None if members is None else members[place]))
-        self._queries[query_id] = standing
+        known = [None if members is None else hashes(members[place]) for place in range(len(plans))]
+        standing = self._queries[query_id] = StandingQuery(query_id, token, expires_at_ms)
+        try:
+            for plan, share in zip(plans, known, strict=True):
+                standing.sides.append(self._open(standing, plan, share))
+        except Exception:
+            self.end(query_id)
+            raise
         return [entry.raw for entry in self._retention.newer_than(version) if self._replayed(standing, entry)]
 
     def keep(self, query_id: str, token: str, expires_at_ms: int) -> bool:
@@ -218,7 +222,7 @@ class StandingQueries:
         for query_id in [query.query_id for query in self._queries.values() if query.expires_at_ms <= now_ms]:
             self.end(query_id)
 
-    def _open(self, query: StandingQuery, plan: SidePlan, members: bytes | None) -> Side:
+    def _open(self, query: StandingQuery, plan: SidePlan, members: Sequence[int] | None) -> Side:
         namespace = self._namespaces.get(plan.namespace)
         if namespace is None:
             namespace = self._namespaces[plan.namespace] = Namespace()
@@ -232,16 +236,15 @@ class StandingQueries:
             if item.access is None:
                 item.matches = plan.predicate.matches
             namespace.filters[identity] = item
-        side = Side(query, plan.namespace, item, None if members is None else set())
+        side = Side(query, plan.namespace, item, by_images=members is None)
         item.standing = added(item.standing, side)
         sides = namespace.standing
         sides.sides[side] = None
         if members is None:
             sides.by_images[side] = None
         else:
-            known = hashes(members)
-            side.most = 2 * len(known) + _ROOM
-            for member in known:
+            side.most = 2 * len(members) + _ROOM
+            for member in members:
                 sides.put(side, member)
         return side
 
