@@ -78,6 +78,10 @@ class RegistrationRefusedError(DependencyError):
     """The grid did not activate a registration in time, or refused it; the response is served but not cached."""
 
 
+class SubscriptionError(DependencyError):
+    """A query cannot be followed (any more); the message says why. retryable: subscribing again may succeed."""
+
+
 class NotCacheableError(QuaestorError):
     """What was read can go stale without a write that anyone could see.
 

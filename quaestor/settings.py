@@ -40,6 +40,11 @@ class Settings:
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN;
         it is purged a second time after this.
     control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
+    subscription_lease_ms: how long the grid goes on maintaining a subscribed query for a process it does not hear from;
+        subscription_extend_ms: how often a process says that it is still there; at most a third of the lease.
+    subscription_queue: events kept for a subscriber that is slow to take them; with more he gets the whole result anew.
+    standing_records: records that one subscribed query may have to keep; larger ones are refused.
+    poll_interval_ms: a subscribed query is read again at most once in this time.
     debug_header: send X-Quaestor-Explain.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say: as a
         shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
@@ -66,6 +71,11 @@ class Settings:
     compression_level: int = 3
     repurge_after_ms: int = 1_000
     control_namespace: str = "quaestor.control"
+    subscription_lease_ms: int = 120_000
+    subscription_extend_ms: int = 30_000
+    subscription_queue: int = 1_000
+    standing_records: int = 100_000
+    poll_interval_ms: int = 1_000
     debug_header: bool = False
     explicit: bool = False
     grid: bool = True
@@ -95,6 +105,14 @@ class Settings:
             )
         if not all(self.control_namespace.partition(".")):
             raise ConfigurationError(f"control_namespace {self.control_namespace!r} must be 'database.collection'")
+        for name in ("subscription_extend_ms", "subscription_queue", "standing_records", "poll_interval_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.subscription_extend_ms * 3 > self.subscription_lease_ms:
+            raise ConfigurationError(
+                f"subscription_extend_ms ({self.subscription_extend_ms}) must be at most a third of "
+                f"subscription_lease_ms ({self.subscription_lease_ms})"
+            )
         if self.client_ttl not in ("none", "estimated"):
             raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
         if not self.deployment or any(c in self.deployment for c in "{}: \t\n"):

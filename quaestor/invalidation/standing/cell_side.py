@@ -40,6 +40,7 @@ class CellSide:
         self._node = node
         self._cell = cell
         self._telemetry = telemetry
+        self._ticked: AfterImage | None = None
 
     def started(self) -> None:
         """The cell begins, or begins anew: its node has no standing queries."""
@@ -71,8 +72,9 @@ class CellSide:
         """The node has taken in this event. payload: as it lies on the write pipeline, if it does."""
         standing = self._node.standing
         if image.kind is WriteKind.TICK:
+            self._ticked = image
             if standing:
-                self._say(Reached(cell=self._cell, version=image.version, fresh_as_of_ms=self._node.fresh_as_of_ms))
+                self._reached(image)
             return
         if image.kind in _TO_ALL:
             standing.take()
@@ -111,6 +113,11 @@ class CellSide:
             for image in replayed:
                 self._say(Matched(query_ids=(event.query_id,), image=image), encode_image(image))
             self._say(Ready(cell=self._cell, query_id=event.query_id, token=event.token))
+            if self._ticked is not None and len(self._node.standing) == 1:
+                self._reached(self._ticked)
+
+    def _reached(self, tick: AfterImage) -> None:
+        self._say(Reached(cell=self._cell, version=tick.version, fresh_as_of_ms=tick.wall_ms))
 
     def _lost(self, query_id: str, token: str, reason: str, *, final: bool) -> None:
         self._say(Lost(cell=self._cell, query_id=query_id, token=token, reason=reason, final=final))

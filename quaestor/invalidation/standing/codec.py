@@ -12,8 +12,8 @@
 | matched | `P` reached, `C` cell started | cell / ver, fresh |
 | results | `R` shown | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]] |
 | results | `D` changed | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}] |
-| results | `F` failed | qid, ids or none, reason |
-| results | `H` progress | ep, ver, fresh, behind |
+| results | `F` failed | qid, ids or none, reason, again |
+| results | `H` progress | st, ver, fresh, behind |
 """
 
 from __future__ import annotations
@@ -61,6 +61,12 @@ def concerns_standing(payload: bytes) -> bool:
     """Whether an entry of the query pipeline is one of ours, without decoding it."""
     head = payload[_TYPE_AT]
     return head[:7] == _HEAD and head[7:8] in _QUERY_TYPES
+
+
+def concerns_stage(payload: bytes) -> bool:
+    """Whether it is one that app servers send to the stage; the others, to the cells, may be large."""
+    head = payload[_TYPE_AT]
+    return head[:7] == _HEAD and head[7:8] in b"sx"
 
 
 def encode_query_event(event: QueryEvent) -> bytes:
@@ -186,10 +192,10 @@ def encode_result(message: ResultMessage) -> bytes:
             )  # fmt: skip
         case Failed():
             ids = _listed(message.subscription_ids)
-            fields = _typed("F", qid=message.query_id, ids=ids, reason=message.reason)
+            fields = _typed("F", qid=message.query_id, ids=ids, reason=message.reason, again=message.again)
         case Progress():
             fields = _typed(
-                "H", ep=message.epoch, ver=message.version, fresh=message.fresh_as_of_ms, behind=list(message.behind)
+                "H", st=message.stage, ver=message.version, fresh=message.fresh_as_of_ms, behind=list(message.behind)
             )
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
@@ -224,10 +230,15 @@ def _result(fields: _Fields) -> ResultMessage:
                 events=tuple(map(_event, fields["e"])),
             )
         case "F":
-            return Failed(query_id=fields["qid"], subscription_ids=_ids(fields["ids"]), reason=fields["reason"])
+            return Failed(
+                query_id=fields["qid"],
+                subscription_ids=_ids(fields["ids"]),
+                reason=fields["reason"],
+                again=fields["again"],
+            )
         case "H":
             return Progress(
-                epoch=fields["ep"],
+                stage=fields["st"],
                 version=int(fields["ver"]),
                 fresh_as_of_ms=int(fields["fresh"]),
                 behind=tuple(fields["behind"]),

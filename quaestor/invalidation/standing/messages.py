@@ -128,8 +128,8 @@ MatchedEvent = Matched | Ready | Lost | Reached | CellStarted
 class Shown:
     """The whole result. Whoever has another one is told the differences by his own app server.
 
-    subscription_ids: for whom; None: for all that follow the query. epoch: of the stage; sequence: of the newest change
-    that is contained. rows: key and document, in order if `ordered`.
+    subscription_ids: for whom; None: for all that have a result already. epoch: one life of the query in a stage, greater
+    than every one before; sequence: of the newest change that is contained. rows: key and document, in order if `ordered`.
     """
 
     query_id: str
@@ -155,18 +155,22 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The query cannot be maintained; these subscriptions are over. None: all of the query."""
+    """These subscriptions are over. None: all of the query. again: it may be subscribed again, only the lease was over."""
 
     query_id: str
     subscription_ids: tuple[str, ...] | None
     reason: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Every result but those of `behind` contains every write up to this version and moment; what changed lies before."""
+    """Every result but those of `behind` contains every write up to this version and moment; what changed lies before.
 
-    epoch: str
+    stage: which one; the epochs of its queries begin with it.
+    """
+
+    stage: str
     version: Version
     fresh_as_of_ms: int
     behind: tuple[str, ...]

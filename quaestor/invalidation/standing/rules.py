@@ -1,0 +1,23 @@
+"""The bounds of a stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quaestor.invalidation.matching.maintained import RenewalSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRules:
+    """lease_ms: how long subscriptions last, and what is announced to the cells, unless they are extended.
+
+    max_queries: followed at once by one partition. max_subscriptions: app servers that follow one query.
+    max_result_bytes: a message with a result, encoded. readers: threads that read from the database; 0: the stage's own.
+    """
+
+    lease_ms: int = 120_000
+    max_queries: int = 100_000
+    max_subscriptions: int = 10_000
+    max_result_bytes: int = 16 * 1024 * 1024
+    readers: int = 4
+    renewal: RenewalSettings = field(default_factory=RenewalSettings)

@@ -1,0 +1,407 @@
+"""The later stages of one query partition: sorting, joining and aggregating, partitioned by query.
+
+The loop reads subscriptions and what the cells found, keeps one maintained result for each query, reads from MongoDB what
+a result begins with or lacks (in threads of its own), and appends to the results pipeline how each result changes.
+
+**Nothing is kept beyond the process.** Subscriptions are repeated by their app servers long before they expire, so those of
+the last lease on the query pipeline are all there are. A stage that replaces another reads them, reads every result again
+and shows it under a new epoch; app servers tell their subscribers the differences. Whatever makes the cells' findings
+incomplete (a cell that began anew, entries that were trimmed, a gap in the writes) ends in reading again too.
+
+(InvaliDB, PVLDB 2020, sections 5.1 and 5.2; Wingerath's thesis, section 3.3.2: query renewal, poll frequency limit.)
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from typing import Final
+
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import DatabaseError, EventLayerError, EventLayerResetError, QueryError
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.standing.codec import (
+    concerns_stage,
+    decode_matched,
+    decode_query_event,
+)
+from quaestor.invalidation.standing.following import Followed
+from quaestor.invalidation.standing.messages import (
+    CellStarted,
+    Changed,
+    Failed,
+    Lost,
+    Matched,
+    NoLonger,
+    Progress,
+    Reached,
+    Ready,
+    Shown,
+    StillStanding,
+    Subscription,
+    Unsubscription,
+)
+from quaestor.invalidation.standing.outbox import Outbox
+from quaestor.invalidation.standing.reached import HowFar
+from quaestor.invalidation.standing.readers import Outcome, Readers
+from quaestor.invalidation.standing.reading import ReadDone
+from quaestor.invalidation.standing.rules import StageRules
+from quaestor.invalidation.standing.snapshots import Snapshots
+from quaestor.model import GridShape
+from quaestor.ports import EventLayer, StreamEntry
+from quaestor.telemetry import Telemetry
+
+_ENTRIES_AT_ONCE: Final = 500
+_LONGEST_PAUSE_S: Final = 1.0
+_LONGEST_BACKOFF_MS: Final = 10_000
+_WHILE_READING_MS: Final = 10
+_KEPT_AT_ONCE: Final = 1_000
+_HOUSEKEEPING_S: Final = 1.0
+
+
+class StageLoop:
+    """Runs the later stages of one query partition. One thread, and those that read for it."""
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        snapshots: Snapshots,
+        query_partition: int,
+        shape: GridShape,
+        *,
+        deployment: str,
+        heartbeat_ms: int,
+        retention_ms: int,
+        rules: StageRules | None = None,
+        clock: Clock = system_clock,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._layer = layer
+        self._shape = shape
+        self._queries = streams.queries(deployment, query_partition)
+        self._matched = streams.matched(deployment, query_partition)
+        self._results = streams.results(deployment, query_partition)
+        self._heartbeat_ms = heartbeat_ms
+        self._retention_ms = retention_ms
+        self._rules = rules or StageRules()
+        self._clock = clock
+        self._telemetry = telemetry or Telemetry()
+        self._partition = query_partition
+        self._readers = Readers(snapshots, self._rules.readers)
+        self._begun = False
+        self._epoch = ""
+        self._position: dict[str, str] = {}
+        self._followed: dict[str, Followed] = {}
+        self._waiting: dict[str, None] = {}
+        self._how_far = HowFar(shape, keep_ms=2 * retention_ms)
+        self._out = Outbox(layer, self._queries, self._results, max_bytes=self._rules.max_result_bytes)
+        self._counter = itertools.count(1)
+        self._further = False
+        self._behind: set[str] = set()
+        self._housekeeping_due_s = 0.0
+        self._kept_ms = 0
+        self._read_s = 0.0
+
+    @property
+    def queries(self) -> int:
+        """How many queries are followed."""
+        return len(self._followed)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stop is set. Survives failures of the event layer and of the database; any other error ends it."""
+        failed = 0
+        try:
+            while not stop.is_set():
+                try:
+                    self.step(wait_ms=self._heartbeat_ms)
+                    failed = 0
+                    continue
+                except EventLayerResetError as error:
+                    self._telemetry.failure("event-layer", "stage.event_layer_reset", error, stage=self._partition)
+                    self._begun = False
+                except EventLayerError as error:
+                    self._telemetry.failure("event-layer", "stage.event_layer_failed", error, stage=self._partition)
+                failed += 1
+                stop.wait(min(0.02 * 2**failed, _LONGEST_PAUSE_S))
+        finally:
+            self._readers.close()
+
+    def step(self, *, wait_ms: int) -> None:
+        """One read of the pipelines, everything that follows from it, one append to each."""
+        if not self._begun:
+            self._begin()
+        self._out.send()
+        entries = self._layer.read(self._position, count=_ENTRIES_AT_ONCE, block_ms=self._patience_ms(wait_ms))
+        self._require_unbroken(entries)
+        now_ms = self._clock()
+        for entry in entries:
+            if entry.stream == self._queries:
+                self._on_query_event(entry, now_ms)
+            else:
+                self._on_matched(entry, now_ms)
+            self._position[entry.stream] = entry.offset
+        for outcome in self._readers.done():
+            self._on_read(outcome, now_ms)
+        self._order_reads(now_ms)
+        self._tell_progress()
+        now_s = time.monotonic()
+        if now_s >= self._housekeeping_due_s:
+            self._housekeeping_due_s = now_s + _HOUSEKEEPING_S
+            self._housekeep(now_ms)
+        self._out.send()
+
+    # Beginning
+
+    def _begin(self) -> None:
+        """A new epoch: whoever is still subscribed has said so within a lease."""
+        now_ms = self._clock()
+        self._epoch = f"{now_ms:015d}-{uuid.uuid4().hex[:8]}"
+        self._position = {
+            self._queries: self._layer.offset_at(self._queries, now_ms - self._rules.lease_ms),
+            self._matched: self._layer.offset_at(self._matched, now_ms),
+        }
+        self._followed.clear()
+        self._waiting.clear()
+        self._out.clear()
+        self._how_far = HowFar(self._shape, keep_ms=2 * self._retention_ms)
+        self._read_s = time.monotonic()
+        self._begun = True
+
+    # Subscriptions
+
+    def _on_query_event(self, entry: StreamEntry, now_ms: int) -> None:
+        if not concerns_stage(entry.payload):
+            return
+        try:
+            event = decode_query_event(entry.payload)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "stage.query_event_unreadable", error, stage=self._partition)
+            return
+        if isinstance(event, Subscription):
+            if event.expires_at_ms > now_ms:
+                self._subscribe(event)
+        elif isinstance(event, Unsubscription):
+            followed = self._followed.get(event.query_id)
+            if followed is not None:
+                self._unsubscribe(followed, event.subscription_ids)
+
+    def _subscribe(self, event: Subscription) -> None:
+        followed = self._followed.get(event.query_id)
+        if followed is None:
+            if len(self._followed) >= self._rules.max_queries:
+                reason = f"this partition follows its {self._rules.max_queries} queries already; add query partitions"
+                self._refuse(event, reason)
+                return
+            followed = Followed(event.query_id, event.query, epoch=self._next("e"), settings=self._rules.renewal)
+            self._followed[event.query_id] = followed
+            self._waiting[event.query_id] = None
+        if event.id not in followed.subscriptions and len(followed.subscriptions) >= self._rules.max_subscriptions:
+            reason = f"{self._rules.max_subscriptions} app servers follow this query already"
+            self._refuse(event, reason)
+            return
+        followed.subscriptions[event.id] = event.expires_at_ms
+        if event.fresh and followed.known:
+            self._tell(followed.shown((event.id,)))
+
+    def _unsubscribe(self, followed: Followed, subscription_ids: tuple[str, ...]) -> None:
+        for subscription_id in subscription_ids:
+            followed.subscriptions.pop(subscription_id, None)
+        if not followed.subscriptions:
+            self._drop(followed)
+            self._out.to_cells(NoLonger(query_ids=(followed.query_id,)))
+
+    def _drop(self, followed: Followed) -> None:
+        self._followed.pop(followed.query_id, None)
+        self._waiting.pop(followed.query_id, None)
+
+    # What the cells say
+
+    def _on_matched(self, entry: StreamEntry, now_ms: int) -> None:
+        try:
+            event = decode_matched(entry.payload)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "stage.matched_unreadable", error, stage=self._partition)
+            self._want_all("an entry of the matched pipeline could not be read", now_ms)
+            return
+        match event:
+            case Matched():
+                self._apply(event, now_ms)
+            case Ready():
+                if (followed := self._followed.get(event.query_id)) is not None:
+                    followed.is_ready(event.cell, event.token)
+            case Lost():
+                self._lost(event, now_ms)
+            case Reached():
+                self._further |= self._how_far.reached(event, now_ms=now_ms)
+            case CellStarted():
+                self._want_all(f"cell {event.cell} began anew", now_ms)
+
+    def _apply(self, event: Matched, now_ms: int) -> None:
+        image = event.image
+        concerned = self._followed.values() if event.query_ids is None else map(self._followed.get, event.query_ids)
+        for followed in list(concerned):
+            if followed is None:
+                continue
+            try:
+                changed = followed.apply(image, now_ms=now_ms)
+                if changed is not None:
+                    self._tell(changed)
+            except Exception as error:  # one bad query must not stop the stage
+                self._telemetry.failure("matching", "stage.query_failed", repr(error), query_id=followed.query_id)
+                self._fail(followed, f"it could not be maintained: {error!r}")
+                continue
+            if followed.read_due_ms is not None:
+                self._waiting[followed.query_id] = None
+
+    def _lost(self, event: Lost, now_ms: int) -> None:
+        followed = self._followed.get(event.query_id)
+        if followed is None or followed.token != event.token:
+            return
+        if event.final:
+            self._fail(followed, event.reason)
+        else:
+            self._want(followed, event.reason, now_ms)
+
+    def _want(self, followed: Followed, reason: str, now_ms: int) -> None:
+        followed.want(reason, now_ms=now_ms)
+        self._waiting[followed.query_id] = None
+
+    def _want_all(self, reason: str, now_ms: int) -> None:
+        for followed in self._followed.values():
+            self._want(followed, reason, now_ms)
+
+    # Reading
+
+    def _order_reads(self, now_ms: int) -> None:
+        for query_id in [*self._waiting]:
+            if not self._readers.free:
+                return
+            followed = self._followed[query_id]
+            if followed.read_due_ms is None:
+                del self._waiting[query_id]
+            elif not followed.reading and followed.read_due_ms <= now_ms:
+                del self._waiting[query_id]
+                self._readers.submit(followed.order())
+
+    def _on_read(self, outcome: Outcome, now_ms: int) -> None:
+        followed = self._followed.get(outcome.order.query_id)
+        if followed is None or not followed.awaits(outcome.order):
+            return
+        try:
+            if isinstance(outcome.result, ReadDone):
+                self._take(followed, outcome.result, now_ms)
+            else:
+                raise outcome.result
+        except QueryError as error:
+            self._fail(followed, str(error))
+        except DatabaseError as error:
+            self._telemetry.failure("mongodb", "stage.read_failed", error, query_id=followed.query_id)
+            if not error.retryable and not followed.known:
+                self._fail(followed, str(error))
+                return
+            followed.failed(now_ms=now_ms, after_ms=min(100 * 2 ** min(followed.failures, 10), _LONGEST_BACKOFF_MS))
+            self._waiting[followed.query_id] = None
+        except Exception as error:  # one bad query must not stop the stage
+            self._telemetry.failure("matching", "stage.query_failed", repr(error), query_id=followed.query_id)
+            self._fail(followed, f"it could not be maintained: {error!r}")
+
+    def _take(self, followed: Followed, done: ReadDone, now_ms: int) -> None:
+        self._behind.add(followed.query_id)
+        taken, told = followed.take(done, now_ms=now_ms)
+        if told is not None and not self._tell(told):
+            return
+        if taken:
+            standing = followed.announcement(
+                done.snapshot,
+                write_partitions=self._shape.write_partitions,
+                token=self._next("t"),
+                expires_at_ms=now_ms + self._rules.lease_ms,
+            )
+            self._out.to_cells(standing)
+        if followed.read_due_ms is not None:
+            self._waiting[followed.query_id] = None
+
+    # Telling
+
+    def _tell(self, message: Shown | Changed) -> bool:
+        """False: it cannot be sent; the query has failed instead."""
+        reason = self._out.to_subscribers(message)
+        followed = self._followed.get(message.query_id)
+        if reason is not None and followed is not None:
+            self._fail(followed, reason)
+        return reason is None
+
+    def _next(self, letter: str) -> str:
+        """A name that no stage before this one has given, nor will any after it; later ones are greater."""
+        return f"{self._epoch}:{letter}{next(self._counter):015d}"
+
+    def _refuse(self, event: Subscription, reason: str) -> None:
+        self._out.to_subscribers(Failed(query_id=event.query_id, subscription_ids=(event.id,), reason=reason))
+
+    def _fail(self, followed: Followed, reason: str) -> None:
+        """The query is over for all that follow it."""
+        self._telemetry.event("stage.query_refused", query_id=followed.query_id, reason=reason)
+        self._drop(followed)
+        self._out.to_subscribers(Failed(query_id=followed.query_id, subscription_ids=None, reason=reason[:1_000]))
+        if followed.token:
+            self._out.to_cells(NoLonger(query_ids=(followed.query_id,)))
+
+    def _tell_progress(self) -> None:
+        """When the cells have got further, and when a result that was behind is not any more."""
+        cells = self._shape.write_partitions
+        settled = (name for name in self._behind if name not in self._followed or self._followed[name].settled(cells))
+        if not self._further and next(settled, None) is None:
+            return
+        self._further = False
+        self._behind = {name for name, followed in self._followed.items() if not followed.settled(cells)}
+        if self._followed:
+            progress = Progress(
+                stage=self._epoch,
+                version=self._how_far.version,
+                fresh_as_of_ms=self._how_far.fresh_as_of_ms,
+                behind=tuple(self._behind),
+            )
+            self._out.to_subscribers(progress)
+
+    # Housekeeping
+
+    def _housekeep(self, now_ms: int) -> None:
+        for followed in list(self._followed.values()):
+            ended = tuple(name for name, expires_at_ms in followed.subscriptions.items() if expires_at_ms <= now_ms)
+            if ended:
+                over = Failed(
+                    query_id=followed.query_id, subscription_ids=ended, reason="its lease was over", again=True
+                )
+                self._out.to_subscribers(over)
+                self._unsubscribe(followed, ended)
+        if now_ms - self._kept_ms >= self._rules.lease_ms // 4:
+            self._kept_ms = now_ms
+            self._keep_alive(now_ms)
+            gone = self._how_far.gone(now_ms)
+            if gone:
+                for followed in self._followed.values():
+                    followed.forget(gone)
+        self._layer.trim(self._results, before_ms=now_ms - self._retention_ms)
+
+    def _keep_alive(self, now_ms: int) -> None:
+        """Tell the cells to go on; one that does not know a query says so."""
+        pairs = [(query_id, followed.token) for query_id, followed in self._followed.items() if followed.token]
+        expires_at_ms = now_ms + self._rules.lease_ms
+        for first in range(0, len(pairs), _KEPT_AT_ONCE):
+            some = tuple(pairs[first : first + _KEPT_AT_ONCE])
+            self._out.to_cells(StillStanding(queries=some, expires_at_ms=expires_at_ms))
+
+    def _patience_ms(self, wait_ms: int) -> int:
+        return min(wait_ms, _WHILE_READING_MS) if self._readers.busy or self._waiting else wait_ms
+
+    def _require_unbroken(self, entries: list[StreamEntry]) -> None:
+        """Entries are trimmed when they are older than the retention, whether this stage has read them or not."""
+        now_s, last_s = time.monotonic(), self._read_s
+        self._read_s = now_s
+        if (now_s - last_s) * 1000 < self._retention_ms / 2 and len(entries) < _ENTRIES_AT_ONCE:
+            return
+        if streams.missed(self._position[self._matched], self._layer.first_offset(self._matched)):
+            self._telemetry.failure("event-layer", "stage.matched_missed", self._matched, stage=self._partition)
+            self._want_all("entries of the matched pipeline were trimmed before they were read", self._clock())

@@ -1,0 +1,359 @@
+"""Subscriptions of one app process: which queries it follows, kept by the messages of the stages.
+
+Subscribers of the same query share one result here and one lease in the grid. One thread reads the results pipelines and
+keeps the leases; it runs while anything is followed. Whatever is missed on the way (a stage that was replaced, entries that
+were trimmed, a step out of order) ends in asking for the whole result; subscribers are told the differences only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.matching.maintained import ResultEvent, plan_maintenance
+from quaestor.invalidation.matching.partitioning import query_partition
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.invalidation.standing.codec import decode_result, encode_query_event
+from quaestor.invalidation.standing.live import LiveResult, Shared
+from quaestor.invalidation.standing.messages import (
+    Failed,
+    Progress,
+    ResultMessage,
+    Shown,
+    Subscription,
+    Unsubscription,
+)
+from quaestor.invalidation.standing.replica import OutOfStepError, Replica
+from quaestor.model import GridShape, Query
+from quaestor.ports import EventLayer
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+
+_ASK_AGAIN_MS: Final = 1_000
+_LOOK_BACK_MS: Final = 5_000
+"""By how much the event layer's clock may differ from ours: what is read twice is recognised."""
+_ENTRIES_AT_ONCE: Final = 500
+_RECONNECT_S: Final = 0.2
+_LOOK_AGAIN_S: Final = 0.01
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Followed:
+    """One query of this process. asked_ms: when its stage was last told; fresh: it has to show the result."""
+
+    id: str
+    query_id: str
+    partition: int
+    shared: Shared
+    live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
+    asked_ms: int = 0
+    fresh: bool = True
+
+
+class Subscriptions:
+    """shape: of the grid, None while it is not known. stop() ends the thread; what is followed then stands still."""
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        *,
+        shape: Callable[[], GridShape | None],
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._layer = layer
+        self._shape = shape
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self._origin = uuid.uuid4().hex[:12]
+        self._counter = itertools.count(1)
+        self._lock = threading.RLock()
+        self._followed: dict[str, _Followed] = {}
+        self._offsets: dict[str, str] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._kept_ms = 0
+        self._read_ms = clock()
+        self._partitions = 0
+        self._work = threading.Event()
+
+    @property
+    def queries(self) -> int:
+        """How many different queries this process follows."""
+        return len(self._followed)
+
+    async def subscribe(self, query: Query, *, deadline_s: float = 10.0) -> LiveResult:
+        """Follow the result of a query. Returns when it is known; iterate to be told how it changes, `cancel` to end.
+
+        Raises QueryError if it is malformed or cannot be maintained, SubscriptionError if the grid refuses it or has not
+        answered by the deadline.
+        """
+        plan_maintenance(query)
+        query_id = plan_query(query).query_id
+        try:
+            with anyio.fail_after(deadline_s):
+                shape = await self._known_shape()
+                live = self._join(query_id, query, query_partition(query_id, shape.query_partitions))
+                try:
+                    await anyio.to_thread.run_sync(self._open, query_id)
+                    await live.ready()
+                except BaseException:
+                    with anyio.CancelScope(shield=True):
+                        await live.cancel()
+                    raise
+        except TimeoutError:
+            raise SubscriptionError(f"the grid has not shown the result within {deadline_s} s") from None
+        return live
+
+    def stop(self) -> None:
+        """Say that nothing is followed any more, and end the thread. Blocks until it has ended."""
+        self._stop.set()
+        self._work.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+        with self._lock:
+            followed, self._followed = list(self._followed.values()), {}
+            for one in followed:
+                self._over(one, SubscriptionError("this process follows nothing any more"))
+        for one in followed:
+            self._send_quietly(one.partition, Unsubscription(query_id=one.query_id, subscription_ids=(one.id,)))
+
+    # In the event loop
+
+    async def _known_shape(self) -> GridShape:
+        shape = self._shape()
+        while shape is None:
+            await anyio.sleep(_LOOK_AGAIN_S)
+            shape = self._shape()
+        return shape
+
+    def _join(self, query_id: str, query: Query, partition: int) -> LiveResult:
+        with self._lock:
+            followed = self._followed.get(query_id)
+            if followed is None:
+                name = f"{self._origin}:{next(self._counter)}"
+                shared = Shared(lock=self._lock, query=query, replica=Replica(name))
+                followed = _Followed(id=name, query_id=query_id, partition=partition, shared=shared)
+                self._followed[query_id] = followed
+            live = LiveResult(followed.shared, queue=self._settings.subscription_queue, cancel=self._leave)
+            followed.live.add(live)
+            return live
+
+    async def _leave(self, live: LiveResult) -> None:
+        left: _Followed | None = None
+        with self._lock:
+            for followed in self._followed.values():
+                if live in followed.live:
+                    followed.live.discard(live)
+                    left = None if followed.live else followed
+                    break
+            if left is not None:
+                del self._followed[left.query_id]
+        if left is not None:
+            event = Unsubscription(query_id=left.query_id, subscription_ids=(left.id,))
+            await anyio.to_thread.run_sync(self._send_quietly, left.partition, event)
+
+    # In any thread
+
+    def _open(self, query_id: str) -> None:
+        """Tell the stage that this process follows the query, unless it knows."""
+        with self._lock:
+            followed = self._followed.get(query_id)
+            if followed is None or followed.asked_ms:
+                return
+            stream = self._stream(followed)
+            known = stream in self._offsets
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="quaestor-subscriptions", daemon=True)
+                self._thread.start()
+        if not known:
+            try:
+                offset = self._layer.offset_at(stream, self._clock() - _LOOK_BACK_MS)
+            except EventLayerError as error:
+                raise SubscriptionError(f"the event layer did not answer: {error}") from error
+            with self._lock:
+                self._offsets.setdefault(stream, offset)
+        self._ask(followed)
+        self._work.set()
+
+    def _ask(self, followed: _Followed) -> None:
+        now_ms = self._clock()
+        followed.asked_ms = now_ms
+        event = Subscription(
+            id=followed.id,
+            tenant=self._settings.deployment,
+            query_id=followed.query_id,
+            query=followed.shared.query,
+            fresh=followed.fresh,
+            expires_at_ms=now_ms + self._settings.subscription_lease_ms,
+        )
+        self._send_quietly(followed.partition, event)
+
+    def _send_quietly(self, partition: int, event: Subscription | Unsubscription) -> None:
+        """What could not be sent is sent again, or its lease ends."""
+        try:
+            self._layer.append(streams.queries(self._settings.deployment, partition), [encode_query_event(event)])
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "subscriptions.send_failed", error)
+
+    def _stream(self, followed: _Followed) -> str:
+        return streams.results(self._settings.deployment, followed.partition)
+
+    # In the reading thread
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._step()
+            except EventLayerResetError as error:
+                self._telemetry.failure("event-layer", "subscriptions.event_layer_reset", error)
+                self._begin_anew()
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
+                self._stop.wait(_RECONNECT_S)
+            except Exception as error:  # one message that nobody understands must not end the only reader
+                self._telemetry.failure("event-layer", "subscriptions.message_failed", repr(error))
+                self._begin_anew()
+                self._stop.wait(_RECONNECT_S)
+
+    def _step(self) -> None:
+        with self._lock:
+            wanted = {self._stream(followed) for followed in self._followed.values()}
+            positions = {stream: offset for stream, offset in self._offsets.items() if stream in wanted}
+        if not positions:
+            self._work.wait(_LOOK_AGAIN_S * 10)
+            self._work.clear()
+            self._read_ms = self._clock()
+            self._housekeep()
+            return
+        began_ms = self._clock()
+        entries = self._layer.read(positions, count=_ENTRIES_AT_ONCE, block_ms=self._settings.heartbeat_ms)
+        if began_ms - self._read_ms > self._settings.retention_ms / 2:
+            for stream, offset in positions.items():
+                if streams.missed(offset, self._layer.first_offset(stream)):
+                    raise EventLayerResetError("results were trimmed before they were read")
+        self._read_ms = self._clock()
+        with self._lock:
+            for entry in entries:
+                if entry.stream in self._offsets:
+                    self._offsets[entry.stream] = entry.offset
+                self._take(entry.stream, decode_result(entry.payload))
+        self._housekeep()
+
+    def _take(self, stream: str, message: ResultMessage) -> None:
+        if isinstance(message, Progress):
+            self._progressed(stream, message)
+            return
+        followed = self._followed.get(message.query_id)
+        if followed is None or self._stream(followed) != stream:
+            return
+        replica = followed.shared.replica
+        if isinstance(message, Failed):
+            if message.subscription_ids is None or followed.id in message.subscription_ids:
+                if message.again:
+                    followed.fresh, followed.asked_ms = True, 1
+                else:
+                    del self._followed[message.query_id]
+                    self._over(followed, SubscriptionError(message.reason, retryable=False))
+            return
+        if isinstance(message, Shown):
+            events = replica.show(message)
+            if events is not None:
+                followed.fresh = False
+                self._push(followed, events)
+            return
+        try:
+            self._push(followed, replica.change(message))
+        except OutOfStepError as error:
+            self._telemetry.failure("event-layer", "subscriptions.out_of_step", error)
+            self._push(followed, error.applied)
+            followed.fresh, followed.asked_ms = True, 1
+
+    def _progressed(self, stream: str, progress: Progress) -> None:
+        behind = set(progress.behind)
+        for followed in self._followed.values():
+            shared = followed.shared
+            current = shared.replica.epoch.startswith(progress.stage) and not followed.fresh
+            if current and followed.query_id not in behind and self._stream(followed) == stream:
+                shared.version = max(shared.version, progress.version)
+                shared.fresh_as_of_ms = max(shared.fresh_as_of_ms, progress.fresh_as_of_ms)
+
+    def _push(self, followed: _Followed, events: Sequence[ResultEvent]) -> None:
+        for live in followed.live:
+            live.push(events)
+
+    def _over(self, followed: _Followed, error: SubscriptionError) -> None:
+        for live in followed.live:
+            live.fail(error)
+
+    def _begin_anew(self) -> None:
+        """Nothing says what was missed: ask for every result."""
+        now_ms = self._clock()
+        with self._lock:
+            for followed in self._followed.values():
+                followed.fresh, followed.asked_ms = True, 1
+            streams_read = list(self._offsets)
+        try:
+            offsets = {stream: self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in streams_read}
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
+            return
+        with self._lock:
+            self._offsets.update(offsets)
+        self._read_ms = self._clock()
+
+    def _housekeep(self) -> None:
+        """Once a second: keep leases, ask again for what was not shown, give up what nobody holds any more."""
+        now_ms = self._clock()
+        if now_ms - self._kept_ms < _ASK_AGAIN_MS // 2:
+            return
+        self._kept_ms = now_ms
+        self._follow_shape(now_ms)
+        with self._lock:
+            abandoned = [followed for followed in self._followed.values() if not followed.live]
+            for followed in abandoned:
+                del self._followed[followed.query_id]
+            due = [followed for followed in self._followed.values() if self._due(followed, now_ms)]
+            wanted = {self._stream(followed) for followed in self._followed.values()}
+            self._offsets = {stream: offset for stream, offset in self._offsets.items() if stream in wanted}
+        for followed in abandoned:
+            event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
+            self._send_quietly(followed.partition, event)
+        for followed in due:
+            self._ask(followed)
+
+    def _due(self, followed: _Followed, now_ms: int) -> bool:
+        """Not before `_open` has asked for the first time."""
+        every_ms = _ASK_AGAIN_MS if followed.fresh else self._settings.subscription_extend_ms
+        return followed.asked_ms > 0 and now_ms - followed.asked_ms >= every_ms
+
+    def _follow_shape(self, now_ms: int) -> None:
+        """The grid was partitioned anew: the queries are others' now."""
+        shape = self._shape()
+        if shape is None or shape.query_partitions == self._partitions:
+            return
+        self._partitions = shape.query_partitions
+        with self._lock:
+            moved = [
+                followed
+                for followed in self._followed.values()
+                if query_partition(followed.query_id, self._partitions) != followed.partition
+            ]
+            for followed in moved:
+                followed.partition = query_partition(followed.query_id, self._partitions)
+                followed.fresh, followed.asked_ms = True, 1
+                offset = self._layer.offset_at(self._stream(followed), now_ms - _LOOK_BACK_MS)
+                self._offsets.setdefault(self._stream(followed), offset)

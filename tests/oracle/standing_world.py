@@ -1,0 +1,201 @@
+"""A whole grid in one process, fed by hand from a real change stream: cells and stages in threads that can be killed, and
+subscribers that only see what an application sees."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymongo
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import encode_image
+from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.matching.maintained import RenewalSettings, replay, unambiguous
+from quaestor.invalidation.matching.maintained.planning import plan_maintenance
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.invalidation.standing.live import LiveResult, Whole
+from quaestor.invalidation.standing.rules import StageRules
+from quaestor.invalidation.standing.snapshots import MongoSnapshots
+from quaestor.invalidation.standing.stage import StageLoop
+from quaestor.invalidation.standing.subscriptions import Subscriptions
+from quaestor.model import AfterImage, Cell, GridShape, Query, WriteKind
+from quaestor.ports import EventLayer
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+from tests.oracle.maintained_world import World, comparable
+from tests.support import eventually
+
+Document = dict[str, Any]
+JOIN_S = 20
+
+
+class Loop:
+    """A thread that runs a loop until it is killed: no last words, nothing saved that was not saved before."""
+
+    def __init__(self, run: Callable[[threading.Event], None]) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=run, args=(self._stop,), daemon=True)
+        self._thread.start()
+
+    def kill(self) -> None:
+        self._stop.set()
+        self._thread.join(JOIN_S)
+        assert not self._thread.is_alive()
+
+
+@dataclass
+class Subscriber:
+    """What an application makes of the events: a list of its own."""
+
+    live: LiveResult
+    ordered: bool
+    rows: list[tuple[Any, Any]] = field(default_factory=list)
+    events: int = 0
+    wholes: int = 0
+
+    async def take(self) -> None:
+        """Everything that has arrived."""
+        while self.live.waiting:
+            told = await anext(self.live)
+            if isinstance(told, Whole):
+                self.rows, self.wholes = list(told.rows), self.wholes + 1
+            else:
+                self.rows = replay(self.rows, [told])
+                self.events += 1
+
+
+class Grid:
+    """Cells and stages of one shape on one event layer; ingest is played by `feed`."""
+
+    def __init__(
+        self,
+        client: pymongo.MongoClient[Document],
+        shape: GridShape,
+        *,
+        layer: EventLayer | None = None,
+        renewal: RenewalSettings | None = None,
+        **settings: Any,
+    ) -> None:
+        self.client = client
+        self.shape = shape
+        self.layer = layer or MemoryEventLayer()
+        self.settings = Settings(deployment="oracle", heartbeat_ms=50, **settings)
+        self.renewal = renewal or RenewalSettings(slack=1, most_slack=6, poll_interval_ms=1)
+        self.telemetry = Telemetry()
+        self.cells: dict[Cell, Loop] = {}
+        self.stages: dict[int, Loop] = {}
+        self.apps: list[Subscriptions] = []
+        for query_partition in range(shape.query_partitions):
+            self.start_stage(query_partition)
+            for write_part in range(shape.write_partitions):
+                self.start_cell(Cell(query_partition=query_partition, write_partition=write_part))
+
+    def app(self) -> Subscriptions:
+        app = Subscriptions(self.layer, shape=lambda: self.shape, settings=self.settings, telemetry=self.telemetry)
+        self.apps.append(app)
+        return app
+
+    def start_cell(self, cell: Cell) -> None:
+        loop = CellLoop(
+            MatchingNode(cell, self.shape, retention_ms=self.settings.retention_ms),
+            self.layer,
+            cell,
+            self.shape,
+            deployment=self.settings.deployment,
+            heartbeat_ms=self.settings.heartbeat_ms,
+            retention_ms=self.settings.retention_ms,
+            telemetry=self.telemetry,
+        )
+        self.cells[cell] = Loop(loop.run)
+
+    def start_stage(self, query_partition: int) -> None:
+        loop = StageLoop(
+            self.layer,
+            MongoSnapshots(self.client),
+            query_partition,
+            self.shape,
+            deployment=self.settings.deployment,
+            heartbeat_ms=self.settings.heartbeat_ms,
+            retention_ms=self.settings.retention_ms,
+            rules=StageRules(renewal=self.renewal, readers=2, lease_ms=self.settings.subscription_lease_ms),
+            telemetry=self.telemetry,
+        )
+        self.stages[query_partition] = Loop(loop.run)
+
+    def stop(self) -> None:
+        for app in self.apps:
+            app.stop()
+        for loop in [*self.cells.values(), *self.stages.values()]:
+            loop.kill()
+
+    def feed(self, images: list[AfterImage], version: int) -> None:
+        """What ingest would append, and a tick that says how far it has read."""
+        partitions = self.shape.write_partitions
+        tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=version, wall_ms=(version >> 32) * 1000)
+        batches: list[list[bytes]] = [[] for _ in range(partitions)]
+        for image in images:
+            if image.key is None and image.kind in (WriteKind.COLLECTION, WriteKind.GAP):
+                for batch in batches:
+                    batch.append(encode_image(image))
+            else:
+                batches[write_partition(image.key, partitions)].append(encode_image(image))
+        for partition, batch in enumerate(batches):
+            self.layer.append(streams.writes(self.settings.deployment, partition), [*batch, encode_image(tick)])
+
+
+@dataclass
+class StandingWorld:
+    """A database, a grid that follows it, and subscribers to random queries."""
+
+    world: World
+    grid: Grid
+    subscribers: list[Subscriber] = field(default_factory=list)
+    unsupported: int = 0
+
+    async def subscribe(self, app: Subscriptions, query: Query | None = None) -> Subscriber | None:
+        """To a random query, if none is given; None if that cannot be maintained."""
+        query = query or self.world.generator.query()
+        try:
+            live = await app.subscribe(query)
+        except UnsupportedQueryError:
+            self.unsupported += 1
+            return None
+        subscriber = Subscriber(live, plan_maintenance(query).window is not None)
+        self.subscribers.append(subscriber)
+        return subscriber
+
+    def write(self, count: int = 1) -> None:
+        """Random writes, and what the change stream says of them."""
+        for _ in range(count):
+            self.world.write()
+        self.feed()
+
+    def feed(self) -> None:
+        images = self.world.drain()
+        self.grid.feed(images, self.world.version)
+
+    async def settle(self) -> None:
+        """Until every subscriber has been told that he has everything."""
+        for subscriber in self.subscribers:
+            await eventually(lambda live=subscriber.live: live.version >= self.world.version)  # type: ignore[misc]
+
+    async def check(self, note: str) -> None:
+        """Every subscriber's list is what the database returns for his query executed now."""
+        await self.settle()
+        for subscriber in self.subscribers:
+            await subscriber.take()
+            query = subscriber.live.query
+            expected = comparable(self.world.execute(unambiguous(query)), subscriber.ordered)
+            shown = [document for _, document in subscriber.rows]
+            assert comparable(shown, subscriber.ordered) == expected, f"{note}: {query}\n  subscriber {shown}"
+            assert comparable([row for _, row in subscriber.live.rows()], subscriber.ordered) == expected, note
+
+    def close(self) -> None:
+        self.grid.stop()
+        self.world.close()

@@ -1,0 +1,85 @@
+"""Random writes on real collections and random subscriptions through a whole grid: after every write, the list that a
+subscriber makes of his events is what the database returns for the query executed again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pymongo
+import pytest
+
+from quaestor.model import GridShape
+from tests.oracle.maintained_generator import Document, Generator
+from tests.oracle.maintained_world import World
+from tests.oracle.standing_world import Grid, StandingWorld
+
+ONE = GridShape(query_partitions=1, write_partitions=1)
+FOUR = GridShape(query_partitions=2, write_partitions=2)
+QUERIES = 12
+WRITES = 40
+
+
+@pytest.fixture
+def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
+    with pymongo.MongoClient[Document](mongo_url) as client:
+        yield client
+
+
+def opened(
+    client: pymongo.MongoClient[Document], prefix: str, seed: int, shape: GridShape, *, images: bool
+) -> StandingWorld:
+    name = f"{prefix}_{seed}"
+    world = World(client, name, images, Generator(seed, name))
+    standing = StandingWorld(world, Grid(client, shape))
+    standing.feed()
+    return standing
+
+
+async def run(standing: StandingWorld, seed: int, *, burst: bool) -> Counter[str]:
+    """Subscribers of two app processes come while it goes on."""
+    told: Counter[str] = Counter()
+    apps = [standing.grid.app(), standing.grid.app()]
+    try:
+        for number in range(WRITES):
+            if len(standing.subscribers) < QUERIES:
+                await standing.subscribe(standing.world.random.choice(apps))
+                if standing.subscribers and standing.world.random.random() < 0.3:
+                    query = standing.world.random.choice(standing.subscribers).live.query
+                    await standing.subscribe(standing.world.random.choice(apps), query)
+            standing.write(standing.world.random.randint(1, 6) if burst else 1)
+            await standing.check(f"seed {seed}, write {number}")
+        for subscriber in standing.subscribers:
+            assert subscriber.wholes == 1
+            told["events"] += subscriber.events
+            told["changed"] += subscriber.events > 0
+        return told
+    finally:
+        standing.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", [ONE, FOUR], ids=["1x1", "2x2"])
+@pytest.mark.parametrize("images", [False, True], ids=["membership", "before-images"])
+async def test_after_every_write_each_subscriber_has_what_the_database_returns(
+    client: pymongo.MongoClient[Document], prefix: str, shape: GridShape, images: bool
+) -> None:
+    """Filtered, sorted, limited, offset, grouped and joined queries, also in bursts of writes."""
+    told: Counter[str] = Counter()
+    for seed in (10, 11):
+        standing = opened(client, prefix, seed, shape, images=images)
+        told += await run(standing, seed, burst=seed % 2 == 1)
+    assert told["changed"] >= QUERIES, f"too little happened to mean much: {told}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+@pytest.mark.anyio
+@pytest.mark.parametrize("images", [False, True], ids=["membership", "before-images"])
+@pytest.mark.parametrize("burst", [False, True], ids=["singly", "in bursts"])
+async def test_in_many_more_worlds(
+    client: pymongo.MongoClient[Document], prefix: str, images: bool, burst: bool
+) -> None:
+    for seed in range(1_000, 1_020):
+        standing = opened(client, prefix, seed, FOUR if seed % 2 else ONE, images=images)
+        await run(standing, seed, burst=burst)
