@@ -4,7 +4,8 @@ subscribers that only see what an application sees."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import pymongo
 from quaestor.errors import UnsupportedQueryError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_image
+from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.matching.maintained import RenewalSettings, replay, unambiguous
 from quaestor.invalidation.matching.maintained.planning import plan_maintenance
@@ -21,10 +22,10 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.partitioning import write_partition
 from quaestor.invalidation.standing.live import LiveResult, Whole
 from quaestor.invalidation.standing.rules import StageRules
-from quaestor.invalidation.standing.snapshots import MongoSnapshots
+from quaestor.invalidation.standing.snapshots import MongoSnapshots, Snapshot
 from quaestor.invalidation.standing.stage import StageLoop
 from quaestor.invalidation.standing.subscriptions import Subscriptions
-from quaestor.model import AfterImage, Cell, GridShape, Query, WriteKind
+from quaestor.model import AfterImage, Cell, GridShape, Heartbeat, Query, Version, WriteKind
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
@@ -47,6 +48,18 @@ class Loop:
         self._stop.set()
         self._thread.join(JOIN_S)
         assert not self._thread.is_alive()
+
+
+class Racing(MongoSnapshots):
+    """What is read is handed over only after `meanwhile` has been called: whatever it does comes too late for the read."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def read(self, queries: Sequence[Query], *, at_least: Version) -> Snapshot:
+        snapshot = super().read(queries, at_least=at_least)
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return snapshot
 
 
 @dataclass
@@ -82,7 +95,7 @@ class Grid:
         renewal: RenewalSettings | None = None,
         **settings: Any,
     ) -> None:
-        self.client = client
+        self.snapshots = Racing(client)
         self.shape = shape
         self.layer = layer or MemoryEventLayer()
         self.settings = Settings(deployment="oracle", heartbeat_ms=50, **settings)
@@ -117,7 +130,7 @@ class Grid:
     def start_stage(self, query_partition: int) -> None:
         loop = StageLoop(
             self.layer,
-            MongoSnapshots(self.client),
+            self.snapshots,
             query_partition,
             self.shape,
             deployment=self.settings.deployment,
@@ -133,6 +146,17 @@ class Grid:
             app.stop()
         for loop in [*self.cells.values(), *self.stages.values()]:
             loop.kill()
+
+    def wait(self, version: int) -> None:
+        """Until every cell has worked off what was fed up to this version. For any thread."""
+        stream = streams.notifications(self.settings.deployment)
+        missing, after, deadline = set(self.cells), "0", time.monotonic() + JOIN_S
+        while missing:
+            assert time.monotonic() < deadline, f"cells that lag: {missing}"
+            for entry in self.layer.read({stream: after}, count=1_000, block_ms=50):
+                after, said = entry.offset, decode_notification(entry.payload)
+                if isinstance(said, Heartbeat) and said.watermark >= version:
+                    missing.discard(said.cell)
 
     def feed(self, images: list[AfterImage], version: int) -> None:
         """What ingest would append, and a tick that says how far it has read."""
@@ -157,6 +181,7 @@ class StandingWorld:
     grid: Grid
     subscribers: list[Subscriber] = field(default_factory=list)
     unsupported: int = 0
+    racing: threading.Lock = field(default_factory=threading.Lock)
 
     async def subscribe(self, app: Subscriptions, query: Query | None = None) -> Subscriber | None:
         """To a random query, if none is given; None if that cannot be maintained."""
@@ -175,6 +200,22 @@ class StandingWorld:
         for _ in range(count):
             self.world.write()
         self.feed()
+
+    def race(self) -> None:
+        """From now on there are writes after each read, which the cells see before what was read is announced to them."""
+
+        def meanwhile() -> None:
+            with self.racing:
+                if self.grid.snapshots.meanwhile is not None:
+                    self.write(self.world.random.randint(1, 4))
+                    self.grid.wait(self.world.version)
+
+        self.grid.snapshots.meanwhile = meanwhile
+
+    def calm(self) -> None:
+        """No longer."""
+        with self.racing:
+            self.grid.snapshots.meanwhile = None
 
     def feed(self) -> None:
         images = self.world.drain()

@@ -72,6 +72,31 @@ async def test_after_every_write_each_subscriber_has_what_the_database_returns(
     assert told["changed"] >= QUERIES, f"too little happened to mean much: {told}"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", [ONE, FOUR], ids=["1x1", "2x2"])
+@pytest.mark.parametrize("images", [False, True], ids=["membership", "before-images"])
+async def test_writes_between_a_read_and_its_announcement_are_not_missed(
+    client: pymongo.MongoClient[Document], prefix: str, shape: GridShape, images: bool
+) -> None:
+    """The race between writes and subscriptions, and writes and renewals, lost each time: writes come behind every read,
+    and reach the cells before they know the query."""
+    standing = opened(client, prefix, 20, shape, images=images)
+    standing.race()
+    try:
+        app = standing.grid.app()
+        for number in range(QUERIES):
+            standing.race()
+            await standing.subscribe(app)
+            await standing.subscribe(app)
+            with standing.racing:
+                standing.write(3)
+            await standing.settle()
+            standing.calm()
+            await standing.check(f"round {number}")
+    finally:
+        standing.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 @pytest.mark.anyio

@@ -104,7 +104,7 @@ class MatchingNode:
             self._predicates,
             self.tally,
             max_queries=max_registrations,
-            max_unindexed=max_unindexed,
+            max_unindexed=max_unindexed // 2,
         )
 
     @property

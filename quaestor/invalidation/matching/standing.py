@@ -65,14 +65,18 @@ class StandingQuery:
 
 
 class StandingSides:
-    """Those of one namespace. members: record hash -> sides that hold the record. by_images: sides that hold none."""
+    """Those of one namespace. members: record hash -> sides that hold the record. by_images: sides that hold none.
 
-    __slots__ = ("by_images", "found", "members", "sides")
+    unindexed: how many of them every write tries.
+    """
+
+    __slots__ = ("by_images", "found", "members", "sides", "unindexed")
 
     def __init__(self, found: dict[StandingQuery, None]) -> None:
         self.sides: dict[Side, None] = {}
         self.members: dict[int, Side | Bucket[Side]] = {}
         self.by_images: dict[Side, None] = {}
+        self.unindexed = 0
         self.found = found
 
     def note(self, entry: Retained, matched: Iterable[Filter], verdicts: Verdicts, index: QueryIndex) -> None:
@@ -187,13 +191,14 @@ class StandingQueries:
             raise StandingError(f"announced with {len(members)} sides, it has {len(plans)}", final=True)
         for plan in plans:
             own = self._namespaces.get(plan.namespace)
-            if not plan.access and own is not None and own.index.always >= self._max_unindexed:
-                reason = f"every write tries {self._max_unindexed} queries without an index already"
+            known = None if own is None else own.standing
+            if not plan.access and known is not None and known.unindexed >= self._max_unindexed:
+                reason = f"every write tries {self._max_unindexed} standing queries without an index already"
                 raise StandingError(reason, final=True)
-        known = [None if members is None else hashes(members[place]) for place in range(len(plans))]
+        shares = [None if members is None else hashes(members[place]) for place in range(len(plans))]
         standing = self._queries[query_id] = StandingQuery(query_id, token, expires_at_ms)
         try:
-            for plan, share in zip(plans, known, strict=True):
+            for plan, share in zip(plans, shares, strict=True):
                 standing.sides.append(self._open(standing, plan, share))
         except Exception:
             self.end(query_id)
@@ -240,6 +245,7 @@ class StandingQueries:
         item.standing = added(item.standing, side)
         sides = namespace.standing
         sides.sides[side] = None
+        sides.unindexed += item.access is None
         if members is None:
             sides.by_images[side] = None
         else:
@@ -257,6 +263,7 @@ class StandingQueries:
             sides.drop(side, member)
         sides.by_images.pop(side, None)
         sides.sides.pop(side, None)
+        sides.unindexed -= item.access is None
         item.standing = removed(item.standing, side)
         namespace.release(item)
         if not sides.sides:
