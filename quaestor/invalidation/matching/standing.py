@@ -203,7 +203,9 @@ class StandingQueries:
         except Exception:
             self.end(query_id)
             raise
-        return [entry.raw for entry in self._retention.newer_than(version) if self._replayed(standing, entry)]
+        namespaces = list(dict.fromkeys(plan.namespace for plan in plans))
+        newer = self._retention.newer_than(version, namespaces)
+        return [entry.raw for entry in newer if self._replayed(standing, entry)]
 
     def keep(self, query_id: str, token: str, expires_at_ms: int) -> bool:
         """Prolong its lease. False: it is not matched, or not as announced by this token."""
