@@ -57,6 +57,16 @@ class DecayedCounts:
         if len(counts) > self._max_keys:
             counts.popitem(last=False)
 
+    def of(self, key: Hashable, *, now_ms: int) -> float:
+        """What is left by now of the events of this key. O(1)."""
+        count = self._counts.get(key)
+        if count is None:
+            return 0.0
+        if now_ms != self._at_ms:
+            self._weigh(now_ms)
+            count = self._counts[key]
+        return count / self._weight
+
     def total(self, keys: Iterable[Hashable], *, now_ms: int) -> float:
         """What is left by now of the events of all these keys. O(their number)."""
         if now_ms != self._at_ms:

@@ -39,7 +39,7 @@ class Demand:
 
     def of(self, query_id: str, *, now_ms: int) -> float:
         """Reads, decayed: one of five minutes ago counts half."""
-        return self._wanted.total((query_id,), now_ms=now_ms)
+        return self._wanted.of(query_id, now_ms=now_ms)
 
     def left(self, query_id: str, *, now_ms: int) -> None:
         """It had to make room."""
@@ -60,6 +60,6 @@ class Demand:
             if now_ms < at_ms + AWAY_MS and self.of(query_id, now_ms=now_ms) < 2 * then + 2:
                 return "it had to make room a moment ago, and is not wanted more than it was"
             del self._away[query_id]
-        if len(self._failed) and self._failed.total((query_id,), now_ms=now_ms) > _FAILURES:
+        if len(self._failed) and self._failed.of(query_id, now_ms=now_ms) > _FAILURES:
             return "its predicate failed several times within the last minutes"
         return None

@@ -106,7 +106,7 @@ class Eviction:
     def _cost(self, query: ActiveQuery) -> float:
         limits = self._limits
         cost = query.bytes / limits.bytes + size(query.registrations) / limits.registrations
-        if query.filter is not None:
+        if query.filter is not None and (query.filter.tried or query.filter.access is None):
             cost += self._tried_hz(query.filter) / size(query.filter.queries) / limits.tried_per_s
         return cost
 
@@ -137,9 +137,12 @@ class Eviction:
             for query in tenant.drawn.sample(_DRAWN, self._chance)
             if query.born_s <= known_s and query is not newcomer
         ]
-        worth = self.benefit(newcomer, now_ms=now_ms)
-        worst = min(candidates, key=lambda query: self.benefit(query, now_ms=now_ms), default=None)
-        if worst is not None and self.benefit(worst, now_ms=now_ms) < worth:
+        worth, worst = self.benefit(newcomer, now_ms=now_ms), None
+        for query in candidates:
+            benefit = self.benefit(query, now_ms=now_ms)
+            if benefit < worth:
+                worth, worst = benefit, query
+        if worst is not None:
             return worst
         limits = self._limits
         raise NoRoomError(

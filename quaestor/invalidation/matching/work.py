@@ -74,6 +74,8 @@ class Work:
 
     def tried_hz(self, one: Tried) -> float:
         """How many of the trials per second are its own, by its part in the counts."""
+        if not one.tried:
+            return 0.0
         mine, all_ = self._by_now(one), self._by_now(self)
         return self.pace_hz * min(mine / all_, 1.0) if all_ else 0.0
 
