@@ -170,6 +170,58 @@ def status(
     raise typer.Exit(0 if told["serving"] else 1)
 
 
+cluster = typer.Typer(help="The matching grid on Spark.", pretty_exceptions_enable=False, invoke_without_command=True)
+app.add_typer(cluster, name="cluster")
+
+
+@cluster.callback(invoke_without_command=True)
+def run_cluster(
+    context: typer.Context,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="local[N,8], local-cluster[executors,slots,MB], spark://host:port, yarn or k8s://...; default: two executors "
+            "on this machine."
+        ),
+    ] = None,
+    query_partitions: Annotated[int, typer.Option(min=1, help="Queries are split over so many columns of cells.")] = 1,
+    write_partitions: Annotated[int, typer.Option(min=1, help="Records are split over so many rows of cells.")] = 1,
+    mongo_url: Annotated[str | None, typer.Option(envvar="MONGO_URL", help="The replica set that is followed.")] = None,
+    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
+) -> None:
+    """Run the grid until Ctrl-C: a task for each cell and one for ingest, each restarted by Spark alone.
+
+    Needs Java 17 or 21, and query-partitions x write-partitions + 1 slots. Another grid of the same deployment gives way to
+    this one.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from quaestor import cluster_command
+
+    cluster_command.run(
+        cluster_command.settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment),
+        master=master, query_partitions=query_partitions, write_partitions=write_partitions, ready_timeout_s=ready_timeout,
+    )  # fmt: skip
+
+
+@cluster.command("status")
+def cluster_status(
+    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show every cell: queries, writes/s, lag, latencies, memory. Exit status 1: a cell is silent or too far behind."""
+    from quaestor import cluster_command, cluster_status
+
+    told, healthy = cluster_status.run(
+        cluster_command.settings(redis_url=redis_url, deployment=deployment), as_json=as_json
+    )
+    print(told)
+    raise typer.Exit(0 if healthy else 1)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The console script. Exits; never shows a traceback for what was foreseen."""
     try:

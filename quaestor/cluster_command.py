@@ -1,0 +1,34 @@
+"""What `quaestor cluster` does: the grid on Spark, in the foreground, until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from quaestor.errors import ConfigurationError
+from quaestor.model import GridShape
+from quaestor.settings import Settings
+
+
+def settings(**given: Any) -> Settings:
+    """QUAESTOR_* from the environment, and what the command line says, which wins."""
+    return Settings.from_env(**{name: value for name, value in given.items() if value is not None})
+
+
+def run(
+    settings: Settings, *, master: str | None, query_partitions: int, write_partitions: int, ready_timeout_s: float
+) -> None:
+    """Returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError (too few slots, no Java, no pyspark, no URL),
+    DependencyError (a part does not answer, or the grid has ended by itself)."""
+    try:
+        from quaestor.invalidation.spark.__main__ import run_grid
+        from quaestor.invalidation.spark.home import default_master, require_slots
+    except ImportError as error:
+        raise ConfigurationError(f"the grid needs pyspark ({error}): pip install 'quaestor[spark]'") from error
+    shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
+    require_slots(master or default_master(shape), shape)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s)

@@ -1,0 +1,174 @@
+"""`quaestor cluster status`: what the matching grid says of itself, in the event layer, to whoever looks.
+
+Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell tells once a second of its work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from quaestor.clock import system_clock
+from quaestor.errors import ConfigurationError, EventLayerError
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import decode_notification
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.stats import CellStats, cell_stats
+from quaestor.model import Cell, GridShape, Heartbeat
+from quaestor.ports import EventLayer
+from quaestor.settings import Settings
+
+WINDOW_MS = 5_000
+"""A cell that was silent for so long is shown as silent."""
+_BATCH = 2_000
+_MOST_BATCHES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellStatus:
+    """One cell. lag_ms: how far it is behind the database; None: silent. stats: what it told of its work, if anything."""
+
+    cell: Cell
+    lag_ms: int | None
+    registrations: int
+    stats: CellStats | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """shape: None if no grid was ever heard of."""
+
+    deployment: str
+    shape: GridShape | None
+    cells: tuple[CellStatus, ...]
+
+    def healthy(self, staleness_bound_ms: int) -> bool:
+        """Whether every cell is heard, and fresh enough for answers to be served from cache."""
+        return bool(self.cells) and all(
+            cell.lag_ms is not None and cell.lag_ms <= staleness_bound_ms for cell in self.cells
+        )
+
+
+def run(settings: Settings, *, as_json: bool) -> tuple[str, bool]:
+    """What to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError."""
+    if settings.redis_url is None:
+        raise ConfigurationError("the grid's figures are in Redis: pass --redis-url or set REDIS_URL")
+    with closing(RedisEventLayer(settings.redis_url, settings.deployment)) as layer:
+        status = look(layer, settings.deployment, now_ms=system_clock())
+    return (to_json if as_json else text)(status), status.healthy(settings.staleness_bound_ms)
+
+
+def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
+    """O(notifications of WINDOW_MS), bounded. Raises EventLayerError."""
+    beats = _heartbeats(layer, deployment, now_ms)
+    stats = {one.cell: one for one in cell_stats(layer, deployment)}
+    newest = max(beats.values(), key=lambda beat: beat.at_ms, default=None)
+    shape = newest.shape if newest is not None else next((one.shape for one in stats.values()), None)
+    if shape is None:
+        return ClusterStatus(deployment=deployment, shape=None, cells=())
+    cells = [
+        Cell(query_partition=column, write_partition=row)
+        for column in range(shape.query_partitions)
+        for row in range(shape.write_partitions)
+    ]
+    return ClusterStatus(
+        deployment=deployment,
+        shape=shape,
+        cells=tuple(_status(cell, beats.get(cell), stats.get(cell), now_ms) for cell in cells),
+    )
+
+
+def _status(cell: Cell, beat: Heartbeat | None, stats: CellStats | None, now_ms: int) -> CellStatus:
+    return CellStatus(
+        cell=cell,
+        lag_ms=None if beat is None else max(0, now_ms - beat.fresh_as_of_ms),
+        registrations=beat.registrations if beat is not None else stats.registrations if stats is not None else 0,
+        stats=stats,
+    )
+
+
+def _heartbeats(layer: EventLayer, deployment: str, now_ms: int) -> Mapping[Cell, Heartbeat]:
+    stream = streams.notifications(deployment)
+    after = layer.offset_at(stream, now_ms - WINDOW_MS)
+    newest: dict[Cell, Heartbeat] = {}
+    for _ in range(_MOST_BATCHES):
+        entries = layer.read({stream: after}, count=_BATCH, block_ms=0)
+        for entry in entries:
+            after = entry.offset
+            try:
+                notification = decode_notification(entry.payload)
+            except EventLayerError:
+                continue  # of another version: whoever acts on it deals with it
+            if isinstance(notification, Heartbeat):
+                newest[notification.cell] = notification
+        if len(entries) < _BATCH:
+            break
+    return newest
+
+
+def text(status: ClusterStatus) -> str:
+    """A table, a line for each cell."""
+    if status.shape is None:
+        return f"no grid was heard of in deployment {status.deployment!r}: start one with quaestor cluster"
+    shape = status.shape
+    rows = [
+        ("cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB")
+    ]
+    rows += [_row(cell) for cell in status.cells]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
+    head = f"deployment {status.deployment}: {shape.query_partitions} query x {shape.write_partitions} write partitions"
+    return "\n".join([head, *lines])
+
+
+def _row(cell: CellStatus) -> tuple[str, ...]:
+    stats = cell.stats
+    name = f"{cell.cell.query_partition}/{cell.cell.write_partition}"
+    state = "silent" if cell.lag_ms is None else "running"
+    lag = "" if cell.lag_ms is None else str(cell.lag_ms)
+    if stats is None:
+        return (name, state, lag, "", str(cell.registrations), "", "", "", "", "")
+    return (
+        name, state, lag, f"{stats.queries:,}", f"{cell.registrations:,}", f"{stats.writes_per_s:,.0f}",
+        _latency(stats.lag_p50_ms), _latency(stats.lag_p99_ms), f"{stats.evicted:,}",
+        f"{stats.rss_bytes / 1e6:,.0f}" if stats.rss_bytes else "",
+    )  # fmt: skip
+
+
+def _latency(ms: float) -> str:
+    return "" if ms < 0 else f"{ms:.1f}"
+
+
+def to_json(status: ClusterStatus) -> str:
+    """One JSON object on one line."""
+    shape = status.shape
+    return json.dumps(
+        {
+            "deployment": status.deployment,
+            "shape": shape and [shape.query_partitions, shape.write_partitions],
+            "cells": [_as_json(cell) for cell in status.cells],
+        }
+    )
+
+
+def _as_json(cell: CellStatus) -> Mapping[str, object]:
+    stats = cell.stats
+    told: dict[str, object] = {
+        "cell": [cell.cell.query_partition, cell.cell.write_partition],
+        "lag_ms": cell.lag_ms,
+        "registrations": cell.registrations,
+    }
+    if stats is not None:
+        tenants: Sequence[Mapping[str, object]] = [
+            {"name": one.tenant, "registrations": one.registrations, "bytes": one.bytes, "tried_per_s": one.tried_per_s}
+            for one in stats.tenants
+        ]
+        told |= {
+            "told_at_ms": stats.at_ms, "queries": stats.queries, "bytes": stats.bytes, "writes": stats.writes,
+            "writes_per_s": stats.writes_per_s, "tried_per_write": stats.tried_per_write, "failed": stats.failed,
+            "evicted": stats.evicted, "p50_ms": stats.lag_p50_ms, "p99_ms": stats.lag_p99_ms,
+            "rss_bytes": stats.rss_bytes, "tenants": tenants,
+        }  # fmt: skip
+    return told

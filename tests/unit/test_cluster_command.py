@@ -1,0 +1,77 @@
+"""`quaestor cluster` and `quaestor cluster status`: what they refuse, and what they show of what cells say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from quaestor import cli, cluster_status
+from quaestor.invalidation.event_layer import codec, streams
+from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.model import Cell, GridShape, Heartbeat
+
+NOW_MS = 1_700_000_000_000
+URLS = ("--mongo-url", "mongodb://127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1")
+
+
+def call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--master", "local[2,8]", "--query-partitions", "2", "--write-partitions", "2"], ["has 2 slots", "need 5"]),
+        (["--master", "local[8]"], ["master 'local[8]'", "use"]),
+        (["--master", "local[8,1]"], ["never restarts a task"]),
+        (["--master", "local-cluster[1,1,512]"], ["has 1 slots", "need 2"]),
+    ],
+)
+def test_a_cluster_that_cannot_hold_the_grid_is_refused_in_a_sentence(
+    arguments: list[str], parts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("cluster", *URLS, *arguments) == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    for part in parts:
+        assert part in told
+
+
+def test_what_it_needs_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for variable in ("MONGO_URL", "REDIS_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    assert call("cluster", "--master", "local[2,8]") == 2
+    assert "REDIS_URL" in capsys.readouterr().err
+    assert call("cluster", "status") == 2
+    assert "REDIS_URL" in capsys.readouterr().err
+    assert call("cluster", "status", "--redis-url", "redis://127.0.0.1:1") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def beat(column: int, row: int, *, fresh_as_of_ms: int, shape: GridShape) -> bytes:
+    return codec.encode_notification(
+        Heartbeat(
+            cell=Cell(query_partition=column, write_partition=row), shape=shape, at_ms=NOW_MS - 10,
+            fresh_as_of_ms=fresh_as_of_ms, watermark=7, registrations=3, writes=5,
+        )
+    )  # fmt: skip
+
+
+def test_a_cell_that_is_silent_or_behind_makes_the_grid_unhealthy() -> None:
+    layer = MemoryEventLayer(clock=lambda: NOW_MS - 10)
+    shape = GridShape(query_partitions=1, write_partitions=2)
+    assert cluster_status.look(layer, "d", now_ms=NOW_MS).shape is None
+    assert "start one" in cluster_status.text(cluster_status.look(layer, "d", now_ms=NOW_MS))
+    layer.append(streams.notifications("d"), [beat(0, 0, fresh_as_of_ms=NOW_MS - 200, shape=shape)])
+    half = cluster_status.look(layer, "d", now_ms=NOW_MS)
+    assert [cell.lag_ms for cell in half.cells] == [200, None]
+    assert not half.healthy(2_000)
+    assert "silent" in cluster_status.text(half)
+    layer.append(streams.notifications("d"), [b"unreadable", beat(0, 1, fresh_as_of_ms=NOW_MS - 900, shape=shape)])
+    whole = cluster_status.look(layer, "d", now_ms=NOW_MS)
+    assert (whole.healthy(2_000), whole.healthy(500)) == (True, False)
+    told = json.loads(cluster_status.to_json(whole))
+    assert (told["shape"], [cell["lag_ms"] for cell in told["cells"]]) == ([1, 2], [200, 900])
