@@ -20,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -170,7 +171,7 @@ def status(
     raise typer.Exit(0 if told["serving"] else 1)
 
 
-cluster = typer.Typer(help="The matching grid on Spark.", pretty_exceptions_enable=False, invoke_without_command=True)
+cluster = typer.Typer(pretty_exceptions_enable=False)
 app.add_typer(cluster, name="cluster")
 
 

@@ -1,6 +1,6 @@
 """`quaestor cluster status`: what the matching grid says of itself, in the event layer, to whoever looks.
 
-Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell tells once a second of its work.
+Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell tells once a second.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from quaestor.settings import Settings
 
 WINDOW_MS = 5_000
 """A cell that was silent for so long is shown as silent."""
+_COLUMNS = (
+    "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB",
+)  # fmt: skip
 _BATCH = 2_000
 _MOST_BATCHES = 50
 
@@ -113,9 +116,7 @@ def text(status: ClusterStatus) -> str:
     if status.shape is None:
         return f"no grid was heard of in deployment {status.deployment!r}: start one with quaestor cluster"
     shape = status.shape
-    rows = [
-        ("cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB")
-    ]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
     rows += [_row(cell) for cell in status.cells]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
