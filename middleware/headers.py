@@ -228,8 +228,9 @@ class HeaderPolicy:
 
     def _fixed(self, response: CachedResponse, policy: RoutePolicy) -> RawHeaders:
         given = response.headers
-        if is_explicit(response):
-            return [field for field in given if field[0] != b"age"]
+        if is_explicit(response) and not policy.personal:
+            names = varying(policy, given)
+            return [*(field for field in given if field[0] != b"age"), *([(b"vary", names)] if names else [])]
         client_s, cdn_s = lives_s(response, policy, estimated=self._estimated)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
