@@ -267,13 +267,16 @@ class ReadPath:
         """
         asked_ms = self.clock() if asked_ms is None else asked_ms
         answer = in_groups(answer, policy.groups)
-        reasons = [reason for reason in outcome.reasons if not waived(policy, reason.reason)]
+        guarded = self.settings.grid
+        reasons = [reason for reason in outcome.reasons if not (guarded and waived(policy, reason.reason))]
         if self.settings.explicit:
             if {reason.reason for reason in reasons} == {Uncacheable.NO_READS}:
                 return await self._admit_explicit(
                     answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
                 )
-            refused = "credentials" if credentials else freshness.refusal(answer.status, answer.headers)
+            refused = "credentials" if credentials else freshness.refusal(
+                answer.status, answer.headers, personal=policy.personal
+            )
             if refused is not None:
                 return Verdict(event=Event.UNGUARDED, reasons=(refused,))
         if reasons:
