@@ -274,9 +274,8 @@ class ReadPath:
                 return await self._admit_explicit(
                     answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
                 )
-            refused = "credentials" if credentials else freshness.refusal(
-                answer.status, answer.headers, personal=policy.personal
-            )
+            refused = freshness.refusal(answer.status, answer.headers, personal=policy.personal)
+            refused = "credentials" if credentials else refused
             if refused is not None:
                 return Verdict(event=Event.UNGUARDED, reasons=(refused,))
         if reasons:
