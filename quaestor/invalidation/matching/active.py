@@ -41,13 +41,6 @@ class ActiveQueries:
         plan = plan_query(query)
         return ActiveQuery(query_id, self._rules.of(plan), account, born_s=now_s), plan
 
-    def tried_always(self, plan: QueryPlan) -> int:
-        """How many other predicates every write to its namespace has to try, if the plan would add one; else 0."""
-        if plan.predicate is None or plan.access:
-            return 0
-        own = self.namespaces.get(plan.query.namespace)
-        return 0 if own is None or plan.predicate.identity in own.filters else own.index.always
-
     def add(self, live: Live, plan: QueryPlan | None) -> None:
         """Match this registration from now on; `plan` as `prepare` returned it."""
         query = live.query

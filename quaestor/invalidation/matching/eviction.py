@@ -71,11 +71,11 @@ class Eviction:
         own = self._active.namespaces[newcomer.rules.namespace]
         crowded = newcomer.filter is not None and newcomer.filter.access is None
         full = tenants.registrations > limits.registrations or tenants.bytes > limits.bytes
-        if not full and not (crowded and own.index.always > limits.unindexed):
+        if not full and not (crowded and own.unindexed_filters > limits.unindexed):
             return
         self._demand.add(newcomer.query_id, 1, now_ms=now_ms)
         victims = 0
-        while crowded and own.index.always > limits.unindexed:
+        while crowded and own.unindexed_filters > limits.unindexed:
             yield from list(things(self._unindexed(own, newcomer, now_ms).queries))
         while tenants.registrations > limits.registrations or tenants.bytes > limits.bytes:
             if victims >= _MOST_VICTIMS:
@@ -84,12 +84,13 @@ class Eviction:
             yield self._worst(newcomer, now_ms)
 
     def relieve(self, *, now_ms: int) -> Iterator[ActiveQuery]:
-        """What has to go while more predicates are tried a second than may be. Each must be gone before the next is asked for.
+        """What has to go while more predicates are tried a second for cached results than may be. Each must be gone before the
+        next is asked for.
 
         From the tenant that makes most work: what has no index first. At most 1,000 predicates a call.
         """
         for _ in range(_MOST_RELIEVED):
-            if self._work.pace_hz <= self._limits.tried_per_s:
+            if self._work.tried_hz(self._work.tenants) <= self._limits.tried_per_s:
                 return
             sample = self._active.tenants.sample(self._chance)
             tenant = max(sample, key=self._work.tried_hz, default=None)

@@ -37,10 +37,11 @@ Changes = dict[Live, MatchType]
 class Namespace:
     """Incremental; not thread-safe.
 
-    unindexed: the filters that every write tries, by who brought them. tried, epoch: how often it is written, see work.py.
     filters: by identity. members: record hash -> registrations whose result holds it. unremembered: queries with
     registrations that need to know how the record was before. always: queries that every write changes; foreign: those of
     other namespaces whose pipeline reads this one. standing: what standing queries keep here, if there are any.
+    unindexed: the filters that every write tries for the sake of cached results, by who brought them; unindexed_filters: how
+    many. tried, epoch: how often it is written, see work.py.
     """
 
     index: QueryIndex = field(default_factory=QueryIndex)
@@ -50,6 +51,7 @@ class Namespace:
     always: dict[ActiveQuery, None] = field(default_factory=dict)
     foreign: dict[ActiveQuery, None] = field(default_factory=dict)
     unindexed: dict[Tenant, Pool[Filter]] = field(default_factory=dict)
+    unindexed_filters: int = 0
     tried: int = 0
     epoch: int = 0
     standing: StandingSides | None = None
@@ -108,12 +110,14 @@ class Namespace:
             if pool is None:
                 pool = self.unindexed[tenant] = tenant.unindexed[self] = Pool()
             pool.add(item)
+            self.unindexed_filters += 1
 
     def _take(self, item: Filter) -> None:
         tenant, item.tenant = item.tenant, None
         if item.access is None and tenant is not None:
             pool = self.unindexed[tenant]
             pool.remove(item)
+            self.unindexed_filters -= 1
             if not pool:
                 del self.unindexed[tenant], tenant.unindexed[self]
 

@@ -32,14 +32,24 @@ class Attributed(Tried, Protocol):
     def tenant(self) -> Tried | None: ...
 
 
-class Work:
-    """A node's account of its work. tried, epoch: of all filters together. pace_hz: predicates tried a second."""
+class Trials:
+    """A count of several together."""
 
-    __slots__ = ("_at_ms", "_now", "_seen", "epoch", "pace_hz", "tried")
+    __slots__ = ("epoch", "tried")
 
     def __init__(self) -> None:
         self.tried = 0
         self.epoch = 0
+
+
+class Work:
+    """A node's account of its work. pace_hz: predicates tried a second; tenants: those that some tenant's cached results need."""
+
+    __slots__ = ("_all", "_at_ms", "_now", "_seen", "pace_hz", "tenants")
+
+    def __init__(self) -> None:
+        self._all = Trials()
+        self.tenants = Trials()
         self.pace_hz = 0.0
         self._now = 0
         self._at_ms: int | None = None
@@ -64,26 +74,28 @@ class Work:
 
     def count_trials(self, asked: Iterable[Attributed]) -> None:
         """One sampled write has tried these filters: to their account, their tenants' and that of all. O(their number)."""
-        count, number = self.count, 0
+        count, number, owned = self.count, 0, 0
         for item in asked:
             number += 1
             count(item, SAMPLED)
             if item.tenant is not None:
+                owned += 1
                 count(item.tenant, SAMPLED)
-        count(self, SAMPLED * number)
+        count(self._all, SAMPLED * number)
+        count(self.tenants, SAMPLED * owned)
 
     def tried_hz(self, one: Tried) -> float:
         """How many of the trials per second are its own, by its part in the counts."""
         if not one.tried:
             return 0.0
-        mine, all_ = self._by_now(one), self._by_now(self)
+        mine, all_ = self._by_now(one), self._by_now(self._all)
         return self.pace_hz * min(mine / all_, 1.0) if all_ else 0.0
 
     def gone(self, item: Attributed) -> None:
         """A filter will not be tried any more: what the others do is a larger part of what is left."""
         tried, saved_hz = self._by_now(item), self.tried_hz(item)
         self.pace_hz -= saved_hz
-        for account in (self, item.tenant):
+        for account in (self._all, self.tenants, item.tenant):
             if account is not None:
                 self.count(account, 0)
                 account.tried = max(0, account.tried - tried)
