@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quaestor.invalidation.matching.maintained import Memory
 from quaestor.invalidation.matching.node import Outcome
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import Activated, Cancellation, Invalidated, MatchType, Query, Refused, Usage
@@ -380,3 +381,35 @@ def test_every_registration_is_live_or_its_app_was_told(data: st.DataObject) -> 
         assert scene.node.bytes <= 8_000 or scene.node.registrations == 0
     for registration_id in sorted(believed):
         assert registration_id in scene.node._live
+
+
+# -- beside standing queries
+
+
+def test_standing_queries_neither_count_nor_go() -> None:
+    """They have bounds of their own; a predicate that both use stays when the cached results that use it go."""
+    scene = Scene(max_unindexed=1, max_tried_per_s=2)
+    node = scene.node
+    node.standing.announce(
+        "s",
+        "token",
+        unlike(0),
+        memory=Memory.MEMBERSHIP,
+        version=scene.version,
+        members=[b""],
+        expires_at_ms=10**15,
+    )
+    for number in (0, 1):
+        assert types(scene.register(unlike(number)))[-1] == "Activated"
+        scene.now_ms += GRACE_MS
+    assert node.queries == 1
+    assert types(scene.register(unlike(2))) == ["evicted", "Activated"]
+    record = {"_id": 1, "a": [0, 1, 2]}
+    for _ in range(100):
+        scene.update(record, before=record)
+        scene.now_ms += 1_000
+        node.expire(scene.now_ms)
+    assert node.queries == 1, "the trials of standing queries are not held against it"
+    node.standing.take()
+    scene.insert({"_id": 2, "a": 5})
+    assert node.standing.take() == ("s",)
