@@ -13,16 +13,14 @@ from pymongo.errors import PyMongoError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from quaestor.capture import uncacheable
-from quaestor.read_path.policy import Representation
-from quaestor.read_path.validation import none_match_fails
 from quaestor.rest import bodies, strict_json
 from quaestor.rest.access import ANONYMOUS, Access, Action, addressable
+from quaestor.rest.answers import readable
 from quaestor.rest.database import Connection, problem_of
-from quaestor.rest.etags import Preconditions, list_etag
+from quaestor.rest.etags import Preconditions
 from quaestor.rest.identifiers import BadIdError, format_id, parse_id
 from quaestor.rest.limits import Limits
-from quaestor.rest.listing import ListQuery, parse_list
+from quaestor.rest.lists import Lists
 from quaestor.rest.patches import merged, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
@@ -37,7 +35,10 @@ class Endpoints:
     No method raises for what a client sent or for a database that is away: the answer is a problem document then.
     """
 
-    def __init__(self, connection: Connection, *, access: Access, limits: Limits, who_asks: WhoAsks | None) -> None:
+    def __init__(
+        self, connection: Connection, *, access: Access, limits: Limits, who_asks: WhoAsks | None, lists: Lists
+    ) -> None:
+        self._lists = lists
         self._connection = connection
         self._access = access
         self._limits = limits
@@ -56,7 +57,8 @@ class Endpoints:
             response = known.response()
         if self._who_asks is not None:
             # For one principal. Whoever does not know how principals are told apart (see `sharing`) must not share it.
-            response.headers.setdefault("cache-control", "private")
+            own = response.headers.get("cache-control")
+            response.headers["cache-control"] = "private" if own is None else f"private, {own}"
         return response
 
     async def _run(self, request: Request, collection: str | None, operation: Operation) -> Response:
@@ -73,32 +75,12 @@ class Endpoints:
 
     async def list(self, request: Request, collection: str, records: Records) -> Response:
         records.require(collection, Action.READ)
-        query = parse_list(request, self._limits)
-        if query.representation is Representation.IDS:
-            return await self._list_ids(request, collection, records, query)
-        found = await records.many(
-            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit
-        )
-        if not found:
-            await self._require_known(collection, records)
-        if sum(len(record.raw) for record in found) > self._limits.response_bytes:
-            raise Problem(400, "list-too-large", "The records are too large for one list: ask with a smaller limit.")
-        body = b"[" + b",".join(strict_json.dumps(decode(record.raw)) for record in found) + b"]"
-        return _readable(request, body, list_etag("objects", (record.raw for record in found)))
-
-    async def _list_ids(self, request: Request, collection: str, records: Records, query: ListQuery) -> Response:
-        found = await records.many(
-            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit, ids=True
-        )
-        if not found:
-            await self._require_known(collection, records)
-        body = strict_json.dumps([decode(record.raw)["_id"] for record in found])
-        return _readable(request, body, list_etag("ids", (record.raw for record in found)))
+        return await self._lists.answer(request, collection, records)
 
     async def get(self, request: Request, collection: str, records: Records) -> Response:
         records.require(collection, Action.READ)
         stored = await records.get(collection, _key(request))
-        return _readable(request, strict_json.dumps(decode(stored.raw)), stored.etag)
+        return readable(request, strict_json.dumps(decode(stored.raw)), stored.etag)
 
     # Writing
 
@@ -163,26 +145,12 @@ class Endpoints:
         await records.delete(collection, _key(request), preconditions=preconditions)
         return Response(status_code=204)
 
-    async def _require_known(self, collection: str, records: Records) -> None:
-        """An empty list and a collection that does not exist are two answers; nothing tells of a new empty collection."""
-        if not await records.exists(collection):
-            uncacheable("an unknown collection")
-            raise not_found()
-
     def _written(self, stored: Stored, status: int, show: bool, headers: dict[str, str]) -> Response:
         headers["etag"] = stored.etag
         if not show:
             return Response(status_code=201 if status == 201 else 204, headers=headers)
         body = strict_json.dumps(decode(stored.raw))
         return Response(body, status_code=status, media_type=bodies.JSON, headers=headers)
-
-
-def _readable(request: Request, body: bytes, etag: str) -> Response:
-    """The body, or 304 for a client that has it."""
-    asked = request.headers.get("if-none-match")
-    if asked is not None and none_match_fails(asked.encode("latin-1"), etag.encode()):
-        return Response(status_code=304, headers={"etag": etag})
-    return Response(body, media_type=bodies.JSON, headers={"etag": etag})
 
 
 def _key(request: Request) -> Any:

@@ -6,7 +6,7 @@ record as it is (If-Match, patches) runs in a transaction: what it read cannot h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
+from quaestor.capture import not_recording
 from quaestor.model import Document, SortSpec
 from quaestor.rest.access import Access, Action, Principal
 from quaestor.rest.bodies import require_rules
@@ -32,6 +33,12 @@ _PLAIN: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 def decode(raw: bytes) -> dict[str, Any]:
     """A record's bytes as plain values that encode to the same bytes again."""
     return bson.decode(raw, _PLAIN)
+
+
+def shown(sort: SortSpec) -> dict[str, int]:
+    """A projection onto what an id list depends on: `_id`, and what it is sorted by."""
+    paths = ["_id", *(path for path, _ in sort)]
+    return {path: 1 for path in paths if not any(path.startswith(f"{other}.") for other in paths)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,11 @@ class Records:
         self._access = access
         self._principal = principal
 
+    @property
+    def audience(self) -> tuple[str, ...]:
+        """Equal for principals to whom the same rules apply."""
+        return ("superuser",) if self._principal.superuser else self._principal.names
+
     def may(self, collection: str, action: Action) -> bool:
         return self._access.permits(collection, action, self._principal)
 
@@ -78,10 +90,10 @@ class Records:
     async def many(
         self, collection: str, filter_: Document, *, sort: SortSpec, skip: int, limit: int, ids: bool = False
     ) -> list[Any]:
-        """Raw records; only their `_id`s if ids. Raises not_found() for a collection that does not exist."""
+        """Raw records; only their `_id`s and what they are sorted by if ids: then it depends on nothing else."""
         cursor = self._connection.collection(collection).find(
             self.guarded(filter_, "read"),
-            {"_id": 1} if ids else None,
+            shown(sort) if ids else None,
             skip=skip,
             limit=limit,
             batch_size=limit,
@@ -90,6 +102,11 @@ class Records:
         found: list[Any] = await self._connection.run(cursor.to_list)
         return found
 
+    async def some(self, collection: str, ids: Sequence[Any]) -> list[bytes]:
+        """The records with these ids that are there, in any order, *whoever* may see them: for checking them elsewhere."""
+        cursor = self._connection.collection(collection).find({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
+        return [bytes(record.raw) for record in await self._connection.run(cursor.to_list)]
+
     async def get(self, collection: str, key: Any) -> Stored:
         raw = await self._find(collection, key, "read")
         if raw is None:
@@ -97,7 +114,9 @@ class Records:
         return Stored(raw=raw)
 
     async def exists(self, collection: str) -> bool:
-        return await self._connection.exists(collection)
+        """Of no concern to a cached answer: what is found there is what it depends on."""
+        with not_recording():
+            return await self._connection.exists(collection)
 
     # Writing
 

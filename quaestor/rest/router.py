@@ -21,7 +21,9 @@ from quaestor.rest.access import Access, addressable
 from quaestor.rest.database import Connection
 from quaestor.rest.endpoints import Endpoints, Operation
 from quaestor.rest.limits import Limits
+from quaestor.rest.lists import Lists
 from quaestor.rest.problems import Problem
+from quaestor.rest.record_cache import Engine
 from quaestor.rest.sharing import WhoAsks, declaration
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -35,6 +37,8 @@ class QuaestorRouter(APIRouter):
     limits: bounds of what a request may ask for.
     principal: tells who asks, from the request; None: everybody is anonymous. It must verify what it reads. What it raises
         (HTTPException) is the answer. Answers are cached for each principal; if it is a coroutine function they are not cached.
+    quaestor: the application's Quaestor; with it, lists may be kept as ids. representation: "ids": all of them that can;
+        "objects": none; "auto": those for which it is cheaper.
     schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
         collection a validator.
     name: begins the operation ids; to be set when several routers are mounted.
@@ -50,17 +54,27 @@ class QuaestorRouter(APIRouter):
         access: Access | None = None,
         limits: Limits | None = None,
         principal: WhoAsks | None = None,
+        quaestor: Engine | None = None,
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
-        representation: Representation = Representation.AUTO,
+        representation: Representation | str = Representation.AUTO,
         name: str = "db",
     ) -> None:
         limits = limits or Limits()
         super().__init__(prefix=prefix, tags=["records"])
         self._limits = limits
+        if representation not in set(Representation):
+            raise ConfigurationError(f"representation={representation!r} is none of {', '.join(Representation)}")
+        representation = Representation(representation)
+        if representation is Representation.IDS and quaestor is None:
+            raise ConfigurationError(
+                "representation='ids' needs the application's Quaestor: QuaestorRouter(..., quaestor=...)"
+            )
         self._shared = declaration(principal, representation)
         self._name = name
+        connection = Connection(db, time_ms=limits.time_ms)
+        lists = Lists(connection, limits=limits, engine=quaestor, representation=representation)
         self._endpoints = Endpoints(
-            Connection(db, time_ms=limits.time_ms), access=access or Access(), limits=limits, who_asks=principal
+            connection, access=access or Access(), limits=limits, who_asks=principal, lists=lists
         )
         for collection, described in (schemas or {}).items():
             if not addressable(collection):

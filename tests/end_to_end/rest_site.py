@@ -11,6 +11,7 @@ import httpx
 import pymongo
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
@@ -20,19 +21,50 @@ from tests.support import eventually
 Database = pymongo.database.Database[dict[str, Any]]
 
 
+class Heard(CommandListener):
+    """commands: (name, command) in order; clear it to hear only what is new."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[str, Any]] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.commands.append((event.command_name, event.command))
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
+
+    def finds(self) -> list[Any]:
+        """The filters of the finds."""
+        return [command["filter"] for name, command in self.commands if name == "find"]
+
+
 class RestSite:
-    """other: a client of the same database that the app knows nothing of."""
+    """other: a client of the same database that the app knows nothing of. heard: the commands that the app sent."""
 
     def __init__(self, mongo_url: str, database: str, *, threads: bool = False, **options: Any) -> None:
         self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)  # a busy machine must not bypass
         client = pymongo.MongoClient if threads else AsyncMongoClient
-        self.client: Any = client(mongo_url, event_listeners=[self.quaestor.capture])
+        self.heard = Heard()
+        self.client: Any = client(mongo_url, event_listeners=[self.quaestor.capture, self.heard])
         self._outside: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url)
         self.other: Database = self._outside[database]
         self.app = FastAPI()
         self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
-        self.app.include_router(QuaestorRouter(self.client[database], **{"access": Access.public(), **options}))
+        self.app.include_router(
+            QuaestorRouter(self.client[database], **{"access": Access.public(), "quaestor": self.quaestor, **options})
+        )
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://site")
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        await self.quaestor.stop()
+        closing = self.client.close()
+        if closing is not None:
+            await closing
+        self._outside.close()
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
         """body: bytes as they are, anything else as JSON. headers: with _ for -."""
@@ -76,10 +108,5 @@ async def rest_site(mongo_url: str, database: str, **options: Any) -> AsyncItera
     try:
         yield site
     finally:
-        await site.http.aclose()
-        await site.quaestor.stop()
-        closing = site.client.close()
-        if closing is not None:
-            await closing
-        site._outside.drop_database(database)
-        site._outside.close()
+        site.other.client.drop_database(database)
+        await site.close()

@@ -1,0 +1,261 @@
+"""Lists kept as ids and put together from records: a change of one member is one record read again, not every list with it.
+
+A list's registration is its query with nothing shown but `_id` and the fields it is sorted by, so it dies when a record comes,
+goes or changes places; each member's is `{_id: ...}`. What is answered was, record by record, true at the moment it was sent:
+
+- Every registration, the list's and all members', is asked for again after the last await before the answer.
+- A list that is read takes its records from that same read, so none is older than the list.
+- A record that is read again is checked against the query (the record's own rules are part of it) and against its place: if it
+  no longer belongs there, the list is read again, even if its own notification has not arrived yet.
+- Who waited for somebody else's read is answered from what is live then, not from what that read saw.
+- The registry forgets the dead after a while, so a list that nobody asked for for a while is put together anew from records
+  that the store has guarded all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from quaestor.capture import Outcome, not_recording, recording
+from quaestor.errors import UncertainMatchError
+from quaestor.invalidation.query import CompiledQuery
+from quaestor.invalidation.registry import TOMBSTONE_MS
+from quaestor.model import CapturedRead, SortSpec
+from quaestor.rest.etags import list_etag
+from quaestor.rest.record_cache import Engine, Part, RecordCache, entry, ids_digest, part_of
+from quaestor.rest.records import decode, shown
+
+TRUST_MS: Final = TOMBSTONE_MS // 2
+"""How long after it was found valid an assembly may be asked for again by its registrations alone."""
+_ROUNDS: Final = 3
+Fetch = Callable[[], Awaitable[list[bytes]]]
+FetchSome = Callable[[list[Any]], Awaitable[list[bytes]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A list that somebody asks for. name: in the store, equal for equal queries. predicate: the whole filter, rules included.
+
+    place: a function of a record, equal for two that stand at the same place.
+    fetch: reads the list, raw and in order. fetch_some: reads the records with these ids, in any order.
+    """
+
+    name: str
+    collection: str
+    sort: SortSpec
+    predicate: CompiledQuery
+    place: Callable[[Mapping[str, Any]], Any]
+    fetch: Fetch
+    fetch_some: FetchSome
+
+
+@dataclass(slots=True, kw_only=True)
+class Assembly:
+    """A list put together. ids: a digest of its members' ids.
+
+    checked_ms: when all of its registrations were last found live. registrations: () for one that is for this once.
+    """
+
+    body: bytes
+    etag: str
+    ids: bytes
+    count: int
+    registrations: tuple[str, ...]
+    fresh_until_ms: int
+    checked_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ids:
+    """What is kept of a list: its members by id, by name in the store, and by place. parts: as they were found to belong."""
+
+    ids: tuple[Any, ...]
+    names: tuple[str, ...]
+    places: tuple[Any, ...]
+    registrations: tuple[str, ...]
+    fresh_until_ms: int
+    parts: tuple[Part, ...]
+    assembly: Assembly | None = None
+
+
+class AssembledLists:
+    """The lists of one database. Use from one event loop."""
+
+    def __init__(self, engine: Engine, database: str) -> None:
+        self._engine = engine
+        self._records = RecordCache(engine, database)
+        self._building: dict[str, asyncio.Task[Assembly]] = {}
+
+    def ready(self, wanted: Wanted) -> Assembly | None:
+        """The list if it can be answered from memory at this moment. No I/O; to be sent before anything is awaited."""
+        read_path = self._engine.read_path
+        now_ms = read_path.clock()
+        resident = read_path.resident(wanted.name, now_ms)
+        known = None if resident is None else resident.rendered
+        if not isinstance(known, _Ids):
+            return None
+        assembly = known.assembly
+        if assembly is not None and now_ms - assembly.checked_ms < TRUST_MS and self._live(assembly, now_ms):
+            assembly.checked_ms = now_ms
+            return assembly
+        parts = [self._records.get(name, now_ms) for name in known.names]
+        present = [part for part in parts if part is not None]
+        if len(present) < len(parts) or not self._belong(wanted, known, present):
+            return None
+        return self._keep(wanted, known, present)
+
+    async def answer(self, wanted: Wanted) -> Assembly:
+        """The list. One reader at a time asks the database for it; the others wait and look again."""
+        for _ in range(_ROUNDS):
+            found = self.ready(wanted)
+            if found is not None:
+                return found
+            task = self._building.get(wanted.name)
+            if task is None:
+                return await asyncio.shield(self._start(wanted))
+            await asyncio.wait({task})
+        return await self._build(wanted)
+
+    def _start(self, wanted: Wanted) -> asyncio.Task[Assembly]:
+        """A task of its own: a client that leaves does not take the others' answer with it."""
+        task = asyncio.create_task(self._build(wanted))
+        self._building[wanted.name] = task
+
+        def done(ended: asyncio.Task[Assembly]) -> None:
+            self._building.pop(wanted.name, None)
+            if not ended.cancelled():
+                ended.exception()  # whoever is still there gets it from the task
+
+        task.add_done_callback(done)
+        return task
+
+    async def _build(self, wanted: Wanted) -> Assembly:
+        resident = self._engine.read_path.resident(wanted.name, self._engine.read_path.clock())
+        if resident is not None and isinstance(resident.rendered, _Ids):
+            found = await self._refresh(wanted, resident.rendered)
+            if found is not None:
+                return found
+            self._engine.read_path.drop(wanted.name)
+            self._records.release(resident.rendered.registrations)
+        return await self._read(wanted)
+
+    async def _refresh(self, wanted: Wanted, known: _Ids) -> Assembly | None:
+        """Read the members that are missing; None if the list itself has to be read."""
+        now_ms = self._engine.read_path.clock()
+        parts = {name: self._records.get(name, now_ms) for name in known.names}
+        missing = [key for key, name in zip(known.ids, known.names, strict=True) if parts[name] is None]
+        if len(missing) * 2 > len(known.ids) + 1:
+            return None
+        if missing:
+            since = self._engine.registry.watermark()
+            raws, outcome = await self._recorded(wanted.fetch_some(missing))
+            read = _only_read(outcome)
+            if read is None or len(raws) < len(missing):
+                return None
+            named = {self._records.name(wanted.collection, decode(raw)["_id"]): raw for raw in raws}
+            parts |= await self._records.keep(wanted.collection, named, read=read, since=since)
+        present = [part for part in parts.values() if part is not None]
+        if len(present) < len(known.names) or not self._belong(wanted, known, present):
+            return None
+        # What was read just now is as good as a query's answer; what was there before has to be alive still.
+        now_ms = self._engine.read_path.clock()
+        old = [i for part in present for i in part.registrations]
+        if not self._engine.registry.live([*known.registrations, *old], now_ms=now_ms):
+            return None
+        return self._keep(wanted, known, present)
+
+    async def _read(self, wanted: Wanted) -> Assembly:
+        """Read the list with its records, and keep of it what can be guarded."""
+        since = self._engine.registry.watermark()
+        raws, outcome = await self._recorded(wanted.fetch())
+        answer = _assembly([part_of(raw) for raw in raws])
+        read = _only_read(outcome)
+        if read is None or not self._engine.read_path.serving(self._engine.read_path.clock()):
+            return answer
+        documents = [decode(raw) for raw in raws]
+        ids = tuple(document["_id"] for document in documents)
+        names = tuple(self._records.name(wanted.collection, key) for key in ids)
+        guard, parts = await asyncio.gather(
+            self._records.guard(replace(read, query=replace(read.query, projection=shown(wanted.sort))), since=since),
+            self._records.keep(wanted.collection, dict(zip(names, raws, strict=True)), read=read, since=since),
+        )
+        if guard is None:
+            return answer
+        if guard.widened or len(parts) < len(names):
+            self._records.release(guard.ids)
+            return answer
+        members = tuple(parts[name] for name in names)
+        known = _Ids(
+            ids=ids,
+            names=names,
+            places=tuple(map(wanted.place, documents)),
+            registrations=guard.ids,
+            fresh_until_ms=self._records.fresh_until_ms(),
+            parts=members,
+        )
+        self._keep(wanted, known, members)
+        return answer
+
+    async def _recorded(self, read: Awaitable[list[bytes]]) -> tuple[list[bytes], Outcome]:
+        """In a recording of its own: of a request around it these reads are no business."""
+        settings = self._engine.settings
+        with not_recording(), recording(clock_window_ms=settings.clock_window_ms) as recorder:
+            return await read, recorder.outcome(self._engine.read_path.clock())
+
+    def _belong(self, wanted: Wanted, known: _Ids, parts: Sequence[Part]) -> bool:
+        """Whether every record still is a member, and stands where it stood."""
+        try:
+            for part, before, place in zip(parts, known.parts, known.places, strict=True):
+                if part is before:
+                    continue
+                document = decode(part.raw)
+                if not wanted.predicate.matches(document) or wanted.place(document) != place:
+                    return False
+        except UncertainMatchError:
+            return False
+        return True
+
+    def _keep(self, wanted: Wanted, known: _Ids, parts: Sequence[Part]) -> Assembly:
+        """Put the list together, for now and for the next."""
+        assembly = _assembly(parts)
+        assembly.registrations = (*known.registrations, *(i for part in parts for i in part.registrations))
+        assembly.fresh_until_ms = min([known.fresh_until_ms, *(part.fresh_until_ms for part in parts)])
+        assembly.checked_ms = self._engine.read_path.clock()
+        reusable = all(part.registrations for part in parts) and self._live(assembly, assembly.checked_ms)
+        known = replace(known, parts=tuple(parts), assembly=assembly if reusable else None)
+        if len(assembly.body) <= self._engine.settings.max_body_bytes:
+            resident = self._engine.read_path.hold(
+                entry(
+                    wanted.name, assembly.body, assembly.etag, known.registrations, known.fresh_until_ms, self._engine
+                )
+            )
+            if resident is not None:
+                resident.rendered = known
+        return assembly
+
+    def _live(self, assembly: Assembly, now_ms: int) -> bool:
+        return now_ms < assembly.fresh_until_ms and self._engine.registry.live(assembly.registrations, now_ms=now_ms)
+
+
+def _assembly(parts: Sequence[Part]) -> Assembly:
+    return Assembly(
+        body=b"[" + b",".join(part.json for part in parts) + b"]",
+        etag=list_etag("objects", (part.raw for part in parts)),
+        ids=ids_digest(part.key for part in parts),
+        count=len(parts),
+        registrations=(),
+        fresh_until_ms=0,
+        checked_ms=0,
+    )
+
+
+def _only_read(outcome: Outcome) -> CapturedRead | None:
+    """The one command that was run, if what it read can be guarded."""
+    return (
+        outcome.reads[0]
+        if len(outcome.reads) == 1 and not outcome.reasons and outcome.reads[0].ids is not None
+        else None
+    )

@@ -1,0 +1,170 @@
+"""Answers lists: whole from the database, for the middleware to keep; as ids; or put together from records that are kept here."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final
+
+import bson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quaestor.capture import uncacheable
+from quaestor.errors import QueryError
+from quaestor.invalidation.query import sort_key_function
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.model import Operation, Query
+from quaestor.read_path.policy import Representation
+from quaestor.rest import strict_json
+from quaestor.rest.answers import readable
+from quaestor.rest.assembled import AssembledLists, Wanted
+from quaestor.rest.database import Connection
+from quaestor.rest.etags import list_etag
+from quaestor.rest.limits import Limits
+from quaestor.rest.listing import ListQuery, parse_list
+from quaestor.rest.problems import Problem, not_found
+from quaestor.rest.record_cache import Engine, ids_digest
+from quaestor.rest.records import Records, decode
+from quaestor.rest.representations import Representations
+
+_PREPARED: Final = 1_024
+"""Queries that are remembered ready to be run."""
+_Prepared = tuple[ListQuery, Wanted | None]
+
+
+class Lists:
+    """The lists of one router. engine: None: lists are only ever kept whole, by the middleware."""
+
+    def __init__(
+        self, connection: Connection, *, limits: Limits, engine: Engine | None, representation: Representation
+    ) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._engine = engine
+        self._representation = representation
+        self._assembled = None if engine is None else AssembledLists(engine, connection.name)
+        self._representations = Representations()
+        self._prepared: OrderedDict[tuple[Any, ...], _Prepared] = OrderedDict()
+
+    async def answer(self, request: Request, collection: str, records: Records) -> Response:
+        """Raises Problem."""
+        query, wanted = self._prepare(request, collection, records)
+        if query.representation is Representation.IDS:
+            return await self._ids(request, collection, records, query)
+        if wanted is not None and self._as_ids(wanted):
+            return await self._put_together(request, wanted)
+        return await self._whole(request, collection, records, query, wanted)
+
+    async def _whole(
+        self, request: Request, collection: str, records: Records, query: ListQuery, wanted: Wanted | None
+    ) -> Response:
+        raws = await self._fetch(collection, records, query)
+        documents = [decode(raw) for raw in raws]
+        etag = list_etag("objects", raws)
+        if wanted is not None and self._representation is Representation.AUTO:
+            keys = [bson.encode({"": document["_id"]}) for document in documents]
+            self._observe(wanted, ids_digest(keys), len(keys), etag)
+        return readable(request, b"[" + b",".join(map(strict_json.dumps, documents)) + b"]", etag)
+
+    async def _ids(self, request: Request, collection: str, records: Records, query: ListQuery) -> Response:
+        found = await records.many(
+            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit, ids=True
+        )
+        if not found:
+            await _require_known(collection, records)
+        ids = [decode(record.raw)["_id"] for record in found]
+        return readable(request, strict_json.dumps(ids), list_etag("ids", (bson.encode({"": key}) for key in ids)))
+
+    async def _put_together(self, request: Request, wanted: Wanted) -> Response:
+        assert self._assembled is not None
+        ready = self._assembled.ready(wanted)
+        found = ready or await self._assembled.answer(wanted)
+        if ready is None and self._representation is Representation.AUTO:
+            self._observe(wanted, found.ids, found.count, found.etag)
+        response = readable(request, found.body, found.etag)
+        # Kept here and not by anybody else: outside it is asked for again with its tag.
+        response.headers["cache-control"] = "no-cache"
+        response.headers["cache-status"] = "QuaestorRecords; " + ("hit" if ready else "fwd=miss")
+        return response
+
+    def _as_ids(self, wanted: Wanted) -> bool:
+        """Whether this list is to be put together now."""
+        assert self._engine is not None
+        now_ms = self._engine.read_path.clock()
+        if not self._engine.read_path.serving(now_ms):
+            return False
+        if self._representation is Representation.AUTO:
+            return self._representations.choose(wanted.name, now_ms=now_ms) is Representation.IDS
+        return self._representation is Representation.IDS
+
+    def _observe(self, wanted: Wanted, ids: bytes, length: int, etag: str) -> None:
+        assert self._engine is not None
+        now_ms = self._engine.read_path.clock()
+        self._representations.observe(wanted.name, ids=ids, length=length, etag=etag, now_ms=now_ms)
+
+    async def _fetch(self, collection: str, records: Records, query: ListQuery) -> list[bytes]:
+        found = await records.many(
+            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit
+        )
+        if not found:
+            await _require_known(collection, records)
+        raws = [bytes(record.raw) for record in found]
+        if sum(map(len, raws)) > self._limits.response_bytes:
+            raise Problem(400, "list-too-large", "The records are too large for one list: ask with a smaller limit.")
+        return raws
+
+    # Preparing
+
+    def _prepare(self, request: Request, collection: str, records: Records) -> _Prepared:
+        """Parsed, checked and compiled; the second part only if the list can be put together. Bounded, by least use."""
+        key = (collection, request.scope["query_string"], records.audience)
+        found = self._prepared.get(key)
+        if found is None:
+            query = parse_list(request, self._limits)
+            found = self._prepared[key] = (query, self._wanted(collection, records, query))
+            if len(self._prepared) > _PREPARED:
+                self._prepared.popitem(last=False)
+        else:
+            self._prepared.move_to_end(key)
+        return found
+
+    def _wanted(self, collection: str, records: Records, query: ListQuery) -> Wanted | None:
+        if self._engine is None or self._representation is Representation.OBJECTS or query.filter.ordered:
+            return None
+        asked = Query(
+            namespace=f"{self._connection.name}.{collection}",
+            operation=Operation.FIND,
+            filter=records.guarded(query.filter.document, "read"),
+            sort=query.sort,
+            skip=query.skip,
+            limit=query.limit,
+        )
+        try:
+            plan = plan_query(asked)
+        except QueryError:
+            return None
+        if plan.match != "exact" or plan.predicate is None:
+            return None
+
+        async def fetch() -> list[bytes]:
+            return await self._fetch(collection, records, query)
+
+        async def fetch_some(ids: list[Any]) -> list[bytes]:
+            return await records.some(collection, ids)
+
+        return Wanted(
+            name=f"list:{plan.query_id}",
+            collection=collection,
+            sort=query.sort,
+            predicate=plan.predicate,
+            place=sort_key_function(query.sort),
+            fetch=fetch,
+            fetch_some=fetch_some,
+        )
+
+
+async def _require_known(collection: str, records: Records) -> None:
+    """An empty list and a collection that does not exist are two answers; nothing tells of a new empty collection."""
+    if not await records.exists(collection):
+        uncacheable("an unknown collection")
+        raise not_found()

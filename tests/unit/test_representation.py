@@ -1,0 +1,73 @@
+"""The cost rule for lists: whole where nothing changes or much is read, as ids where members change and stay where they are."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaestor.read_path.policy import Representation
+from quaestor.rest.representations import EVIDENCE, HOLD_MS, MAX_QUERIES, Representations
+from quaestor.ttl.representation import Costs, Load, choose, ids_cost, objects_cost
+
+OBJECTS, IDS = Representation.OBJECTS, Representation.IDS
+rates = st.floats(0, 1e4, allow_nan=False)
+loads = st.builds(Load, length=st.floats(0, 1e4), reads_hz=rates, changes_hz=rates, moves_hz=rates)
+
+
+@given(loads)
+def test_without_changes_of_members_a_list_is_kept_whole(load: Load) -> None:
+    still = Load(length=load.length, reads_hz=load.reads_hz, changes_hz=0, moves_hz=load.moves_hz)
+    assert choose(still, OBJECTS) is OBJECTS
+
+
+@given(loads)
+def test_a_choice_stands_against_its_own_reason(load: Load) -> None:
+    """What was chosen under a load is not left under the same load."""
+    for present in (OBJECTS, IDS):
+        chosen = choose(load, present)
+        assert choose(load, chosen) is chosen
+
+
+@given(loads)
+def test_costs_are_never_negative_and_grow_with_the_writes(load: Load) -> None:
+    more = Load(length=load.length, reads_hz=load.reads_hz, changes_hz=load.changes_hz + 1, moves_hz=load.moves_hz + 1)
+    for cost in (objects_cost, ids_cost):
+        assert 0 <= cost(load, Costs()) <= cost(more, Costs()) + 1e-6
+
+
+def test_a_long_list_whose_members_change_as_often_as_it_is_read_is_kept_as_ids() -> None:
+    assert choose(Load(length=100, reads_hz=2, changes_hz=2, moves_hz=0), OBJECTS) is IDS
+    assert choose(Load(length=100, reads_hz=2, changes_hz=0.1, moves_hz=2), OBJECTS) is OBJECTS
+    assert choose(Load(length=100, reads_hz=500, changes_hz=1, moves_hz=0), IDS) is OBJECTS
+
+
+def observe(seen: Representations, n: int, *, ids: bytes = b"x", now_ms: int) -> None:
+    seen.choose("q", now_ms=now_ms)
+    seen.observe("q", ids=ids, length=100, etag=str(n), now_ms=now_ms)
+
+
+def test_evidence_comes_before_a_choice_and_a_choice_stands_for_a_while() -> None:
+    seen = Representations()
+    for n in range(EVIDENCE):
+        observe(seen, n, now_ms=n * 1_000)
+        assert seen.choose("q", now_ms=n * 1_000) is OBJECTS
+    observe(seen, 99, now_ms=HOLD_MS)
+    assert seen.choose("q", now_ms=HOLD_MS) is IDS
+    for _ in range(10_000):
+        assert seen.choose("q", now_ms=2 * HOLD_MS - 1) is IDS
+    assert seen.choose("q", now_ms=2 * HOLD_MS) is OBJECTS, "it is read much more often than it changes"
+    assert seen.choose("other", now_ms=HOLD_MS) is OBJECTS
+
+
+def test_records_that_come_and_go_are_no_reason_for_ids() -> None:
+    seen = Representations()
+    for n in range(40):
+        observe(seen, n, ids=str(n).encode(), now_ms=n * 1_000)
+        assert seen.choose("q", now_ms=n * 1_000) is OBJECTS
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    seen = Representations()
+    for n in range(MAX_QUERIES + 10):
+        seen.choose(str(n), now_ms=n)
+    assert len(seen._seen) == MAX_QUERIES
