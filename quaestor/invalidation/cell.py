@@ -50,6 +50,7 @@ NOTIFICATION_RETENTION_MS: Final = 180_000
 
 _ENTRIES_AT_ONCE: Final = 500
 _TRIM_EVERY_S: Final = 1.0
+_MOST_NAMED: Final = 5
 _LONGEST_PAUSE_S: Final = 1.0
 _NO_VERSION: Final = 0
 
@@ -353,6 +354,9 @@ class CellLoop:
         """Forget what no restarted cell needs: at most what this one has read, and never the entry it read last."""
         now_ms = self._clock()
         self._pending += map(encode_notification, self._node.expire(now_ms))
+        if failures := self._node.take_failures():
+            queries = sorted(set(failures))[:_MOST_NAMED]
+            self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)
         self._layer.put(self._stats_name, encode_stats(self._meter.take(self._node, now_ms=now_ms)))
         self._node.standing.expire(now_ms)
         writes_ms, queries_ms = map(offsets.appended_at_ms, (self._position.writes, self._position.queries))

@@ -9,7 +9,7 @@
 | wps, tpw | over the last period: writes per second, predicates tried per write |
 | p50, p99 | over the last period: ms from the database's write to its matching; -1 without writes |
 | rss | resident memory of the cell's process, in bytes; 0 where the system does not tell |
-| ten | the largest tenants: [name, registrations, bytes, predicates tried per second] |
+| ten | the largest tenants: [name, registrations, bytes, predicates tried per second, predicates failed] |
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ _STATM: Final = Path("/proc/self/statm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantStats:
-    """What one tenant uses of a cell. tried_per_s: how many of its predicates the writes try, per second."""
+    """What one tenant uses of a cell. tried_per_s: how many of its predicates the writes try, per second. failed: how many
+    times one of them raised, since the tenant came."""
 
     tenant: str
     registrations: int
     bytes: int
     tried_per_s: float
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,7 @@ def encode_stats(stats: CellStats) -> bytes:
             "w": stats.writes, "try": stats.tried, "fail": stats.failed, "evict": stats.evicted,
             "wps": stats.writes_per_s, "tpw": stats.tried_per_write,
             "p50": stats.lag_p50_ms, "p99": stats.lag_p99_ms, "rss": stats.rss_bytes,
-            "ten": [[one.tenant, one.registrations, one.bytes, one.tried_per_s] for one in stats.tenants],
+            "ten": [[one.tenant, one.registrations, one.bytes, one.tried_per_s, one.failed] for one in stats.tenants],
         }
     )  # fmt: skip
 
@@ -138,8 +140,10 @@ def decode_stats(value: bytes) -> CellStats | None:
             lag_p99_ms=fields["p99"],
             rss_bytes=fields["rss"],
             tenants=tuple(
-                TenantStats(tenant=tenant, registrations=registrations, bytes=size, tried_per_s=tried_per_s)
-                for tenant, registrations, size, tried_per_s in fields["ten"]
+                TenantStats(
+                    tenant=tenant, registrations=registrations, bytes=size, tried_per_s=tried_per_s, failed=failed
+                )
+                for tenant, registrations, size, tried_per_s, failed in fields["ten"]
             ),
         )
     except (BSONError, KeyError, TypeError, ValueError):
@@ -183,7 +187,13 @@ class CellMeter:
             lag_p99_ms=_quantile(lags_ms, 0.99),
             rss_bytes=rss_bytes(),
             tenants=tuple(
-                TenantStats(tenant=one.name, registrations=one.registrations, bytes=one.bytes, tried_per_s=tried_per_s)
+                TenantStats(
+                    tenant=one.name,
+                    registrations=one.registrations,
+                    bytes=one.bytes,
+                    tried_per_s=tried_per_s,
+                    failed=one.failed,
+                )
                 for one, tried_per_s in node.largest_tenants()
             ),
         )

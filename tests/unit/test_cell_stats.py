@@ -31,7 +31,7 @@ STATS = CellStats(
     lag_p50_ms=1.0,
     lag_p99_ms=20.0,
     rss_bytes=2**31,
-    tenants=(TenantStats(tenant="shop", registrations=3, bytes=900, tried_per_s=1.5),),
+    tenants=(TenantStats(tenant="shop", registrations=3, bytes=900, tried_per_s=1.5, failed=2),),
 )
 
 

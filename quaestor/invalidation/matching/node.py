@@ -7,6 +7,7 @@ index.py), judged by change.py, and replayed from retention.py when a registrati
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import nlargest
 from typing import Final
 
@@ -46,6 +47,7 @@ from quaestor.ttl.write_rates import WriteRates
 _MOST_USED: Final = 10_000
 """More queries than any report names (invalidation/usage.py)."""
 _LONGEST_ID: Final = 128
+_MOST_FAILURES: Final = 100
 
 Outcome = Activated | Refused | Invalidated
 
@@ -92,6 +94,7 @@ class MatchingNode:
             grace_s=grace_ms // 1_000,
         )
         self._demand = Demand()
+        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
         self._eviction = Eviction(self._active, self._demand, self._limits, self.tally.work)
         self._live: dict[str, Live] = {}
         self._leases = Leases()
@@ -176,6 +179,12 @@ class MatchingNode:
             live = self._live.get(registration_id)
             if live is not None:
                 self._demand.add(live.query.query_id, reads, now_ms=now_ms)
+
+    def take_failures(self) -> list[str]:
+        """Ids of the queries whose predicates raised since the last call, one for each time; the latest hundred."""
+        failures = list(self._failures)
+        self._failures.clear()
+        return failures
 
     def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
         """The tenants that hold the most bytes, each with how many of its predicates are tried per second. O(tenants)."""
@@ -312,6 +321,7 @@ class MatchingNode:
     def _note_failures(self, now_ms: int) -> None:
         for query_id in self.tally.failing:
             self._demand.failed(query_id, now_ms=now_ms)
+        self._failures += self.tally.failing
         self.tally.failing.clear()
 
     def _replayed(self, live: Live, entry: Retained) -> MatchType | None:

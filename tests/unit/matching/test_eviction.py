@@ -276,6 +276,9 @@ def test_a_query_whose_predicate_keeps_failing_is_turned_away(monkeypatch: pytes
         scene.insert({"_id": number, "a": 1, "b": 1, "c": 1})
         assert types(scene.register(good)) == ["Activated"]
     assert seen == ["Activated"] * 3 + ["Refused"] * 2
+    query_id = plan_query(bad).query_id
+    assert scene.node.take_failures() == [query_id] * 3
+    assert scene.node.take_failures() == []
     scene.now_ms += 600_000
     assert types(scene.register(bad)) == ["Activated"]
 
