@@ -58,13 +58,25 @@ def explain(
     skip: Annotated[int, typer.Option(min=0)] = 0,
     limit: Annotated[int, typer.Option(min=0, help="0: none.")] = 0,
     projection: Annotated[str | None, typer.Option(help='For example {"name": 1}')] = None,
+    text_index: Annotated[str | None, typer.Option(help="The text index as list_indexes gives it, for $text.")] = None,
+    mongo_url: Annotated[
+        str | None, typer.Option(help="Look the collection up there: view, collation, images, text index.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Say how a query is treated: cached or not, matched exactly or widened, found by which index, and why."""
     from quaestor import explain_command
 
     text = explain_command.run(
-        query, collection=collection, sort=sort, skip=skip, limit=limit, projection=projection, as_json=as_json
+        query,
+        collection=collection,
+        sort=sort,
+        skip=skip,
+        limit=limit,
+        projection=projection,
+        as_json=as_json,
+        text_index=text_index,
+        mongo_url=mongo_url,
     )
     print(text)
 

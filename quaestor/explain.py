@@ -6,10 +6,12 @@ Built from the same plan as the matching node and the same rules as capture, so 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quaestor.capture import pipelines
 from quaestor.capture.snapshot import Findings, Reason, snapshot
+from quaestor.capture.text_indexes import searches
 from quaestor.invalidation.query.plan import QueryPlan, Result, Window, plan_query
 from quaestor.model import Operation, Query, Uncacheable
 
@@ -30,7 +32,11 @@ _CONTENT = {
     Result.OPAQUE: "computed by a pipeline from the matching records",
 }
 _TIES = "records with equal sort keys stand in any order: with _id as the last sort key a tie at the end does not count"
-_BEFORE_IMAGES = "without pre-images in the collection every update and delete may count: changeStreamPreAndPostImages"
+_BEFORE_IMAGES = (
+    "without pre-images in the collection (changeStreamPreAndPostImages) every delete counts, and every update that touches "
+    "fields that matter"
+)
+_TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +102,18 @@ class Explanation:
         return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
 
 
-def explain(query: Query, *, now_ms: int | None = None, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS) -> Explanation:
+def explain(
+    query: Query,
+    *,
+    now_ms: int | None = None,
+    clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS,
+    images: bool | None = None,
+    reasons: Iterable[Reason] = (),
+) -> Explanation:
     """Explain a query as if it were run at now_ms (None: times in the filter are taken for constants).
 
-    Raises MalformedQueryError if mongod would refuse it.
+    images: whether the collection records pre- and post-images, if that is known. reasons: further ones not to cache it, from
+    who knows the collection. Raises MalformedQueryError if mongod would refuse it.
     """
     plan = plan_query(query)
     return Explanation(
@@ -112,8 +126,11 @@ def explain(query: Query, *, now_ms: int | None = None, clock_window_ms: int = D
         window=_window(plan),
         fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
-        not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in _refusals(query, now_ms, clock_window_ms)),
-        remark=_remark(plan),
+        not_cached=tuple(
+            f"{reason.value}: {detail}"
+            for reason, detail in _refusals(query, now_ms, clock_window_ms) | dict.fromkeys(reasons)
+        ),
+        remark=_remark(plan, images),
     )
 
 
@@ -124,10 +141,10 @@ def _window(plan: QueryPlan) -> str:
     return _CONTENT[plan.result].format(key=query.distinct_key)
 
 
-def _remark(plan: QueryPlan) -> str | None:
+def _remark(plan: QueryPlan, images: bool | None) -> str | None:
     if plan.predicate is None:
-        return None
-    if plan.result is not Result.RECORDS or plan.window is Window.OFFSET:
+        return _TEXT_INDEX if searches(plan.query) and plan.query.text_index is None else None
+    if (plan.result is not Result.RECORDS or plan.window is Window.OFFSET) and not images:
         return _BEFORE_IMAGES
     if plan.window is Window.BOUNDARY and all(path != "_id" for path, _ in plan.query.sort):
         return _TIES

@@ -202,7 +202,8 @@ def _plain(pipeline: Sequence[Mapping[str, Any]]) -> Plain | None:
     filters = []
     while (stage := take("$match")) is not None:
         filters.append(stage[1])
-    sort = (take("$sort") or ("", {}))[1]
+    stage = take("$sort")
+    sort: Mapping[str, Any] = {} if stage is None else stage[1]
     while (stage := take("$match")) is not None:
         filters.append(stage[1])
     window = _Window()

@@ -154,6 +154,7 @@ _SHAPING: Final[tuple[tuple[Document, ...], ...]] = (
     ({"$project": {"at": 0}}, {"$sort": {"a": 1, "_id": 1}}, {"$limit": 3}),
     ({"$project": {"a": 1, "x": "$name"}}, {"$sort": {"a": -1, "_id": 1}}, {"$limit": 3}),
     ({"$sort": {"a": 1, "_id": 1}}, {"$set": {"a": "$b"}}, {"$limit": 3}),
+    ({"$set": {"a": {"$mod": [{"$ifNull": ["$views", 7]}, 5]}}}, {"$sort": {"a": 1, "_id": 1}}, {"$limit": 3}),
     ({"$replaceWith": {"k": "$a", "w": "$name"}}, {"$group": {"_id": "$k", "w": {"$min": "$w"}}}, {"$sort": {"_id": 1}}),
     ({"$match": {"views": {"$gt": 20}}}, {"$sort": {"_id": 1}}, {"$project": {"_id": 1, "z": {"a": 1}}}),
 )  # fmt: skip
@@ -275,7 +276,7 @@ def _collated(rng: random.Random, namespace: str) -> Cached:
 
 def write(rng: random.Random, records: Records) -> None:
     key = {"_id": rng.randrange(RECORDS + 5)}
-    kind = rng.randrange(14)
+    kind = rng.randrange(15)
     if kind < 2:
         records.delete_one(key)
     elif kind < 4:
@@ -296,5 +297,7 @@ def write(rng: random.Random, records: Records) -> None:
         records.update_one({**key, **plain}, {"$set": {"b.c": rng.randrange(3), "b.e": 1}})
     elif kind == 12:
         records.update_one({**key, "b": {"$type": "array"}}, {"$push": {"b": {"c": rng.randrange(3)}}})
+    elif kind == 13:
+        records.update_one({**key, "b.0.c": {"$exists": True}}, {"$set": {f"b.{rng.randrange(2)}.c": rng.randrange(4)}})
     else:
         records.database[_OTHERS].replace_one({"_id": rng.randrange(8)}, {"v": rng.randrange(9)}, upsert=True)

@@ -1,0 +1,81 @@
+"""`quaestor explain --mongo-url`: what is said of a query is what capture and the plan make of it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pymongo
+import pytest
+
+from quaestor import explain_command
+from quaestor.errors import ConfigurationError, DatabaseError
+
+Explain = Callable[..., dict[str, Any]]
+SEARCH = '{"$text": {"$search": "dogs"}}'
+
+
+@pytest.fixture
+def database(mongo_url: str, prefix: str) -> Iterator[pymongo.database.Database[dict[str, Any]]]:
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
+        client[prefix].c.insert_one({"_id": 1, "title": "dogs"})
+        yield client[prefix]
+        client.drop_database(prefix)
+
+
+@pytest.fixture
+def explain(mongo_url: str, prefix: str) -> Explain:
+    def run(text: str, collection: str = "c", **options: Any) -> dict[str, Any]:
+        told = explain_command.run(
+            text, collection=f"{prefix}.{collection}", mongo_url=mongo_url, as_json=True, **options
+        )
+        result: dict[str, Any] = json.loads(told)
+        return result
+
+    return run
+
+
+def test_a_search_is_exact_where_there_is_a_text_index(database: Any, explain: Explain) -> None:
+    assert explain(SEARCH)["match"] == "widened"
+    database.c.create_index([("title", "text")])
+    found = explain(SEARCH)
+    assert (found["match"], found["reason"], found["cacheable"]) == ("exact", None, True)
+
+
+def test_a_definition_can_be_given_instead() -> None:
+    index = '{"weights": {"title": 1}, "textIndexVersion": 3}'
+    assert json.loads(explain_command.run(SEARCH, collection="d.c", text_index=index, as_json=True))["match"] == "exact"
+    widened = json.loads(explain_command.run(SEARCH, collection="d.c", as_json=True))
+    assert (widened["match"], "--text-index" in widened["remark"]) == ("widened", True)
+
+
+def test_a_view_is_explained_as_its_collection(database: Any, explain: Explain) -> None:
+    database.create_collection("v", viewOn="c", pipeline=[{"$match": {"open": True}}])
+    found = explain('{"a": {"$gt": 1}}', "v")
+    assert (found["namespace"], found["index"], found["cacheable"]) == (f"{database.name}.c", "interval on a", True)
+
+
+def test_a_default_collation_widens(database: Any, explain: Explain) -> None:
+    database.create_collection("g", collation={"locale": "de"})
+    assert "collation 'de'" in explain('{"a": "x"}', "g")["reason"]
+
+
+def test_recorded_images_need_not_be_recommended(database: Any, explain: Explain) -> None:
+    count = '[{"$count": "n"}]'
+    assert "pre-images" in explain(count)["remark"]
+    database.command("collMod", "c", changeStreamPreAndPostImages={"enabled": True})
+    assert explain(count)["remark"] is None
+
+
+def test_what_is_never_cached_says_so(database: Any, explain: Explain) -> None:
+    database.create_collection("ts", timeseries={"timeField": "at"})
+    assert explain("{}", "ts")["not_cached"] == [f"time-series: {database.name}.ts is a time-series collection"]
+
+
+def test_a_database_that_is_away_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain_command, "_PATIENCE_MS", 50)
+    with pytest.raises(DatabaseError, match="cannot list"):
+        explain_command.run("{}", collection="d.c", mongo_url="mongodb://127.0.0.1:1/")
+    with pytest.raises(ConfigurationError, match="--mongo-url"):
+        explain_command.run("{}", collection="d.c", mongo_url="redis://127.0.0.1")
