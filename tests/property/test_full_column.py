@@ -1,0 +1,172 @@
+"""A column of two small cells and a real registry: what the app takes for guarded is guarded by every cell, always."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from quaestor.clock import system_clock
+from quaestor.errors import RegistrationRefusedError
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import encode_image
+from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.invalidation.registry import Registry
+from quaestor.model import (
+    AfterImage,
+    CapturedRead,
+    Cell,
+    GridShape,
+    Invalidated,
+    MatchType,
+    Operation,
+    Query,
+    WriteKind,
+)
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+SHAPE = GridShape(query_partitions=1, write_partitions=2)
+DEPLOYMENT = "full"
+QUERIES = 30
+ROOM = 8
+
+
+class Column:
+    """Both cells in threads, ingest played by hand, a registry that believes what it hears."""
+
+    def __init__(self) -> None:
+        settings = Settings(
+            deployment=DEPLOYMENT, staleness_bound_ms=60_000, heartbeat_ms=20, activation_deadline_ms=20_000
+        )
+        self.layer = MemoryEventLayer()
+        self.telemetry = Telemetry()
+        self.heard: list[Invalidated] = []
+        self.registry = Registry(
+            self.layer,
+            settings=settings,
+            telemetry=self.telemetry,
+            clock=system_clock,
+            on_invalidated=self.heard.extend,
+            on_reset=lambda why: None,
+        )
+        self.nodes: list[MatchingNode] = []
+        self.stop = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.version = 1
+        for partition in range(2):
+            cell = Cell(query_partition=0, write_partition=partition)
+            node = MatchingNode(cell, SHAPE, retention_ms=60_000, max_registrations=ROOM, max_unindexed=3, grace_ms=0)
+            self.nodes.append(node)
+            loop = CellLoop(
+                node,
+                self.layer,
+                cell,
+                SHAPE,
+                deployment=DEPLOYMENT,
+                heartbeat_ms=20,
+                retention_ms=60_000,
+                telemetry=self.telemetry,
+            )
+            self.threads.append(threading.Thread(target=loop.run, args=(self.stop,)))
+
+    def append(self, partition: int, image: AfterImage) -> None:
+        self.layer.append(streams.writes(DEPLOYMENT, partition), [encode_image(image)])
+
+    def tick(self) -> None:
+        for partition in range(2):
+            now_ms = system_clock()
+            self.append(partition, AfterImage(namespace="*", kind=WriteKind.TICK, version=self.version, wall_ms=now_ms))
+
+    def write(self, value: int) -> None:
+        self.version += 1
+        key = f"new{self.version}"
+        image = AfterImage(
+            namespace="d.c", kind=WriteKind.INSERT, version=self.version, key=key, after={"_id": key, "a": value},
+            after_exact=True, before_known=True, wall_ms=system_clock(),
+        )  # fmt: skip
+        self.append(write_partition(key, 2), image)
+        self.tick()
+
+    async def cache(self, number: int) -> tuple[str, ...]:
+        """A response of one or two queries; their registrations, none if it was refused."""
+        numbers = {number, number * 7 % QUERIES}
+        condition = {n: {"a": n} if n % 5 else {"a": {"$ne": n}} for n in numbers}
+        reads = [
+            CapturedRead(
+                query=Query(namespace="d.c", operation=Operation.FIND, filter=condition[n]),
+                read_at=self.version,
+                ids=tuple(f"r{n}.{member}" for member in range(3)),
+            )
+            for n in numbers
+        ]
+        try:
+            registered = await self.registry.register(
+                reads, since=self.version, expires_at_ms=system_clock() + 3_600_000
+            )
+        except RegistrationRefusedError:
+            return ()
+        return registered.ids
+
+    async def until_dead(self, ids: Sequence[str]) -> None:
+        await eventually(lambda: not self.live(ids))
+
+    def guarded(self, ids: Sequence[str]) -> bool:
+        return all(registration_id in node._live for registration_id in ids for node in self.nodes)
+
+    def live(self, ids: Sequence[str]) -> bool:
+        return self.registry.live(ids, now_ms=system_clock())
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Column]:
+    column = Column()
+    for thread in column.threads:
+        thread.start()
+    column.registry.start()
+    try:
+        column.tick()
+        await eventually(lambda: column.registry.serving(now_ms=system_clock()))
+        yield column
+    finally:
+        column.registry.stop()
+        column.stop.set()
+        for thread in column.threads:
+            thread.join(20)
+
+
+async def test_what_the_app_takes_for_guarded_is_guarded_by_every_cell() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed={seed}")
+    dice = random.Random(seed)
+    cached: list[tuple[str, ...]] = []
+    lives = 0
+    async with running() as column:
+        for _ in range(250):
+            if dice.random() < 0.1:
+                column.write(dice.randrange(QUERIES))
+            if ids := await column.cache(min(int(dice.paretovariate(0.5)), QUERIES - 1)):
+                cached.append(ids)
+            for one in cached[-20:]:
+                guarded = column.guarded(one)
+                lives += guarded
+                # Asked in this order: a cell forgets first and tells afterwards, within a heartbeat.
+                if not guarded:
+                    await column.until_dead(one)
+        assert all(node.registrations <= ROOM for node in column.nodes)
+        assert any(one.match_type is MatchType.EVICTED for one in column.heard)
+        assert any(one.match_type is not MatchType.EVICTED for one in column.heard)
+        dead = [one for one in cached if not column.live(one)]
+        assert dead
+        assert lives > 100, "and much was guarded meanwhile"
+        for one in cached:
+            assert column.guarded(one) or not column.live(one)
