@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pymongo
+import redis
 
-from quaestor.errors import UnsupportedQueryError
+from quaestor.errors import EventLayerResetError, UnsupportedQueryError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
@@ -91,14 +92,19 @@ class Grid:
         client: pymongo.MongoClient[Document],
         shape: GridShape,
         *,
-        layer: EventLayer | None = None,
+        layer: Callable[[], EventLayer] | None = None,
+        snapshots: Racing | None = None,
         renewal: RenewalSettings | None = None,
         **settings: Any,
     ) -> None:
-        self.snapshots = Racing(client)
+        self.snapshots = snapshots or Racing(client)
         self.shape = shape
-        self.layer = layer or MemoryEventLayer()
-        self.settings = Settings(deployment="oracle", heartbeat_ms=50, **settings)
+        memory = MemoryEventLayer()
+        self.connect = layer or (lambda: memory)
+        self.layer = self.connect()
+        self.settings = Settings(**{"deployment": "oracle", "heartbeat_ms": 50, **settings})
+        self.nodes: dict[Cell, MatchingNode] = {}
+        self.loops: dict[int, StageLoop] = {}
         self.renewal = renewal or RenewalSettings(slack=1, most_slack=6, poll_interval_ms=1)
         self.telemetry = Telemetry()
         self.cells: dict[Cell, Loop] = {}
@@ -110,14 +116,15 @@ class Grid:
                 self.start_cell(Cell(query_partition=query_partition, write_partition=write_part))
 
     def app(self) -> Subscriptions:
-        app = Subscriptions(self.layer, shape=lambda: self.shape, settings=self.settings, telemetry=self.telemetry)
+        app = Subscriptions(self.connect(), shape=lambda: self.shape, settings=self.settings, telemetry=self.telemetry)
         self.apps.append(app)
         return app
 
     def start_cell(self, cell: Cell) -> None:
+        self.nodes[cell] = MatchingNode(cell, self.shape, retention_ms=self.settings.retention_ms)
         loop = CellLoop(
-            MatchingNode(cell, self.shape, retention_ms=self.settings.retention_ms),
-            self.layer,
+            self.nodes[cell],
+            self.connect(),
             cell,
             self.shape,
             deployment=self.settings.deployment,
@@ -129,7 +136,7 @@ class Grid:
 
     def start_stage(self, query_partition: int) -> None:
         loop = StageLoop(
-            self.layer,
+            self.connect(),
             self.snapshots,
             query_partition,
             self.shape,
@@ -139,7 +146,29 @@ class Grid:
             rules=StageRules(renewal=self.renewal, readers=2, lease_ms=self.settings.subscription_lease_ms),
             telemetry=self.telemetry,
         )
+        self.loops[query_partition] = loop
         self.stages[query_partition] = Loop(loop.run)
+
+    def queries(self) -> tuple[int, int]:
+        """How many queries the stages follow, and the cells."""
+        return (
+            sum(loop.queries for loop in self.loops.values()),
+            sum(len(node.standing) for node in self.nodes.values()),
+        )
+
+    def vanish(self, app: Subscriptions) -> None:
+        """The app process is gone without a word."""
+        self.apps.remove(app)
+        app._stop.set()
+        thread = app._thread
+        assert thread is not None
+        thread.join(JOIN_S)
+
+    def lose_everything(self, redis_url: str) -> None:
+        """Redis comes back without its data, as far as this grid is concerned."""
+        with redis.Redis.from_url(redis_url) as server:
+            for key in server.scan_iter(match=f"quaestor:{{{self.settings.deployment}:*"):
+                server.delete(key)
 
     def stop(self) -> None:
         for app in self.apps:
@@ -170,7 +199,14 @@ class Grid:
             else:
                 batches[write_partition(image.key, partitions)].append(encode_image(image))
         for partition, batch in enumerate(batches):
-            self.layer.append(streams.writes(self.settings.deployment, partition), [*batch, encode_image(tick)])
+            stream = streams.writes(self.settings.deployment, partition)
+            try:
+                self.layer.append(stream, [*batch, encode_image(tick)])
+            except EventLayerResetError:
+                gap = AfterImage(namespace="*", kind=WriteKind.GAP, version=version)
+                for each in range(partitions):
+                    everything = [encode_image(gap), encode_image(tick)]
+                    self.layer.append(streams.writes(self.settings.deployment, each), everything)
 
 
 @dataclass
@@ -236,6 +272,22 @@ class StandingWorld:
             shown = [document for _, document in subscriber.rows]
             assert comparable(shown, subscriber.ordered) == expected, f"{note}: {query}\n  subscriber {shown}"
             assert comparable([row for _, row in subscriber.live.rows()], subscriber.ordered) == expected, note
+
+    def agrees(self, subscriber: Subscriber) -> bool:
+        """Whether the subscriber's list, as of now, is what the database returns."""
+        query = subscriber.live.query
+        expected = comparable(self.world.execute(unambiguous(query)), subscriber.ordered)
+        return bool(comparable([document for _, document in subscriber.rows], subscriber.ordered) == expected)
+
+    async def until_right(self) -> None:
+        """Until every list is right, whatever anybody says of how far it has got."""
+        for subscriber in self.subscribers:
+
+            async def right(subscriber: Subscriber = subscriber) -> bool:
+                await subscriber.take()
+                return self.agrees(subscriber)
+
+            await eventually(right)
 
     def close(self) -> None:
         self.grid.stop()

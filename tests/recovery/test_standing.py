@@ -1,0 +1,305 @@
+"""Subscriptions when a part dies, comes back, is slow or goes away: no subscriber misses a change or is told one twice, and
+nothing is kept for those that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pymongo
+import pytest
+
+from quaestor.errors import DatabaseError, SubscriptionError
+from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.standing.codec import decode_result
+from quaestor.invalidation.standing.live import Whole
+from quaestor.invalidation.standing.messages import Changed
+from quaestor.invalidation.standing.snapshots import Snapshot
+from quaestor.model import AfterImage, GridShape, Operation, Query, Version, WriteKind
+from quaestor.ports import StreamEntry
+from tests.oracle.maintained_generator import Document, Generator
+from tests.oracle.maintained_world import World
+from tests.oracle.standing_world import Grid, Racing, StandingWorld
+from tests.support import eventually
+
+ONE = GridShape(query_partitions=1, write_partitions=1)
+FOUR = GridShape(query_partitions=2, write_partitions=2)
+
+
+@pytest.fixture
+def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
+    with pymongo.MongoClient[Document](mongo_url) as client:
+        yield client
+
+
+class Opened:
+    """Makes worlds, and takes them down at the end of the test."""
+
+    def __init__(self, client: pymongo.MongoClient[Document], prefix: str) -> None:
+        self.client, self.prefix = client, prefix
+        self.worlds: list[StandingWorld] = []
+
+    def __call__(self, shape: GridShape = ONE, *, seed: int = 1, images: bool = False, **grid: Any) -> StandingWorld:
+        name = f"{self.prefix}_{len(self.worlds)}"
+        world = World(self.client, name, images, Generator(seed, name))
+        standing = StandingWorld(world, Grid(self.client, shape, **grid))
+        self.worlds.append(standing)
+        standing.feed()
+        return standing
+
+    def find(self, standing: StandingWorld, **match: Any) -> Query:
+        return Query(namespace=f"{standing.world.name}.things", operation=Operation.FIND, filter=match)
+
+
+@pytest.fixture
+def opened(client: pymongo.MongoClient[Document], prefix: str) -> Iterator[Opened]:
+    opened = Opened(client, prefix)
+    yield opened
+    for standing in opened.worlds:
+        standing.close()
+
+
+async def subscribed(standing: StandingWorld, number: int) -> None:
+    apps = [standing.grid.app(), standing.grid.app()]
+    while len(standing.subscribers) < number:
+        await standing.subscribe(standing.world.random.choice(apps))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("shape", [ONE, FOUR], ids=["1x1", "2x2"])
+@pytest.mark.parametrize("images", [False, True], ids=["membership", "before-images"])
+async def test_cells_and_stages_may_be_killed_at_any_time(opened: Opened, shape: GridShape, images: bool) -> None:
+    """Writes go on while they are dead; afterwards every list is right, and nobody had to begin anew."""
+    standing = opened(shape, seed=30, images=images)
+    await subscribed(standing, 10)
+    grid, draw = standing.grid, standing.world.random
+    for number in range(12):
+        standing.write(draw.randint(0, 3))
+        if draw.random() < 0.5:
+            cell = draw.choice(sorted(grid.cells))
+            grid.cells[cell].kill()
+            standing.write(draw.randint(0, 3))
+            grid.start_cell(cell)
+        else:
+            partition = draw.choice(sorted(grid.stages))
+            grid.stages[partition].kill()
+            standing.write(draw.randint(0, 3))
+            grid.start_stage(partition)
+        standing.write(draw.randint(0, 3))
+        if number % 2:
+            await standing.check(f"kill {number}")
+    assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
+    assert sum(subscriber.events for subscriber in standing.subscribers) > 50
+
+
+@pytest.mark.anyio
+async def test_a_gap_in_the_writes_is_bridged_by_reading_again(opened: Opened) -> None:
+    """Writes that ingest never saw: after the gap event every list is right again."""
+    standing = opened(FOUR, seed=31)
+    await subscribed(standing, 8)
+    standing.write(5)
+    await standing.check("before")
+    for _ in range(10):
+        standing.world.write()
+    standing.world.drain()
+    gap = AfterImage(namespace="*", kind=WriteKind.GAP, version=standing.world.version)
+    standing.grid.feed([gap], standing.world.version)
+    standing.write(2)
+    await standing.check("after the gap")
+
+
+@pytest.mark.anyio
+async def test_a_dropped_collection_empties_its_results(opened: Opened) -> None:
+    standing = opened(seed=32)
+    await subscribed(standing, 6)
+    standing.write(3)
+    await standing.check("before")
+    standing.world.database["things"].drop()
+    images = standing.world.drain()
+    dropped = AfterImage(
+        namespace=f"{standing.world.name}.things", kind=WriteKind.COLLECTION, version=standing.world.version
+    )
+    standing.grid.feed([*images, dropped], standing.world.version)
+    await standing.check("dropped")
+    standing.write(10)
+    await standing.check("filled again")
+
+
+@pytest.mark.anyio
+async def test_what_is_cancelled_is_forgotten_everywhere(opened: Opened) -> None:
+    standing = opened(FOUR)
+    app = standing.grid.app()
+    query = opened.find(standing, a={"$gt": 0})
+    first, second = await app.subscribe(query), await app.subscribe(query)
+    assert app.queries == 1, "subscribers of one query share it"
+    standing.write(3)
+    await first.cancel()
+    await first.cancel()
+    assert app.queries == 1
+    with pytest.raises(StopAsyncIteration):
+        await anext(first)
+    await eventually(lambda: standing.grid.queries() == (1, 2))  # one stage, and each cell of its column
+    await second.cancel()
+    assert app.queries == 0
+    await eventually(lambda: standing.grid.queries() == (0, 0))
+
+
+@pytest.mark.anyio
+async def test_a_result_that_nobody_holds_is_followed_no_longer(opened: Opened) -> None:
+    """A subscriber that forgot to cancel costs nothing for ever."""
+    standing = opened()
+    app = standing.grid.app()
+    await app.subscribe(opened.find(standing))
+    await eventually(lambda: app.queries == 0 and standing.grid.queries() == (0, 0))
+
+
+@pytest.mark.anyio
+async def test_subscriptions_last_as_long_as_they_are_extended(opened: Opened) -> None:
+    """An app process that is gone without a word is forgotten when its lease is over; one that is there stays."""
+    standing = opened(FOUR, subscription_lease_ms=2_400, subscription_extend_ms=500)
+    gone, there = standing.grid.app(), standing.grid.app()
+    left = await gone.subscribe(opened.find(standing, a=1))
+    stays = await standing.subscribe(there, opened.find(standing, a=2))
+    await eventually(lambda: standing.grid.queries() == (2, 4))
+    standing.grid.vanish(gone)
+    await eventually(lambda: standing.grid.queries() == (1, 2))
+    standing.write(20)
+    await standing.check("long after the first lease")
+    assert left.known
+    assert stays is not None
+    assert stays.wholes == 1
+
+
+@pytest.mark.anyio
+async def test_a_subscriber_that_is_slow_is_told_the_whole_result_instead(opened: Opened) -> None:
+    """What cannot be kept for him is never lost in silence."""
+    standing = opened(seed=33, subscription_queue=5)
+    subscriber = await standing.subscribe(standing.grid.app(), opened.find(standing))
+    assert subscriber is not None
+    await subscriber.take()
+    for _ in range(30):
+        standing.write()
+    await standing.settle()
+    assert subscriber.live.waiting == 1
+    told = await anext(subscriber.live)
+    assert isinstance(told, Whole)
+    assert told.overflow
+    subscriber.rows = list(told.rows)
+    await standing.check("after the overflow")
+
+
+class Leaky(MemoryEventLayer):
+    """Some steps of results are never delivered."""
+
+    lost = 0
+    leaks = True
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        entries = super().read(offsets, count=count, block_ms=block_ms)
+        return [entry for entry in entries if not self._loses(entry)]
+
+    def _loses(self, entry: StreamEntry) -> bool:
+        if (
+            not self.leaks
+            or not entry.stream.endswith(":results")
+            or not isinstance(decode_result(entry.payload), Changed)
+        ):
+            return False
+        lost = int(entry.offset.partition("@")[0].rpartition("-")[2]) % 3 == 0
+        self.lost += lost
+        return lost
+
+
+@pytest.mark.anyio
+async def test_a_step_that_was_missed_is_made_good(opened: Opened) -> None:
+    """The numbers of the steps tell; subscribers are told the differences, and begin anew never."""
+    layer = Leaky()
+    standing = opened(seed=34, layer=lambda: layer)
+    app, everything = standing.grid.app(), opened.find(standing)
+    for query in (everything, replace(everything, sort=(("n", 1),)), replace(everything, operation=Operation.COUNT)):
+        await standing.subscribe(app, query)
+    for _ in range(25):
+        standing.write()
+    await eventually(lambda: layer.lost > 0)
+    layer.leaks = False
+    standing.world.database["things"].insert_one({"_id": "the next step"})
+    standing.feed()
+    await standing.until_right()
+    assert all(subscriber.wholes <= 1 for subscriber in standing.subscribers)
+
+
+class Failing(Racing):
+    """MongoDB does not answer for a while."""
+
+    failures = 0
+
+    def read(self, queries: Sequence[Query], *, at_least: Version) -> Snapshot:
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseError("no answer")
+        return super().read(queries, at_least=at_least)
+
+
+@pytest.mark.anyio
+async def test_reads_that_fail_are_repeated(opened: Opened, client: pymongo.MongoClient[Document]) -> None:
+    snapshots = Failing(client)
+    snapshots.failures = 3
+    standing = opened(FOUR, snapshots=snapshots)
+    await subscribed(standing, 2)
+    standing.write(3)
+    await standing.check("read at last")
+    snapshots.failures = 3
+    gap = AfterImage(namespace="*", kind=WriteKind.GAP, version=standing.world.version)
+    standing.grid.feed([gap], standing.world.version)
+    standing.write(3)
+    await standing.check("read again at last")
+
+
+@pytest.mark.anyio
+async def test_what_cannot_be_followed_is_refused_with_the_reason(
+    opened: Opened, client: pymongo.MongoClient[Document]
+) -> None:
+    """Views, capped collections, results without bound: and the others are followed on."""
+    snapshots = Racing(client, max_records=50)
+    standing = opened(snapshots=snapshots)
+    app = standing.grid.app()
+    database = standing.world.database
+    database.create_collection("view", viewOn="things", pipeline=[])
+    database.create_collection("ring", capped=True, size=4096)
+    database["many"].insert_many([{"_id": number} for number in range(60)])
+    good = await standing.subscribe(app, opened.find(standing, a=1))
+    for name, reason in [("view", "is a view"), ("ring", "is capped"), ("many", "more than 50 records")]:
+        query = Query(namespace=f"{standing.world.name}.{name}", operation=Operation.FIND, filter={})
+        with pytest.raises(SubscriptionError, match=reason):
+            await app.subscribe(query)
+    standing.write(5)
+    await standing.check("the good one")
+    assert good is not None
+    assert app.queries == 1
+
+
+@pytest.mark.anyio
+async def test_without_a_grid_subscribing_fails_by_the_deadline(opened: Opened) -> None:
+    standing = opened()
+    for loop in [*standing.grid.stages.values()]:
+        loop.kill()
+    standing.grid.stages.clear()
+    with pytest.raises(SubscriptionError, match="within 0"):
+        await standing.grid.app().subscribe(opened.find(standing), deadline_s=0.2)
+
+
+@pytest.mark.anyio
+async def test_the_event_layer_may_lose_everything(opened: Opened, redis_url: str, prefix: str) -> None:
+    """On a real Valkey whose data are gone: every list is right again, and nobody is told to begin anew."""
+    standing = opened(FOUR, seed=35, layer=lambda: RedisEventLayer(redis_url, prefix), deployment=prefix)
+    await subscribed(standing, 6)
+    standing.write(5)
+    await standing.check("before")
+    standing.grid.lose_everything(redis_url)
+    standing.write(5)
+    await standing.until_right()
+    standing.write(5)
+    await standing.check("after")
+    assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
