@@ -33,7 +33,9 @@ from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.invalidation.registry import Registry
-from quaestor.model import AfterImage, WriteKind
+from quaestor.invalidation.standing.live import LiveResult
+from quaestor.invalidation.standing.subscriptions import Subscriptions
+from quaestor.model import AfterImage, Query, WriteKind
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, ShareEffects
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
@@ -144,6 +146,9 @@ class Quaestor:
         )
         if self.settings.grid:
             self.read_path.explicit.announce = by_name.announce
+        self.subscriptions = Subscriptions(
+            layer, shape=lambda: self.registry.shape, settings=self.settings, telemetry=self.telemetry, clock=clock
+        )
         self._grid: EmbeddedGrid | None = None
         self._watched: WatchClient | None = None
         self._by_hand: ByHand | None = None
@@ -167,6 +172,22 @@ class Quaestor:
     def on_invalidated(self, observer: Callable[[Observed], None]) -> None:
         """Call observer on the event loop after each invalidation whose effects are done: for dashboards and tests."""
         self._effects.observers.append(observer)
+
+    async def subscribe(self, query: Query) -> LiveResult:
+        """Follow the result of a query: an asynchronous iterator of the whole result, then of the events that change it.
+
+            async with await quaestor.subscribe(query) as live:
+                async for told in live: ...
+
+        Returns when the result is known. Each event comes once and in order, whatever dies in between; a subscriber that is
+        slower than `settings.subscription_queue` events is told the whole result instead. See LiveResult.
+
+        Raises QueryError if the query is malformed or cannot be maintained, SubscriptionError if the grid refuses it or does
+        not answer, ConfigurationError if there is no grid.
+        """
+        if not self.settings.grid:
+            raise ConfigurationError("nothing can be followed without a grid; leave `grid` on")
+        return await self.subscriptions.subscribe(query)
 
     async def invalidate(
         self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()
@@ -199,7 +220,7 @@ class Quaestor:
             return
         self._by_hand = ByHand(self._watched, self.settings, collection_changed=self._send_changed)
         catalog = Catalog(self._watched, on_changed=self._collection_changed, clock=self._clock)
-        self.registry.resolver = catalog
+        self.registry.resolver = self.subscriptions.resolver = catalog
         self._polling = asyncio.create_task(catalog.run(self._catalog_failed), name="quaestor-catalog")
         if self.settings.redis_url is None:
             self._grid = EmbeddedGrid(
@@ -219,6 +240,7 @@ class Quaestor:
             self._polling.cancel()
             with suppress(asyncio.CancelledError):
                 await self._polling
+        await anyio.to_thread.run_sync(self.subscriptions.stop)
         if self._grid is not None:
             await anyio.to_thread.run_sync(self._grid.stop)
         await anyio.to_thread.run_sync(self.registry.stop)

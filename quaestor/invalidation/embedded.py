@@ -1,4 +1,5 @@
-"""The grid inside the application's process: one ingest thread, one matching node, an event layer in memory."""
+"""The grid inside the application's process: one ingest thread, one matching node, the later stages of subscribed queries,
+an event layer in memory."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.standing.rules import StageRules
+from quaestor.invalidation.standing.snapshots import MongoSnapshots
+from quaestor.invalidation.standing.stage import StageLoop
 from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
@@ -28,7 +32,7 @@ _JOIN_S: Final = 15.0
 
 
 class EmbeddedGrid:
-    """A 1 x 1 grid. start() and stop() own its two threads; a loop that dies is counted, logged and started again."""
+    """A 1 x 1 grid. start() and stop() own its three threads; a loop that dies is counted, logged and started again."""
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class EmbeddedGrid:
         """client_or_url: a client stays its owner's; of a URL, a client is made and closed. layer: None makes one."""
         self._source = client_or_url
         self._owned: pymongo.MongoClient[Any] | None = None
+        self._making = threading.Lock()
         self.layer: EventLayer = MemoryEventLayer(clock=clock) if layer is None else layer
         self._settings = settings
         self._telemetry = telemetry
@@ -56,13 +61,13 @@ class EmbeddedGrid:
     def start(self) -> None:
         """Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats."""
         self._stop.clear()
-        for name, loop in (("ingest", self._run_ingest), ("cell", self._run_cell)):
+        for name, loop in (("ingest", self._run_ingest), ("cell", self._run_cell), ("stage", self._run_stage)):
             thread = threading.Thread(target=self._keep, args=(name, loop), name=f"quaestor-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """Returns when both threads have ended."""
+        """Returns when all threads have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join(_JOIN_S)
@@ -76,9 +81,10 @@ class EmbeddedGrid:
     def _client(self) -> pymongo.MongoClient[Any]:
         if not isinstance(self._source, str):
             return self._source
-        if self._owned is None:
-            self._owned = pymongo.MongoClient(self._source)
-        return self._owned
+        with self._making:
+            if self._owned is None:
+                self._owned = pymongo.MongoClient(self._source)
+            return self._owned
 
     def _ingest(self) -> Ingest:
         return Ingest(
@@ -108,6 +114,20 @@ class EmbeddedGrid:
             deployment=self._settings.deployment,
             heartbeat_ms=self._settings.heartbeat_ms,
             retention_ms=self._settings.retention_ms,
+            clock=self._clock,
+            telemetry=self._telemetry,
+        ).run(self._stop)
+
+    def _run_stage(self) -> None:
+        StageLoop(
+            self.layer,
+            MongoSnapshots(self._client(), max_records=self._settings.standing_records),
+            CELL.query_partition,
+            SHAPE,
+            deployment=self._settings.deployment,
+            heartbeat_ms=self._settings.heartbeat_ms,
+            retention_ms=self._settings.retention_ms,
+            rules=StageRules.of(self._settings),
             clock=self._clock,
             telemetry=self._telemetry,
         ).run(self._stop)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.standing.codec import encode_query_event, encode_result
-from quaestor.invalidation.standing.messages import QueryEvent, ResultMessage
+from quaestor.invalidation.standing.messages import Failed, QueryEvent, ResultMessage, StillStanding, Subscription
 from quaestor.ports import EventLayer
+
+_KEPT_AT_ONCE: Final = 1_000
 
 
 class Outbox:
@@ -20,6 +25,17 @@ class Outbox:
 
     def to_cells(self, event: QueryEvent) -> None:
         self._queries.append(encode_query_event(event))
+
+    def keep(self, queries: Sequence[tuple[str, str]], *, expires_at_ms: int) -> None:
+        """Tell the cells to go on with these: (query id, token)."""
+        for first in range(0, len(queries), _KEPT_AT_ONCE):
+            some = tuple(queries[first : first + _KEPT_AT_ONCE])
+            self.to_cells(StillStanding(queries=some, expires_at_ms=expires_at_ms))
+
+    def refuse(self, subscription: Subscription, reason: str) -> None:
+        """Tell one subscription that it is over."""
+        ids = (subscription.id,)
+        self.to_subscribers(Failed(query_id=subscription.query_id, subscription_ids=ids, reason=reason))
 
     def to_subscribers(self, message: ResultMessage) -> str | None:
         """Returns why it cannot be sent; None if it will be."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quaestor.invalidation.matching.maintained import RenewalSettings
+from quaestor.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +22,9 @@ class StageRules:
     max_result_bytes: int = 16 * 1024 * 1024
     readers: int = 4
     renewal: RenewalSettings = field(default_factory=RenewalSettings)
+
+    @classmethod
+    def of(cls, settings: Settings) -> StageRules:
+        """As the settings say."""
+        renewal = RenewalSettings(poll_interval_ms=settings.poll_interval_ms)
+        return cls(lease_ms=settings.subscription_lease_ms, renewal=renewal)

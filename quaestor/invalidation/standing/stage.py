@@ -39,7 +39,6 @@ from quaestor.invalidation.standing.messages import (
     Reached,
     Ready,
     Shown,
-    StillStanding,
     Subscription,
     Unsubscription,
 )
@@ -57,7 +56,6 @@ _ENTRIES_AT_ONCE: Final = 500
 _LONGEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF_MS: Final = 10_000
 _WHILE_READING_MS: Final = 10
-_KEPT_AT_ONCE: Final = 1_000
 _HOUSEKEEPING_S: Final = 1.0
 
 
@@ -192,14 +190,14 @@ class StageLoop:
         if followed is None:
             if len(self._followed) >= self._rules.max_queries:
                 reason = f"this partition follows its {self._rules.max_queries} queries already; add query partitions"
-                self._refuse(event, reason)
+                self._out.refuse(event, reason)
                 return
             followed = Followed(event.query_id, event.query, epoch=self._next("e"), settings=self._rules.renewal)
             self._followed[event.query_id] = followed
             self._waiting[event.query_id] = None
         if event.id not in followed.subscriptions and len(followed.subscriptions) >= self._rules.max_subscriptions:
             reason = f"{self._rules.max_subscriptions} app servers follow this query already"
-            self._refuse(event, reason)
+            self._out.refuse(event, reason)
             return
         followed.subscriptions[event.id] = event.expires_at_ms
         if event.fresh and followed.known:
@@ -337,9 +335,6 @@ class StageLoop:
         """A name that no stage before this one has given, nor will any after it; later ones are greater."""
         return f"{self._epoch}:{letter}{next(self._counter):015d}"
 
-    def _refuse(self, event: Subscription, reason: str) -> None:
-        self._out.to_subscribers(Failed(query_id=event.query_id, subscription_ids=(event.id,), reason=reason))
-
     def _fail(self, followed: Followed, reason: str) -> None:
         """The query is over for all that follow it."""
         self._telemetry.event("stage.query_refused", query_id=followed.query_id, reason=reason)
@@ -388,10 +383,7 @@ class StageLoop:
     def _keep_alive(self, now_ms: int) -> None:
         """Tell the cells to go on; one that does not know a query says so."""
         pairs = [(query_id, followed.token) for query_id, followed in self._followed.items() if followed.token]
-        expires_at_ms = now_ms + self._rules.lease_ms
-        for first in range(0, len(pairs), _KEPT_AT_ONCE):
-            some = tuple(pairs[first : first + _KEPT_AT_ONCE])
-            self._out.to_cells(StillStanding(queries=some, expires_at_ms=expires_at_ms))
+        self._out.keep(pairs, expires_at_ms=now_ms + self._rules.lease_ms)
 
     def _patience_ms(self, wait_ms: int) -> int:
         return min(wait_ms, _WHILE_READING_MS) if self._readers.busy or self._waiting else wait_ms

@@ -13,13 +13,13 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 
 from quaestor.clock import Clock, system_clock
-from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
+from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError, UnsupportedQueryError
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.matching.maintained import ResultEvent, plan_maintenance
 from quaestor.invalidation.matching.partitioning import query_partition
@@ -35,7 +35,7 @@ from quaestor.invalidation.standing.messages import (
     Unsubscription,
 )
 from quaestor.invalidation.standing.replica import OutOfStepError, Replica
-from quaestor.model import GridShape, Query
+from quaestor.model import CapturedRead, GridShape, Query
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
@@ -61,8 +61,17 @@ class _Followed:
     fresh: bool = True
 
 
+class Resolver(Protocol):
+    """See registry.Resolver."""
+
+    async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]: ...
+
+
 class Subscriptions:
-    """shape: of the grid, None while it is not known. stop() ends the thread; what is followed then stands still."""
+    """shape: of the grid, None while it is not known. stop() ends the thread; what is followed then stands still.
+
+    resolver: fills in what a query does not say of its collection (text index, default collation); None: nobody does.
+    """
 
     def __init__(
         self,
@@ -78,6 +87,7 @@ class Subscriptions:
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock
+        self.resolver: Resolver | None = None
         self._origin = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
         self._lock = threading.RLock()
@@ -101,6 +111,7 @@ class Subscriptions:
         Raises QueryError if it is malformed or cannot be maintained, SubscriptionError if the grid refuses it or has not
         answered by the deadline.
         """
+        query = await self._resolved(query)
         plan_maintenance(query)
         query_id = plan_query(query).query_id
         try:
@@ -132,6 +143,19 @@ class Subscriptions:
             self._send_quietly(one.partition, Unsubscription(query_id=one.query_id, subscription_ids=(one.id,)))
 
     # In the event loop
+
+    async def _resolved(self, query: Query) -> Query:
+        if self.resolver is None:
+            return query
+        read = CapturedRead(query=query, read_at=0, ids=None)
+        reads, reasons = await self.resolver.resolve([read])
+        if reasons:  # a database that is looked at for the first time is known by the second
+            reads, reasons = await self.resolver.resolve([read])
+        if reasons:
+            raise UnsupportedQueryError(f"{query.namespace} cannot be followed: {', '.join(reasons)}")
+        if [each.query.namespace for each in reads] != [query.namespace]:
+            raise UnsupportedQueryError(f"{query.namespace} is a view; follow the collection below it by a pipeline")
+        return reads[0].query
 
     async def _known_shape(self) -> GridShape:
         shape = self._shape()
