@@ -175,8 +175,9 @@ class Registration:
     read_at: see CapturedRead. In (since, read_at] a write may or may not be in the result: an image there that
         contradicts the result, or that touches a member, invalidates; one that agrees with the result does not.
     members: the `_id`s of the result in order, or None if unknown (count, distinct, projections without _id, ...).
-    last: of a result with sort and limit and as many members as its limit: the last member's sort fields and _id, as
-        a document; None otherwise or if the projection hides one of them (then every matching write invalidates).
+    last: of a result with a limit and as many members as that, ordered by a sort or by its filter ($near, $text by score):
+        the last member's fields that it is ordered by and its _id, as a document; None otherwise or if the projection hides one
+        of them (then every matching write invalidates).
     expires_at_ms: when the nodes may forget it without a word.
     """
 

@@ -247,7 +247,7 @@ def projects(projection: Mapping[str, Any] | None, field: str) -> bool:
     """Whether a projection certainly leaves this field of the record as it is."""
     if not projection:
         return True
-    if isinstance(own := projection.get(field), bool | int | float) and own:
+    if isinstance(own := projection.get(field, field == "_id"), bool | int | float) and own:
         return not any(path.startswith(f"{field}.") for path in projection)
     switches = {
         path: value
@@ -256,8 +256,6 @@ def projects(projection: Mapping[str, Any] | None, field: str) -> bool:
     }
     if not all(isinstance(value, bool | int | float) for value in switches.values()):
         return False  # computed fields, $slice, $elemMatch: they may rename or cut what we need
-    if field == "_id":
-        return bool(switches.get("_id", True))
     if any(value for path, value in switches.items() if path != "_id"):
         return bool(switches.get(field))  # inclusion
-    return all(path.split(".", 1)[0] != field for path in switches if path != "_id")  # exclusion
+    return all(path.split(".", 1)[0] != field for path in switches)  # exclusion

@@ -168,6 +168,21 @@ def test_a_server_before_6_0_looks_the_record_up_itself(
         pipelines.until(lambda images: _collections(images, prefix) == [namespace])
 
 
+def test_an_update_says_what_it_touched_by_name_only(client: Client, database: Any, prefix: str) -> None:
+    """The values are in the record; here they would travel twice."""
+    collection, namespace = database.plain, f"{prefix}.plain"
+    with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
+        collection.insert_one({"_id": 1, "old": 1, "list": [{"x": 1}, 2, 3], "deep": {}})
+        collection.update_one(
+            {"_id": 1}, {"$set": {"list.0.x": 2, "deep.er": {"y": 1}, "made.here": 1}, "$unset": {"old": 1}}
+        )
+        collection.update_one({"_id": 1}, [{"$set": {"list": {"$slice": ["$list", 1]}}}])
+        collection.replace_one({"_id": 1}, {"x": 3})
+        images = of(pipelines.until(count(namespace, 4)), namespace)
+    touched = [None if image.changed is None else set(image.changed) for image in images]
+    assert touched == [None, {"list.0.x", "deep.er", "made", "old"}, {"list"}, None]
+
+
 def test_writes_of_many_records_arrive_one_by_one(client: Client, database: Any, prefix: str) -> None:
     """insert_many, update_many, a bulk of everything and delete_many; across four pipelines, each record always in one."""
     namespace = f"{prefix}.plain"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quaestor.capture.pipelines import projects
 from quaestor.invalidation.registering import dependencies, registration
 from quaestor.model import CapturedRead, Document, Query, Registration
 from tests.unit.matching.scene import aggregate, find
@@ -37,6 +38,7 @@ RECORD = {"_id": 2, "price": 7, "name": "n"}
         aggregate(MATCH, *PAGE, {"$set": {"x": "$price"}}),
         aggregate(MATCH, *PAGE, {"$lookup": {"from": "makers", "as": "m", "localField": "a", "foreignField": "b"}}),
         aggregate(MATCH, *PAGE, {"$project": {"price": 1}}),
+        aggregate(MATCH, {"$project": {"price": 1, "x": "$y"}}, {"$sort": {"price": 1, "_id": 1}}, {"$limit": 2}),
         aggregate(MATCH, *PAGE, {"$unset": ["name"]}),
     ],
 )
@@ -72,3 +74,28 @@ def test_the_place_of_the_farthest_is_told() -> None:
 
 def test_groups_have_no_members() -> None:
     assert registered(aggregate(MATCH, {"$group": {"_id": "$a"}}), {"_id": 1}).members is None
+
+
+@pytest.mark.parametrize(
+    ("projection", "field", "shown"),
+    [
+        (None, "a", True),
+        ({"a": 1}, "a", True),
+        ({"a": 1}, "b", False),
+        ({"a": 0}, "a", False),
+        ({"a.b": 0}, "a", False),
+        ({"a": 0}, "b", True),
+        ({"a": 1, "x": "$y"}, "a", True),
+        ({"x": "$y"}, "a", False),
+        ({"a": "$y"}, "a", False),
+        ({"a": 1, "a.b": 1}, "a", False),
+        ({"s": {"$meta": "textScore"}}, "a", True),
+        ({"a": {"$meta": "textScore"}}, "a", False),
+        ({"a": 1}, "_id", True),
+        ({"_id": 0}, "_id", False),
+        ({"_id": 0, "a": 1}, "_id", False),
+        ({"_id": 0}, "a", True),
+    ],
+)
+def test_what_a_projection_certainly_leaves_alone(projection: Any, field: str, shown: bool) -> None:
+    assert projects(projection, field) is shown

@@ -1,4 +1,5 @@
-"""Cached searches and reads of capped collections: what invalidates them and what does not, through the whole product."""
+"""What invalidates a cached answer and what does not, through the whole product: searches, nearest places, projections
+without pre-images, pipelines that dress records, capped collections."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Database = pymongo.database.Database[dict[str, Any]]
 
 
 class Site:
-    """Four cached routes over one database."""
+    """Cached routes over one database."""
 
     def __init__(self, mongo_url: str, name: str) -> None:
         self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)
@@ -52,6 +53,25 @@ class Site:
         @app.get("/log")
         async def log() -> Records:
             return await database.log.find({"n": {"$lt": 3}}).to_list()
+
+        @app.get("/names")
+        async def names() -> Records:
+            return await database.places.find({"open": True}, {"name": 1}).sort("_id").to_list()
+
+        @app.get("/nearest")
+        async def nearest() -> Records:
+            near = {"$near": {"$geometry": {"type": "Point", "coordinates": [0, 0]}}}
+            return await database.places.find({"at": near, "open": True}, {"views": 0}).limit(2).to_list()
+
+        @app.get("/dressed")
+        async def dressed() -> Records:
+            stages = [
+                {"$match": {"open": True}},
+                {"$project": {"rank": 1, "shout": {"$toUpper": "$name"}}},
+                {"$sort": {"rank": 1, "_id": 1}},
+                {"$limit": 2},
+            ]
+            return await (await database.places.aggregate(stages)).to_list()
 
         @app.get("/mark")
         async def mark() -> int:
@@ -104,6 +124,10 @@ async def site(mongo_url: str, name: str) -> AsyncIterator[tuple[Site, Database]
         database.create_collection("dogs", viewOn="articles", pipeline=[{"$match": {"$text": {"$search": "dog"}}}])
         database.create_collection("log", capped=True, size=4096, max=4)
         database.log.insert_many([{"_id": n, "n": n} for n in range(4)])
+        database.places.insert_many(
+            [{"_id": n, "open": True, "name": f"p{n}", "rank": n, "at": [n, 0], "views": 0} for n in range(1, 5)]
+        )
+        database.places.create_index([("at", "2dsphere")])
         made = Site(mongo_url, name)
         try:
             yield made, database
@@ -140,6 +164,37 @@ async def test_a_search_is_invalidated_when_its_text_index_changes(mongo_url: st
         assert (await app.get("/found"))[1], "the title is not searched any more"
         database.articles.insert_one({"_id": 7, "body": "dog"})
         await app.becomes("/found", [2, 7])
+
+
+async def test_without_images_what_an_update_touched_tells(mongo_url: str, prefix: str) -> None:
+    """A counter that nobody shows leaves every answer alone, also of its members."""
+    async with site(mongo_url, prefix) as (app, database):
+        known = {path: await app.warm(path) for path in ("/names", "/nearest", "/dressed")}
+        database.places.update_many({}, {"$inc": {"views": 1}})
+        await app.through(database)
+        for path, answer in known.items():
+            assert await app.get(path) == (answer, True), path
+        database.places.update_one({"_id": 1}, {"$set": {"name": "first"}})
+        for path, answer in known.items():
+            await eventually(lambda path=path, answer=answer: _differs(app, path, answer))  # type: ignore[misc]
+
+
+async def test_what_stands_behind_the_last_member_changes_nothing(mongo_url: str, prefix: str) -> None:
+    async with site(mongo_url, prefix) as (app, database):
+        known = {path: await app.warm(path) for path in ("/nearest", "/dressed")}
+        database.places.insert_one({"_id": 9, "open": True, "name": "far", "rank": 9, "at": [2.1, 0]})
+        database.places.update_one({"_id": 4}, {"$set": {"at": [-3, 0], "rank": 3}})
+        database.places.delete_one({"_id": 3})
+        await app.through(database)
+        for path, answer in known.items():
+            assert await app.get(path) == (answer, True), path
+        database.places.update_one({"_id": 9}, {"$set": {"at": [0.5, 0], "rank": 0}})
+        for path in known:
+            await app.becomes(path, [9, 1])
+
+
+async def _differs(app: Site, path: str, answer: Any) -> bool:
+    return bool((await app.get(path))[0] != answer)
 
 
 async def test_what_a_capped_collection_drops_invalidates(mongo_url: str, prefix: str) -> None:
