@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from middleware.headers import HeaderPolicy, Reticence, reticence, storable
+from middleware.headers import HeaderPolicy, Reticence, lives_s, reticence, storable
 from quaestor.model import CachedResponse
+from quaestor.read_path.policy import RoutePolicy, Sharing
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 from tests.hand_driven import START_MS, TaggingCdn
@@ -116,3 +117,54 @@ def test_explanations_are_one_printable_line() -> None:
     policy = HeaderPolicy(Settings(debug_header=True), [])
     headers = dict(policy.withheld(200, [], ("clock",), b"fwd=uri-miss", "a\r\nset-cookie: x=\u20ac"))
     assert headers[b"x-quaestor-explain"] == b"not stored: clock (a??set-cookie: x=?)"
+
+
+@pytest.mark.parametrize(
+    ("policy", "estimated", "fields", "expected"),
+    [
+        (RoutePolicy(), False, [], (0, 60)),
+        (RoutePolicy(), True, [], (60, 60)),
+        (RoutePolicy(), True, [(b"cache-control", b"max-age=5")], (5, 60)),
+        (RoutePolicy(browser_ttl_ms=10_000), False, [], (10, 60)),
+        (RoutePolicy(browser_ttl_ms=10_000), True, [(b"cache-control", b"max-age=5")], (10, 60)),
+        (RoutePolicy(browser_ttl_ms=600_000), False, [], (60, 60)),
+        (RoutePolicy(browser_ttl_ms=0), True, [], (0, 60)),
+        (RoutePolicy(cdn_ttl_ms=20_000), False, [], (0, 20)),
+        (RoutePolicy(cdn_ttl_ms=600_000), False, [], (0, 60)),
+        (RoutePolicy(), False, [(b"cdn-cache-control", b"max-age=7")], (0, 7)),
+        (RoutePolicy(cdn_ttl_ms=5_000), False, [(b"cdn-cache-control", b"max-age=7")], (0, 5)),
+        (RoutePolicy(), False, [(b"cdn-cache-control", b"no-store")], (0, 0)),
+        (RoutePolicy(), False, [(b"cdn-cache-control", b"max-age=7, &")], (0, 60)),
+        (RoutePolicy(sharing=Sharing.PER_USER), True, [], (0, 60)),
+        (RoutePolicy(sharing=Sharing.PER_USER, browser_ttl_ms=9_000), True, [], (9, 60)),
+    ],
+)
+def test_three_lives(
+    policy: RoutePolicy, estimated: bool, fields: list[tuple[bytes, bytes]], expected: tuple[int, int]
+) -> None:
+    """Browsers and CDNs never keep an answer for longer than our own store (here 60 s)."""
+    assert lives_s(response(*fields).response, policy, estimated=estimated) == expected
+
+
+def test_what_a_route_lets_browsers_keep_is_reported_to_the_sketch() -> None:
+    policy = HeaderPolicy(Settings(), ())
+    assert not policy.leaves(RoutePolicy())
+    assert policy.leaves(RoutePolicy(browser_ttl_ms=1))
+    assert not HeaderPolicy(Settings(client_ttl="estimated"), ()).leaves(RoutePolicy(sharing=Sharing.PER_USER))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        (["unspecified", "no-reads"], Reticence.UNTOUCHED),
+        (["failed", "no-reads"], Reticence.UNTOUCHED),
+        (["partial"], Reticence.UNTOUCHED),
+        (["cookie"], Reticence.UNTOUCHED),
+        (["clock"], Reticence.FORBIDDEN),
+        (["died"], Reticence.FORBIDDEN),
+    ],
+)
+def test_in_explicit_mode_the_origin_s_word_stands_unless_records_are_shown(
+    reasons: list[str], expected: Reticence
+) -> None:
+    assert reticence(200, reasons, explicit=True) is expected
