@@ -240,6 +240,7 @@ class Registry:
         now_ms = self._clock()
         ended = [i for i in self._ends.over(now_ms) if self._leases.get(i, (now_ms, ""))[0] < now_ms]
         self.cancel(ended)
+        self._ends.compact(lambda i, begins_ms: self._leases.get(i, (-1, ""))[0] >= begins_ms)
         while (oldest := next(iter(self._dead.items()), None)) and oldest[1] + TOMBSTONE_MS < now_ms:
             self._dead.pop(oldest[0], None)
         self.usage.gather(lambda i: self._leases.get(i, (0, None))[1], origin=self.origin)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 _STEP_MS = 1_000
 
 
 class Leases:
-    """Ids by the second in which their lease ends. A lease that was given up earlier is simply handed out for nothing."""
+    """Ids by the second in which their lease ends.
 
-    __slots__ = ("_ids", "_steps")
+    A lease that was given up earlier is handed out for nothing, unless `compact` comes by first: call that every second, or
+    those that die young fill the memory until their time is over.
+    """
+
+    __slots__ = ("_ids", "_steps", "_turn")
 
     def __init__(self) -> None:
         self._ids: dict[int, list[str]] = {}
         self._steps: list[int] = []
+        self._turn: list[int] = []
+
+    def __len__(self) -> int:
+        """O(seconds in use)."""
+        return sum(map(len, self._ids.values()))
 
     def add(self, registration_id: str, expires_at_ms: int) -> None:
         step = expires_at_ms // _STEP_MS
@@ -29,3 +39,18 @@ class Leases:
         while self._steps and (self._steps[0] + 1) * _STEP_MS <= now_ms:
             ids.extend(self._ids.pop(heappop(self._steps)))
         return ids
+
+    def compact(self, holds: Callable[[str, int], bool], *, steps: int = 60) -> None:
+        """Drop the ids that hold no lease any more from some of the seconds, in turn: an hour's once a minute.
+
+        holds: whether this id has a lease that ends at or after these ms since the epoch. O(ids in those seconds).
+        """
+        for _ in range(steps):
+            if not self._turn:
+                self._turn = list(self._ids)
+                if not self._turn:
+                    return
+            step = self._turn.pop()
+            if step in self._ids:
+                begins_ms = step * _STEP_MS
+                self._ids[step] = [one for one in self._ids[step] if holds(one, begins_ms)]

@@ -223,6 +223,7 @@ class MatchingNode:
             live = self._live.get(registration_id)
             if live is not None and live.expires_at_ms <= now_ms:
                 self._forget(live)
+        self._leases.compact(lambda registration_id, _: registration_id in self._live)
         self._retention.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
         for victim in self._eviction.relieve(now_ms=now_ms):

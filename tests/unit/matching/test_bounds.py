@@ -30,6 +30,32 @@ def test_leases_end_within_a_second_after_their_time() -> None:
     assert leases.over(99_000) == []
 
 
+def test_leases_that_were_given_up_do_not_stay_until_their_time() -> None:
+    """A result that changes every second is registered every second, each time for an hour."""
+    scene = Scene()
+    for second in range(300):
+        for number in range(20):
+            scene.register(find({"a": number}), expires_in_ms=3_600_000)
+            scene.insert({"_id": f"{second}.{number}", "a": number})
+        scene.now_ms += 1_000
+        scene.node.expire(scene.now_ms)
+    assert scene.node.registrations == 0
+    assert len(scene.node._leases) < 60 * 20 * 6
+
+
+def test_compacting_loses_no_lease_and_takes_turns() -> None:
+    leases = Leases()
+    for number in range(1_000):
+        leases.add(f"{number}", number * 500)
+    given_up = {f"{number}" for number in range(0, 1_000, 2)}
+    for _ in range(500 // 60 + 1):
+        leases.compact(lambda one, _: one not in given_up)
+    assert len(leases) == 500
+    assert {*leases.over(10**9)} == {f"{number}" for number in range(1, 1_000, 2)}
+    leases.compact(lambda one, _: True)
+    assert leases.over(10**9) == []
+
+
 # -- compiled predicates
 
 
