@@ -44,7 +44,7 @@ def variant_key(key: str, by: Sequence[bytes], request_headers: Sequence[tuple[b
     digest = hashlib.blake2b(digest_size=16)
     for name in by:
         selected = [value for field, value in request_headers if field == name]
-        text = b",".join(selected)
+        text = b", ".join(selected)  # as one line would have it (RFC 9110, section 5.3)
         if len(text) > _MAX_VALUE_BYTES:
             return None
         if name == b"accept-encoding":
