@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import xxhash
@@ -57,6 +58,10 @@ from quaestor.telemetry import Telemetry
 
 TOMBSTONE_MS = 120_000
 """How long a dead registration is remembered: longer than any store look-up that began before its death can last."""
+
+
+_MOST_TOMBSTONES = 50_000
+"""Forgotten at once; a second later comes the next time."""
 
 
 class Resolver(Protocol):
@@ -241,8 +246,11 @@ class Registry:
         ended = [i for i in self._ends.over(now_ms) if self._leases.get(i, (now_ms, ""))[0] < now_ms]
         self.cancel(ended)
         self._ends.compact(lambda i, begins_ms: self._leases.get(i, (-1, ""))[0] >= begins_ms)
-        while (oldest := next(iter(self._dead.items()), None)) and oldest[1] + TOMBSTONE_MS < now_ms:
-            self._dead.pop(oldest[0], None)
+        # In one go: a dictionary looks for its first entry among all that were deleted before it.
+        for registration_id, died_ms in list(islice(self._dead.items(), _MOST_TOMBSTONES)):
+            if died_ms + TOMBSTONE_MS >= now_ms:
+                break
+            self._dead.pop(registration_id, None)
         self.usage.gather(lambda i: self._leases.get(i, (0, None))[1], origin=self.origin)
         if (shape := self._grid.shape) is not None:
             for stream, usage in self.usage.due(shape, now_ms=now_ms):
