@@ -143,8 +143,9 @@ class Quaestor:
             deployment=self.settings.deployment,
             clock=clock,
             forget=memory.drop_guarded,
+            trims=not self.settings.grid,
         )
-        if self.settings.grid:
+        if self.settings.grid or self.settings.redis_url is not None:
             self.read_path.explicit.announce = by_name.announce
         self.subscriptions = Subscriptions(
             layer, shape=lambda: self.registry.shape, settings=self.settings, telemetry=self.telemetry, clock=clock

@@ -8,6 +8,7 @@ import anyio.to_thread
 
 from quaestor.clock import Clock
 from quaestor.invalidation.event_layer import codec, streams
+from quaestor.invalidation.notification_reader import LOOK_BACK_MS
 from quaestor.model import Cell, Invalidated, MatchType
 from quaestor.ports import EventLayer, Guarded
 from quaestor.read_path.service import ReadPath
@@ -16,7 +17,10 @@ _NO_CELL = Cell(query_partition=0, write_partition=0)
 
 
 class ByName:
-    """Ties a read path to the event layer, in both directions. forget: see Effects."""
+    """Ties a read path to the event layer, in both directions. forget: see Effects.
+
+    trims: nobody else trims the pipeline, because there is no grid.
+    """
 
     def __init__(
         self,
@@ -26,12 +30,14 @@ class ByName:
         deployment: str,
         clock: Clock,
         forget: Callable[[Sequence[str]], Sequence[Guarded]],
+        trims: bool = False,
     ) -> None:
         self._layer = layer
         self._read_path = read_path
         self._stream = streams.notifications(deployment)
         self._clock = clock
         self._forget = forget
+        self._trims = trims
 
     async def announce(self, names: Sequence[str]) -> None:
         """Tell every process that these registrations are dead and these labels struck. Raises EventLayerError."""
@@ -44,7 +50,12 @@ class ByName:
             written_at_ms=self._clock(),
             cell=_NO_CELL,
         )
-        await anyio.to_thread.run_sync(self._layer.append, self._stream, [codec.encode_notification(invalidated)])
+        await anyio.to_thread.run_sync(self._append, codec.encode_notification(invalidated))
+
+    def _append(self, payload: bytes) -> None:
+        self._layer.append(self._stream, [payload])
+        if self._trims:
+            self._layer.trim(self._stream, before_ms=self._clock() - 2 * LOOK_BACK_MS)
 
     def heard(self, names: Sequence[str]) -> Sequence[Guarded]:
         """What Effects calls with everything that died: labels are struck here too, and what this process registered under

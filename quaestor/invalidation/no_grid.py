@@ -14,7 +14,7 @@ from quaestor.ports import Registered
 
 
 class NoGridRegistry(Registry):
-    """Starts no thread and reads no pipeline."""
+    """With a Redis it still listens: what another process outdates by name is outdated here too."""
 
     def watermark(self) -> Version:
         return 0
@@ -35,6 +35,6 @@ class NoGridRegistry(Registry):
             retryable=False,
         )
 
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
+    def start(self) -> None:
+        if self._settings.redis_url is not None:
+            super().start()

@@ -13,6 +13,7 @@ from middleware import QuaestorMiddleware
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registrations import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
+from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead
 from quaestor.proxy.forwarder import Forwarder
@@ -36,10 +37,15 @@ class Listen:
 
 
 def application(
-    options: ProxyOptions, settings: Settings, *, metrics: bool = False, token: AdminToken | None = None
+    options: ProxyOptions,
+    settings: Settings,
+    *,
+    metrics: bool = False,
+    token: AdminToken | None = None,
+    clock: Clock = system_clock,
 ) -> App:
     """The whole proxy as one ASGI app. token: of the admin API; None: there is none. Raises ConfigurationError."""
-    quaestor = Quaestor(settings)
+    quaestor = Quaestor(settings, clock=clock)
     urls: RegisteredUrls = MemoryUrls()
     if quaestor.redis is not None:
         urls = RedisUrls(quaestor.redis, deployment=settings.deployment)

@@ -15,7 +15,8 @@ from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.support import eventually
 
-PLAIN = Settings(explicit=True, grid=False)
+PLAIN = Settings(explicit=True, grid=False, early_refresh=0.0)
+"""A plain HTTP cache, without what chance decides."""
 
 
 @dataclass(slots=True)
