@@ -24,7 +24,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.model import Document
 from quaestor.read_path.policy import Representation, RoutePolicy, Sharing
 from quaestor.read_path.selection import cookie_values
-from quaestor.read_path.tags import valid_tag
+from quaestor.read_path.tags import MAX_TAGS, valid_tag
 
 ATTRIBUTE: Final = "__quaestor_policy__"
 """Where a handler or a dependency carries its Declaration."""
@@ -278,6 +278,8 @@ def _milliseconds(name: str, value: Duration, *, least: int) -> int:
 def _several(name: str, values: Sequence[str], valid: Callable[[str], str | None]) -> dict[str, tuple[str, ...]]:
     if isinstance(values, str):
         raise ConfigurationError(f"{name}={values!r} is one text: give a list, [{values!r}]")
+    if len(values) > MAX_TAGS:
+        raise ConfigurationError(f"{name}: {len(values)} of them: at most {MAX_TAGS}")
     for value in values:
         reason = valid(value) if isinstance(value, str) else "it is no text"
         if reason:

@@ -147,10 +147,13 @@ class Registry:
         if shape is None or not self.serving(now_ms=self._clock()):
             raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
         if self.resolver is not None:
-            resolved, reasons = await self.resolver.resolve(reads)
+            # Tags and URLs are ours: nobody needs to be allowed to list them.
+            control = self._settings.control_namespace
+            own = [read for read in reads if read.query.namespace == control]
+            resolved, reasons = await self.resolver.resolve([r for r in reads if r.query.namespace != control])
             if reasons:
                 raise NotCacheableError(reasons)
-            reads = resolved
+            reads = (*resolved, *own)
         try:
             found = dependencies(reads)
         except MalformedQueryError as error:

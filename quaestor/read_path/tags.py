@@ -13,6 +13,7 @@ from quaestor.read_path.policy import RoutePolicy
 
 MAX_TAG_CHARS = 200
 MAX_TAGS = 64
+"""In one declaration."""
 
 
 def valid_tag(tag: str) -> str | None:
@@ -52,8 +53,6 @@ def declared_reads(
     names += [url_name(deployment, target.resource), url_name(deployment, target.key.partition("#")[0])]
     wanted = [(namespace, {"_id": {"$in": names}}), *policy.depends_on]
     return tuple(
-        CapturedRead(
-            query=Query(namespace=where, operation=Operation.FIND, filter=selected), read_at=since, ids=None
-        )
+        CapturedRead(query=Query(namespace=where, operation=Operation.FIND, filter=selected), read_at=since, ids=None)
         for where, selected in wanted
     )

@@ -83,6 +83,13 @@ async def test_a_tag_invalidates_what_carries_it_and_nothing_else(site: Site) ->
     assert await site.client[database][collection].count_documents({}) == 0
 
 
+async def test_tags_need_no_permission_to_list_the_collections_beside_them(site: Site) -> None:
+    await site.warm("/weather")
+    await site.warm("/routed")
+    catalog: Any = site.quaestor.registry.resolver
+    assert set(catalog._known) == {site.database}
+
+
 async def test_an_answer_under_way_when_its_tag_is_invalidated_does_not_stay(site: Site) -> None:
     """Whatever the order: what was read before the call is not served for good."""
     for _ in range(5):

@@ -262,3 +262,8 @@ def test_the_names_of_one_call_are_bounded_and_belong_to_one_deployment() -> Non
 def test_the_control_namespace_is_a_database_and_a_collection(namespace: str) -> None:
     with pytest.raises(ConfigurationError, match="control_namespace"):
         Settings(control_namespace=namespace)
+
+
+def test_the_lists_of_a_declaration_are_bounded() -> None:
+    with pytest.raises(ConfigurationError, match="tags: 65 of them: at most 64"):
+        cached(tags=[str(i) for i in range(65)])
