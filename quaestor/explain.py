@@ -31,6 +31,7 @@ _CONTENT = {
     Result.VALUES: "the values of {key}: a write counts unless the record contributes the same values as before",
     Result.OPAQUE: "computed by a pipeline from the matching records",
 }
+_OTHERS = "; an update that touches none of them changes nothing"
 _TIES = "records with equal sort keys stand in any order: with _id as the last sort key a tie at the end does not count"
 _BEFORE_IMAGES = (
     "without pre-images in the collection (changeStreamPreAndPostImages) every delete counts, and every update that touches "
@@ -94,7 +95,10 @@ class Explanation:
             ("match", self.match if self.reason is None else f"{self.match}: {self.reason}"),
             ("found by", self.index),
             ("result", self.window),
-            ("fields that matter", self.fields),
+            (
+                "fields that matter",
+                self.fields + ("" if self.fields.startswith("all,") or self.fields == "all" else _OTHERS),
+            ),
             ("also depends on", ", ".join(f"every write to {name}" for name in self.foreign)),
             ("remark", self.remark or ""),
         ]

@@ -37,6 +37,8 @@ def test_it_agrees_with_the_plan_the_node_uses() -> None:
 def test_a_projection_says_which_fields_matter() -> None:
     explanation = explain(find({"status": "paid"}, projection={"name": 1}, sort=(("price", 1),)))
     assert explanation.fields == "name, price, status"
+    assert "touches none of them" in explanation.text()
+    assert "touches none of them" not in explain(find({"status": "paid"})).text()
     assert explain(find({"status": "paid"}, projection={"views": 0})).fields == "all but views"
     assert explain(find({"status": "paid"})).fields == "all"
 
