@@ -44,7 +44,9 @@ class _Notable(dict[bytes, bool]):
 
     def __missing__(self, name: bytes) -> bool:
         # Browsers set Sec-* themselves; Sec-Fetch-User says how a page was opened, not by whom.
-        notable = name in _NAMED or (not name.startswith(b"sec-") and _CREDENTIALS.search(name) is not None)
+        # CGI and WSGI cannot tell X_Forwarded_Host from X-Forwarded-Host, so an application below a bridge is given either.
+        plain = name.replace(b"_", b"-")
+        notable = plain in _NAMED or (not plain.startswith(b"sec-") and _CREDENTIALS.search(plain) is not None)
         if len(self) < _REMEMBERED:
             self[name] = notable
         return notable
@@ -140,6 +142,8 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             barred = barred or "override"
         elif name in _BODY:
             fat = fat or value != b"0"
+        elif b"_" in name and name.replace(b"_", b"-") in _NAMED:
+            barred = barred or "override"
         else:
             personal = personal or "credentials"
     if len(hosts) > 1:

@@ -230,6 +230,10 @@ def test_a_variant_of_vary_is_never_taken_for_a_selection() -> None:
         ([(b"content-length", b"5")], "request-body", None, False),
         ([(b"content-length", b"0")], None, None, False),
         ([(b"x-forwarded-host", b"a")], None, None, False),
+        ([(b"x_forwarded_host", b"a")], "override", "override", False),
+        ([(b"x-original_url", b"a")], "override", "override", False),
+        ([(b"x_api_key", b"a")], "credentials", None, True),
+        ([(b"sec_fetch_user", b"a")], None, None, False),
         ([(b"x-forwarded-user", b"ann")], "credentials", None, True),
     ],
 )
