@@ -266,7 +266,8 @@ class Exchange(Lookup):
             if verdict.resident is not None:
                 self._stored(verdict.resident)
                 read_path.telemetry.requests.labels("miss").inc()
-                await self._send_from(verdict.resident, self._forwarded() + b"; stored")
+                received = self._old is None or self._old.settled is None
+                await self._send_from(verdict.resident, self._forwarded() + b"; stored", received=received)
                 return None
         return await self._hand_on(more=False)
 

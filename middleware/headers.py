@@ -174,17 +174,19 @@ class HeaderPolicy:
         rendered.headers, rendered.second = headers, second
         return headers
 
-    def stored(self, resident: Resident, now_ms: int, how: bytes, policy: RoutePolicy = DEFAULT) -> RawHeaders:
-        """The fields of an answer from an entry. how: the parameters of Cache-Status."""
+    def stored(
+        self, resident: Resident, now_ms: int, how: bytes, policy: RoutePolicy = DEFAULT, *, received: bool = False
+    ) -> RawHeaders:
+        """The fields of an answer from an entry. how: the parameters of Cache-Status. received: the entry was made of the very
+        answer that is sent; then an origin's own word of its age stands."""
         response = resident.response
         rendered = resident.rendered
         if rendered is None:
             rendered = resident.rendered = _Rendered(self._fixed(response, policy))
-        headers = [
-            *rendered.fixed,
-            (b"age", b"%d" % current_age_s(response.stored_at_ms, now_ms)),
-            (b"cache-status", b"%s; %s" % (CACHE, how)),
-        ]
+        age = [(b"age", b"%d" % current_age_s(response.stored_at_ms, now_ms))]
+        if received and is_explicit(response):
+            age = [field for field in response.headers if field[0] == b"age"]
+        headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
         if self._debug:
             text = resident.explain or f"stored by another process; {', '.join(response.registrations)}"
             headers.append((b"x-quaestor-explain", _explain(text)))

@@ -158,11 +158,13 @@ class Lookup:
             if use is Use.STALE_WHILE_REVALIDATE:
                 self._refresh()
 
-    async def _send_from(self, resident: Resident, how: bytes | None, *, stale: bool = False) -> bool:
+    async def _send_from(
+        self, resident: Resident, how: bytes | None, *, stale: bool = False, received: bool = False
+    ) -> bool:
         return await send_resident(
             self._read_path, self._outgoing, resident, self._send,
             target=self._target, facts=self._facts, policy=self._policy, head=self._scope["method"] == "HEAD", how=how,
-            stale=stale,
+            stale=stale, received=received,
         )  # fmt: skip
 
     def _refresh(self) -> None:

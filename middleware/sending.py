@@ -28,10 +28,12 @@ async def send_resident(
     head: bool,
     how: bytes | None = None,
     stale: bool = False,
+    received: bool = False,
 ) -> bool:
     """Answer from an entry that is live at this moment. False: it died before anything was sent.
 
     how: the parameters of Cache-Status; None for a hit. stale: its lifetime is over, so no CDN that is purged may keep it.
+    received: see HeaderPolicy.stored.
     """
     response = resident.response
     by_itself = is_explicit(response)  # then its origin's word goes out as it is
@@ -42,7 +44,10 @@ async def send_resident(
         if not leave and not read_path.alive(response):
             return False
     now_ms = read_path.clock()
-    headers = outgoing.hit(resident, now_ms, policy) if how is None else outgoing.stored(resident, now_ms, how, policy)
+    if how is None:
+        headers = outgoing.hit(resident, now_ms, policy)
+    else:
+        headers = outgoing.stored(resident, now_ms, how, policy, received=received)
     if not leave:
         headers = outgoing.without_leave(headers)
     elif not target.own and not by_itself:

@@ -48,6 +48,7 @@ async def test_an_answer_with_a_lifetime_is_served_for_so_long_with_its_fields_a
     shop = Shop(saying("cache-control: max-age=60", f"date: {DATE}", "x-a: 1", "age: 30", "connection: x-b", "x-b: 2"))
     first = await shop.get()
     assert status_of(first) == "Quaestor; fwd=uri-miss; stored"
+    assert first.headers["age"] == "30"
     shop.pass_ms(10_000)
     hit = await shop.get()
     assert status_of(hit) == "Quaestor; hit; ttl=20"
