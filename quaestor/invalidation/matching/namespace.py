@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import bson
 
-from quaestor.invalidation.matching.bucket import Bucket, added, removed, things
+from quaestor.invalidation.matching.bucket import Bucket, added, removed, size, things
 from quaestor.invalidation.matching.change import first_change
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.partitioning import OPTIONS
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from quaestor.invalidation.matching.standing import StandingSides
 
 Changes = dict[Live, MatchType]
+
+_FEW: Final = 8
+"""Once a predicate has so few queries left it is seen to whose they are: a dictionary that shrinks finds its first entry slowly."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,9 +95,11 @@ class Namespace:
         if item.queries is None:
             self._take(item)
             self.release(item)
-        elif item.tenant is query.tenant and (heir := next(iter(things(item.queries))).tenant) is not query.tenant:
-            self._take(item)
-            self._give(item, heir)
+        elif item.tenant is query.tenant and size(item.queries) <= _FEW:
+            heir = next(iter(things(item.queries))).tenant
+            if heir is not query.tenant:
+                self._take(item)
+                self._give(item, heir)
 
     def release(self, item: Filter) -> None:
         """Forget a filter that no query uses any more."""
