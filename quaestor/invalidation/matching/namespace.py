@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 Changes = dict[Live, MatchType]
 
 _FEW: Final = 8
-"""Once a predicate has so few queries left it is seen to whose they are: a dictionary that shrinks finds its first entry slowly."""
+"""Once a predicate has so few queries left it is seen to whose they are: a dictionary that shrinks finds its first entry
+slowly."""
 
 
 @dataclass(slots=True, eq=False)
