@@ -24,9 +24,13 @@ from quaestor.errors import ConfigurationError
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_query_event
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.matching.maintained import replay
 from quaestor.invalidation.matching.partitioning import query_partition, write_partition
+from quaestor.invalidation.query.plan import plan_query
 from quaestor.invalidation.spark import SparkGrid, cell_pids
 from quaestor.invalidation.spark.home import default_master, require_java, require_slots
+from quaestor.invalidation.standing.live import Whole
+from quaestor.invalidation.standing.subscriptions import Subscriptions
 from quaestor.model import (
     Activated,
     Cell,
@@ -38,6 +42,9 @@ from quaestor.model import (
     Query,
     Registration,
 )
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+from tests.support import eventually
 
 START_S = 150
 DEADLINE_S = 60
@@ -190,6 +197,50 @@ def test_ingest_killed_together_with_a_cell_comes_back_too(grid: Grid) -> None:
     assert alive == []
 
 
+@pytest.mark.anyio
+async def test_subscriptions_go_on_when_their_cells_are_killed(grid: Grid, redis_url: str) -> None:
+    """A sorted window through two cells and a stage, with a cell killed on the way: told once, and never anew."""
+    layer = RedisEventLayer(redis_url, DEPLOYMENT)
+    app = Subscriptions(
+        layer,
+        shape=lambda: SHAPE,
+        settings=Settings(deployment=DEPLOYMENT),
+        telemetry=Telemetry(),
+    )
+    board = {"board": "subscribed"}
+    query = Query(namespace=f"{DATABASE}.flights", operation=Operation.FIND, filter=board, sort=(("_id", -1),), limit=3)
+    wholes, rows = 0, list[tuple[Any, Any]]()
+
+    async def right() -> bool:
+        nonlocal wholes, rows
+        while live.waiting:
+            told = await anext(live)
+            if isinstance(told, Whole):
+                rows, wholes = list(told.rows), wholes + 1
+            else:
+                rows = replay(rows, [told])
+        return [row for _, row in rows] == list(grid.flights.find(board).sort("_id", -1).limit(3))
+
+    try:
+        async with await app.subscribe(query, deadline_s=DEADLINE_S) as live:
+            for number in range(6):
+                grid.write("subscribed", number % 2)
+            await eventually(right, within_s=DEADLINE_S)
+            grid.flights.delete_one({"_id": rows[0][0]})
+            await eventually(right, within_s=DEADLINE_S)
+            row = query_partition(plan_query(query).query_id, 2)
+            victim = Cell(query_partition=row, write_partition=1)
+            os.kill(cell_pids(grid.layer, DEPLOYMENT)[victim], signal.SIGKILL)
+            for number in range(6):
+                grid.write("subscribed", number % 2)
+            grid.flights.delete_many({"_id": {"$in": [key for key, _ in rows]}})
+            await eventually(right, within_s=DEADLINE_S)
+            assert wholes == 1
+    finally:
+        app.stop()
+        layer.close()
+
+
 @pytest.mark.slow
 def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix: str, tmp_path: Path) -> None:
     process = started(mongo_url, redis_url, prefix, TMPDIR=str(tmp_path))  # what it leaves there goes with the test
@@ -204,7 +255,7 @@ def test_nothing_outlives_a_killed_driver(mongo_url: str, redis_url: str, prefix
 @pytest.mark.parametrize(
     ("master", "remedy"),
     [
-        ("local-cluster[2,2,1024]", r"has 4 slots, 4 cells and ingest need 5: use local-cluster\[2,3,1024\]"),
+        ("local-cluster[2,2,1024]", r"has 4 slots, 4 cells, 2 stages and ingest need 7: use local-cluster\[2,4,1024\]"),
         ("local[4,8]", "has 4 slots"),
         ("local[8,1]", "never restarts a task"),
         ("local[8]", "is none that the grid runs on"),
@@ -218,11 +269,11 @@ def test_a_master_that_cannot_run_the_grid_is_refused_with_the_remedy(master: st
 
 
 @pytest.mark.parametrize(
-    "master", ["local-cluster[2,3,1024]", "local[5,20]", "spark://host:7077", "yarn", default_master(SHAPE)]
+    "master", ["local-cluster[2,4,1024]", "local[7,20]", "spark://host:7077", "yarn", default_master(SHAPE)]
 )
 def test_a_master_with_room_is_accepted(master: str) -> None:
     require_slots(master, SHAPE)
-    assert SparkGrid(master, shape=SHAPE, redis_url="redis://x", mongo_url="mongodb://x").job.tasks == 5
+    assert SparkGrid(master, shape=SHAPE, redis_url="redis://x", mongo_url="mongodb://x").job.tasks == 7
 
 
 def test_no_java_is_one_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The grid as one Spark job of long-running tasks: one for each cell, one for ingest.
+"""The grid as one Spark job of long-running tasks: one for each cell, one for the later stages of each query partition, one
+for ingest.
 
 No barrier: a task that fails is started again alone, the others do not notice. (The papers ran Storm bolts; see
 InvaliDB, PVLDB 2020, section 5.3.) The job runs in a thread of the driver until stop().
@@ -37,6 +38,7 @@ from quaestor.invalidation.spark.home import (
     spark_home,
 )
 from quaestor.invalidation.spark.job import GridJob, GridState, get_state, put_state, run_task
+from quaestor.invalidation.standing.rules import StageRules
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
@@ -78,6 +80,8 @@ class SparkGrid:
             heartbeat_ms=self._settings.heartbeat_ms,
             retention_ms=self._settings.retention_ms,
             node_memory_bytes=self._settings.node_memory_bytes,
+            rules=StageRules.of(self._settings),
+            standing_records=self._settings.standing_records,
         )
         self.error: str | None = None
         self._stopping = threading.Event()

@@ -42,13 +42,13 @@ def require_java() -> str:
 
 
 def default_master(shape: GridShape) -> str:
-    """Two executor processes on this machine, with room for every cell and ingest."""
+    """Two executor processes on this machine, with room for every task."""
     return f"local-cluster[2,{math.ceil(tasks_of(shape) / 2)},1024]"
 
 
 def tasks_of(shape: GridShape) -> int:
-    """One for each cell, one for ingest."""
-    return shape.query_partitions * shape.write_partitions + 1
+    """One for each cell, one for the later stages of each query partition, one for ingest."""
+    return shape.query_partitions * shape.write_partitions + shape.query_partitions + 1
 
 
 def require_slots(master: str, shape: GridShape) -> None:
@@ -71,9 +71,10 @@ def require_slots(master: str, shape: GridShape) -> None:
             "(slots, attempts), spark://host:port, yarn or k8s://..."
         )
     if slots < tasks:
-        cells = tasks - 1
+        stages = shape.query_partitions
         raise ConfigurationError(
-            f"master {master!r} has {slots} slots, {cells} cells and ingest need {tasks}: use {default_master(shape)}"
+            f"master {master!r} has {slots} slots, {tasks - stages - 1} cells, {stages} stages and ingest need {tasks}: "
+            f"use {default_master(shape)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a Spark task of the grid does: run one cell, or ingest, until told to stop. Nothing in here knows Spark.
+"""What a Spark task of the grid does: run one cell, one stage, or ingest, until told to stop. Nothing in here knows Spark.
 
 Each task makes its own clients; what is sent to it is a `GridJob`, plain data. How a task is told to stop: the grid's
 value in the event layer names the current run; a task of another run ends, one whose run is marked stopped too.
@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import bson
@@ -24,6 +24,10 @@ from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.spark.home import tasks_of
+from quaestor.invalidation.standing.rules import StageRules
+from quaestor.invalidation.standing.snapshots import MongoSnapshots
+from quaestor.invalidation.standing.stage import StageLoop
 from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
 from quaestor.telemetry import Telemetry
@@ -38,7 +42,7 @@ _RESTART_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridJob:
-    """Everything a task needs to know. `run` is unique for each start of a grid."""
+    """Everything a task needs to know. `run` is unique for each start of a grid. rules, standing_records: of the stages."""
 
     run: str
     redis_url: str
@@ -48,10 +52,12 @@ class GridJob:
     heartbeat_ms: int
     retention_ms: int
     node_memory_bytes: int
+    rules: StageRules = field(default_factory=StageRules)
+    standing_records: int = 100_000
 
     @property
     def cells(self) -> list[Cell]:
-        """One task each, in this order; ingest is the task after the last."""
+        """One task each, in this order; then come the stages, one for each query partition, then ingest."""
         return [
             Cell(query_partition=query_partition, write_partition=write_partition)
             for query_partition in range(self.shape.query_partitions)
@@ -60,7 +66,7 @@ class GridJob:
 
     @property
     def tasks(self) -> int:
-        return len(self.cells) + 1
+        return tasks_of(self.shape)
 
 
 class GridState(NamedTuple):
@@ -113,10 +119,12 @@ def run_task(job: GridJob, index: int) -> None:
     while not stop.is_set():
         try:
             with closing(RedisEventLayer(job.redis_url, job.deployment)) as layer:
-                if cell is None:
-                    _ingest(job, layer, telemetry, stop)
-                else:
+                if cell is not None:
                     _cell(job, cell, layer, telemetry, stop)
+                elif index < job.tasks - 1:
+                    _stage(job, index - len(job.cells), layer, telemetry, stop)
+                else:
+                    _ingest(job, layer, telemetry, stop)
         except ConfigurationError as error:  # may be mended while we run
             telemetry.failure("grid", "spark.misconfigured", error, task=index)
             stop.wait(_RECONFIGURED_AFTER_S)
@@ -144,6 +152,21 @@ def _cell(job: GridJob, cell: Cell, layer: EventLayer, telemetry: Telemetry, sto
         retention_ms=job.retention_ms,
         telemetry=telemetry,
     ).run(stop)
+
+
+def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
+    with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
+        StageLoop(
+            layer,
+            MongoSnapshots(client, max_records=job.standing_records),
+            query_partition,
+            job.shape,
+            deployment=job.deployment,
+            heartbeat_ms=job.heartbeat_ms,
+            retention_ms=job.retention_ms,
+            rules=job.rules,
+            telemetry=telemetry,
+        ).run(stop)
 
 
 def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:

@@ -48,11 +48,11 @@ from quaestor.invalidation.standing.readers import Outcome, Readers
 from quaestor.invalidation.standing.reading import ReadDone
 from quaestor.invalidation.standing.rules import StageRules
 from quaestor.invalidation.standing.snapshots import Snapshots
+from quaestor.invalidation.standing.tail import Tail
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.telemetry import Telemetry
 
-_ENTRIES_AT_ONCE: Final = 500
 _LONGEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF_MS: Final = 10_000
 _WHILE_READING_MS: Final = 10
@@ -88,9 +88,8 @@ class StageLoop:
         self._telemetry = telemetry or Telemetry()
         self._partition = query_partition
         self._readers = Readers(snapshots, self._rules.readers)
-        self._begun = False
+        self._tail: Tail | None = None
         self._epoch = ""
-        self._position: dict[str, str] = {}
         self._followed: dict[str, Followed] = {}
         self._waiting: dict[str, None] = {}
         self._how_far = HowFar(shape, keep_ms=2 * retention_ms)
@@ -100,7 +99,6 @@ class StageLoop:
         self._behind: set[str] = set()
         self._housekeeping_due_s = 0.0
         self._kept_ms = 0
-        self._read_s = 0.0
 
     @property
     def queries(self) -> int:
@@ -118,7 +116,7 @@ class StageLoop:
                     continue
                 except EventLayerResetError as error:
                     self._telemetry.failure("event-layer", "stage.event_layer_reset", error, stage=self._partition)
-                    self._begun = False
+                    self._tail = None
                 except EventLayerError as error:
                     self._telemetry.failure("event-layer", "stage.event_layer_failed", error, stage=self._partition)
                 failed += 1
@@ -128,18 +126,19 @@ class StageLoop:
 
     def step(self, *, wait_ms: int) -> None:
         """One read of the pipelines, everything that follows from it, one append to each."""
-        if not self._begun:
-            self._begin()
+        tail = self._tail or self._begin()
         self._out.send()
-        entries = self._layer.read(self._position, count=_ENTRIES_AT_ONCE, block_ms=self._patience_ms(wait_ms))
-        self._require_unbroken(entries)
+        entries = tail.read(block_ms=self._patience_ms(wait_ms))
         now_ms = self._clock()
+        if tail.missed(self._matched):
+            self._telemetry.failure("event-layer", "stage.matched_missed", self._matched, stage=self._partition)
+            self._want_all("entries of the matched pipeline were trimmed before they were read", now_ms)
         for entry in entries:
             if entry.stream == self._queries:
                 self._on_query_event(entry, now_ms)
             else:
                 self._on_matched(entry, now_ms)
-            self._position[entry.stream] = entry.offset
+            tail.passed(entry)
         for outcome in self._readers.done():
             self._on_read(outcome, now_ms)
         self._order_reads(now_ms)
@@ -152,11 +151,11 @@ class StageLoop:
 
     # Beginning
 
-    def _begin(self) -> None:
+    def _begin(self) -> Tail:
         """A new epoch: whoever is still subscribed has said so within a lease."""
         now_ms = self._clock()
         self._epoch = f"{now_ms:015d}-{uuid.uuid4().hex[:8]}"
-        self._position = {
+        positions = {
             self._queries: self._layer.offset_at(self._queries, now_ms - self._rules.lease_ms),
             self._matched: self._layer.offset_at(self._matched, now_ms),
         }
@@ -164,8 +163,8 @@ class StageLoop:
         self._waiting.clear()
         self._out.clear()
         self._how_far = HowFar(self._shape, keep_ms=2 * self._retention_ms)
-        self._read_s = time.monotonic()
-        self._begun = True
+        self._tail = Tail(self._layer, positions, retention_ms=self._retention_ms)
+        return self._tail
 
     # Subscriptions
 
@@ -194,7 +193,7 @@ class StageLoop:
                 return
             followed = Followed(event.query_id, event.query, epoch=self._next("e"), settings=self._rules.renewal)
             self._followed[event.query_id] = followed
-            self._waiting[event.query_id] = None
+            self._wait(followed)
         if event.id not in followed.subscriptions and len(followed.subscriptions) >= self._rules.max_subscriptions:
             reason = f"{self._rules.max_subscriptions} app servers follow this query already"
             self._out.refuse(event, reason)
@@ -251,7 +250,7 @@ class StageLoop:
                 self._fail(followed, f"it could not be maintained: {error!r}")
                 continue
             if followed.read_due_ms is not None:
-                self._waiting[followed.query_id] = None
+                self._wait(followed)
 
     def _lost(self, event: Lost, now_ms: int) -> None:
         followed = self._followed.get(event.query_id)
@@ -264,7 +263,12 @@ class StageLoop:
 
     def _want(self, followed: Followed, reason: str, now_ms: int) -> None:
         followed.want(reason, now_ms=now_ms)
+        self._wait(followed)
+
+    def _wait(self, followed: Followed) -> None:
+        """It has to be read, and is behind until then."""
         self._waiting[followed.query_id] = None
+        self._behind.add(followed.query_id)
 
     def _want_all(self, reason: str, now_ms: int) -> None:
         for followed in self._followed.values():
@@ -300,13 +304,12 @@ class StageLoop:
                 self._fail(followed, str(error))
                 return
             followed.failed(now_ms=now_ms, after_ms=min(100 * 2 ** min(followed.failures, 10), _LONGEST_BACKOFF_MS))
-            self._waiting[followed.query_id] = None
+            self._wait(followed)
         except Exception as error:  # one bad query must not stop the stage
             self._telemetry.failure("matching", "stage.query_failed", repr(error), query_id=followed.query_id)
             self._fail(followed, f"it could not be maintained: {error!r}")
 
     def _take(self, followed: Followed, done: ReadDone, now_ms: int) -> None:
-        self._behind.add(followed.query_id)
         taken, told = followed.take(done, now_ms=now_ms)
         if told is not None and not self._tell(told):
             return
@@ -319,7 +322,7 @@ class StageLoop:
             )
             self._out.to_cells(standing)
         if followed.read_due_ms is not None:
-            self._waiting[followed.query_id] = None
+            self._wait(followed)
 
     # Telling
 
@@ -345,20 +348,21 @@ class StageLoop:
 
     def _tell_progress(self) -> None:
         """When the cells have got further, and when a result that was behind is not any more."""
-        cells = self._shape.write_partitions
-        settled = (name for name in self._behind if name not in self._followed or self._followed[name].settled(cells))
-        if not self._further and next(settled, None) is None:
+        behind = {name for name in self._behind if name in self._followed and not self._settled(name)}
+        if not self._further and len(behind) == len(self._behind):
             return
-        self._further = False
-        self._behind = {name for name, followed in self._followed.items() if not followed.settled(cells)}
+        self._further, self._behind = False, behind
         if self._followed:
             progress = Progress(
                 stage=self._epoch,
                 version=self._how_far.version,
                 fresh_as_of_ms=self._how_far.fresh_as_of_ms,
-                behind=tuple(self._behind),
+                behind=tuple(behind),
             )
             self._out.to_subscribers(progress)
+
+    def _settled(self, query_id: str) -> bool:
+        return self._followed[query_id].settled(self._shape.write_partitions)
 
     # Housekeeping
 
@@ -387,13 +391,3 @@ class StageLoop:
 
     def _patience_ms(self, wait_ms: int) -> int:
         return min(wait_ms, _WHILE_READING_MS) if self._readers.busy or self._waiting else wait_ms
-
-    def _require_unbroken(self, entries: list[StreamEntry]) -> None:
-        """Entries are trimmed when they are older than the retention, whether this stage has read them or not."""
-        now_s, last_s = time.monotonic(), self._read_s
-        self._read_s = now_s
-        if (now_s - last_s) * 1000 < self._retention_ms / 2 and len(entries) < _ENTRIES_AT_ONCE:
-            return
-        if streams.missed(self._position[self._matched], self._layer.first_offset(self._matched)):
-            self._telemetry.failure("event-layer", "stage.matched_missed", self._matched, stage=self._partition)
-            self._want_all("entries of the matched pipeline were trimmed before they were read", self._clock())
