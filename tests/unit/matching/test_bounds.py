@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import bson
+import pytest
 
 from quaestor.invalidation.matching.bucket import Bucket, added, removed, size, things
 from quaestor.invalidation.matching.collector import Shield
@@ -175,3 +179,39 @@ def test_a_replay_sees_the_writes_of_its_own_collections_and_collection_events_i
     assert newer(0, "d.a", "d.b") == []
     write(9, "d.a")
     assert newer(0, "d.a") == [9]
+
+
+# -- what things are taken to cost
+
+
+@pytest.mark.parametrize(
+    ("condition", "members"),
+    [
+        (lambda n: {"a": n}, 0),
+        (lambda n: {"a": n, "b": "x"}, 20),
+        (lambda n: {"v": {"$gte": n * 1.5, "$lt": n * 1.5 + 1}}, 1),
+        (lambda n: {"a": {"$in": list(range(40 * n, 40 * n + 40))}}, 1),
+        (lambda n: {"$nor": [{"a": n}, {"b": {"$gt": n}}]}, 1),
+    ],
+    ids=["equality", "members", "range", "in", "unindexed"],
+)
+def test_the_estimate_of_a_nodes_bytes_is_near_what_it_allocates(
+    condition: Callable[[int], dict[str, Any]], members: int
+) -> None:
+    scene = Scene()
+    scene.register(find({"first": 1}))  # what is loaded and cached by the first of all belongs to nobody
+    scene.register(find(condition(-1)))
+    registrations = [
+        scene.registration(find(condition(n)), tuple(range(n * members, (n + 1) * members))) for n in range(600)
+    ]
+    known = scene.node.bytes
+    tracemalloc.start()
+    try:
+        for registration in registrations:
+            scene.node.register(registration, now_ms=scene.now_ms)
+        gc.collect()
+        allocated, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert scene.node.registrations == 602
+    assert 0.6 < (scene.node.bytes - known) / allocated < 2.0
