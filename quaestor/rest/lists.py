@@ -29,6 +29,9 @@ from quaestor.rest.representations import Representations
 
 _PREPARED: Final = 1_024
 """Queries that are remembered ready to be run."""
+_LONGEST: Final = 2_048
+_LARGEST_AUDIENCE: Final = 64
+"""Query strings and lists of names beyond this are worked out anew each time: nobody can fill the memory with them."""
 _Prepared = tuple[ListQuery, Wanted | None]
 
 
@@ -121,7 +124,9 @@ class Lists:
         found = self._prepared.get(key)
         if found is None:
             query = parse_list(request, self._limits)
-            found = self._prepared[key] = (query, self._wanted(collection, records, query))
+            found = (query, self._wanted(collection, records, query))
+            if len(request.scope["query_string"]) <= _LONGEST and len(records.audience) <= _LARGEST_AUDIENCE:
+                self._prepared[key] = found
             if len(self._prepared) > _PREPARED:
                 self._prepared.popitem(last=False)
         else:

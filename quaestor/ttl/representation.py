@@ -39,12 +39,12 @@ class Costs:
     single records again.
     """
 
-    hit: float = 30
-    assembled_hit: float = 250
+    hit: float = 10
+    assembled_hit: float = 270
     member: float = 0.1
     query: float = 2_000
-    record: float = 40
-    refresh: float = 1_500
+    record: float = 32
+    refresh: float = 2_500
 
 
 def objects_cost(load: Load, costs: Costs) -> float:
