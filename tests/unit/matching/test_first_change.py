@@ -236,64 +236,6 @@ def test_without_exact_images_a_projection_saves_nothing() -> None:
     assert types(scene.update({"_id": 1, "status": "paid", "name": "n"})) == ["change"]
 
 
-# -- paths that an update touched, without images before the write
-
-
-def test_an_update_that_touches_nothing_that_matters_changes_nothing() -> None:
-    record = {"_id": 1, "status": "paid", "name": "n", "views": 2}
-    for query, members in (
-        (find({"status": "paid"}, projection={"name": 1}, sort=(("price", 1),)), (1,)),
-        (find({"status": "paid"}, projection={"name": 1, "_id": 0}), None),
-        (find({"status": "paid"}, projection={"views": 0}, limit=5), (1,)),
-        (count({"status": "paid"}), None),
-        (distinct("name", {"status": "paid"}), None),
-        (aggregate({"$match": {"status": "paid"}}, {"$group": {"_id": "$name"}}), None),
-    ):
-        scene = Scene()
-        scene.register(query, members)
-        assert scene.update(record, changed=("views",)) == [], query
-        assert scene.update({"_id": 8, "status": "open"}, changed=("views",)) == [], query
-        assert types(scene.update(record, changed=("views", "status"))) in (["change"], ["match"]), query
-
-
-def test_a_replacement_may_touch_anything() -> None:
-    scene = Scene()
-    scene.register(find({"status": "paid"}, projection={"name": 1}), (1,))
-    assert types(scene.write(WriteKind.REPLACE, 1, {"_id": 1, "status": "paid"})) == ["change"]
-
-
-def test_a_member_whose_later_image_no_longer_matches_waits_for_the_write_that_did_it() -> None:
-    """The look-up saw a later state; that later write has an event of its own."""
-    scene = Scene()
-    scene.register(find({"status": "paid"}, projection={"name": 1}), (1,))
-    gone = {"_id": 1, "status": "open"}
-    assert scene.update(gone, changed=("views",)) == []
-    assert types(scene.update(gone, changed=("status",))) == ["remove"]
-
-
-def test_behind_an_offset_an_update_that_moves_nothing_does_not_count() -> None:
-    scene = Scene()
-    scene.register(find({"a": 1}, sort=(("price", 1),), skip=1, limit=1), (2,), last={"_id": 2, "price": 20})
-    assert scene.update({"_id": 9, "a": 1, "price": 1}, changed=("note",)) == []
-    assert types(scene.update({"_id": 9, "a": 1, "price": 2}, changed=("price",))) == ["match"]
-
-
-def test_in_a_limited_result_a_tie_at_its_end_counts_whatever_was_touched() -> None:
-    """Which of two equal records mongod shows may depend on an index over any other field."""
-    scene = Scene()
-    query = find({"a": 1}, projection={"price": 1}, sort=(("price", 1),), limit=1)
-    scene.register(query, (2,), last={"_id": 2, "price": 20})
-    assert types(scene.update({"_id": 9, "a": 1, "price": 20}, changed=("note",))) == ["add"]
-
-
-def test_two_updates_of_one_transaction_that_look_up_the_same_record_are_two() -> None:
-    scene = Scene()
-    scene.register(count({"status": "paid"}), None)
-    record = {"_id": 1, "status": "paid"}
-    assert scene.update(record, changed=("views",), version=500) == []
-    assert types(scene.update(record, changed=("status",), version=500)) == ["match"]
-
-
 # -- results without members
 
 
