@@ -28,6 +28,8 @@ from quaestor.store.two_level import TwoLevelStore
 from tests.hand_driven import HandClock, HandEngine, HandRegistry, HandSketch, TaggingCdn, reads
 
 PAGES = ("/a", "/b")
+STALE = {"/a": b"public, stale-if-error=50", "/b": b"public, stale-while-revalidate=40, stale-if-error=50"}
+"""What the pages say of being used after their lifetime."""
 SPELLINGS = ("{}?x=1&y=2", "{}?y=2&x=1", "{}?x=1&y=2&")
 STAGES = ("read", "answered", "register", "registered", "index", "indexed", "sketch", "put", "stored", "lookup")
 
@@ -46,6 +48,7 @@ class World:
         self.copies: dict[str, tuple[str, int]] = {}
         self.strike: tuple[str, str] | None = None
         self.failing: str | None = None
+        self.broken = False
 
     async def stage(self, name: str) -> None:
         """Something is about to happen, or has just happened."""
@@ -145,9 +148,14 @@ class Process:
             version = world.version[scope["path"]]
             reads((scope["path"], version))
             await world.stage("read")
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await world.stage("answered")
-            await send({"type": "http.response.body", "body": b"%d" % version})
+            headers = [(b"cache-control", STALE[scope["path"]])]
+            if world.broken:
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await world.stage("answered")
+                await send({"type": "http.response.body", "body": b"%d" % version})
 
         app = QuaestorMiddleware(page, quaestor=self.engine, cdn=[TaggingCdn()] if cdn else [])
 
@@ -160,7 +168,7 @@ class Process:
                 if message["type"] == "http.response.start":
                     if b"cdn-cache-control" in dict(message["headers"]):
                         granted_at = world.version[scope["path"]]
-                else:
+                elif message["body"]:
                     assert granted_at is None or int(message["body"]) == granted_at, "leave to keep what is stale"
                 await send(message)
 
@@ -186,18 +194,28 @@ class ReadPathMachine(RuleBasedStateMachine):
         pages=st.lists(st.sampled_from(PAGES), min_size=1, max_size=3),
         strike=st.none() | st.tuples(st.sampled_from(STAGES), st.sampled_from(PAGES)),
         failing=st.none() | st.sampled_from(("index", "indexed", "put", "stored", "lookup")),
+        broken=st.sampled_from((False, False, True)),
     )
     def get(
-        self, process: int, spelling: str, pages: list[str], strike: tuple[str, str] | None, failing: str | None
+        self,
+        process: int,
+        spelling: str,
+        pages: list[str],
+        strike: tuple[str, str] | None,
+        failing: str | None,
+        broken: bool,
     ) -> None:
         """Several clients at once, perhaps for the same page, through the CDN's eyes."""
         world = self.world
-        world.strike, world.failing = strike, failing
+        world.strike, world.failing, world.broken = strike, failing, broken
         before = dict(world.version)
 
         async def one(page: str) -> None:
             url = "http://x" + spelling.format(page)
             answer = await self.processes[process].client.get(url)
+            if answer.status_code == 503:
+                assert broken
+                return
             assert answer.status_code == 200
             version = int(answer.content)
             assert version >= before[page], f"{answer.headers['cache-status']}: {version} is older than {before[page]}"
@@ -211,11 +229,27 @@ class ReadPathMachine(RuleBasedStateMachine):
             await asyncio.gather(*(one(page) for page in pages))
 
         self.runner.run(all_of_them())
-        world.strike = world.failing = None
+        world.strike, world.failing, world.broken = None, None, False
 
     @rule(elapsed_ms=st.sampled_from((1, 999, 30_000, 61_000)))
     def wait(self, elapsed_ms: int) -> None:
         self.world.clock.now_ms += elapsed_ms
+
+    @rule(
+        process=st.integers(0, 1),
+        page=st.sampled_from(PAGES),
+        written=st.booleans(),
+        strike=st.none() | st.tuples(st.sampled_from(STAGES), st.sampled_from(PAGES)),
+        broken=st.booleans(),
+    )
+    def outlive(self, process: int, page: str, written: bool, strike: tuple[str, str] | None, broken: bool) -> None:
+        """A page is asked for again when its lifetime is just over, perhaps after a write."""
+        self.grid(up=True)
+        self.get(process, SPELLINGS[0], [page], None, None, False)
+        self.wait(61_000)
+        if written:
+            self.write(page, evict=False)
+        self.get(process, SPELLINGS[0], [page, page], strike, None, broken)
 
     @rule(up=st.booleans())
     def grid(self, up: bool) -> None:
