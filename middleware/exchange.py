@@ -7,13 +7,14 @@ a cache. Its answer is held back until it is complete and guarded, or until it t
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from middleware.headers import storable
 from middleware.interface import Message, RawHeaders, Receive, Scope, Send
 from middleware.lookup import Lookup
 from middleware.old_entry import OldEntry, Settled
 from quaestor.capture import Recorder, recording
-from quaestor.model import Uncacheable
+from quaestor.model import CachedResponse, Uncacheable
 from quaestor.read_path import explicit, freshness
 from quaestor.read_path.decision import TERMINAL, Event, State
 from quaestor.read_path.entries import Answer
@@ -61,23 +62,26 @@ class Exchange(Lookup):
         finally:
             self._land(Landing.LEFT)
 
-    def _refresh(self) -> None:
+    def _refresh(self, early: CachedResponse | None = None) -> None:
         """Ask the handler again, once per key, whatever becomes of this request."""
         flights = self._read_path.flights
         if flights.under_way(self._key) is None and not flights.solo(self._key, now_ms=self._read_path.clock()):
-            self._refreshes.start(self._scope, self._again)
+            self._refreshes.start(self._scope, partial(self._again, early=early))
 
-    async def _again(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _again(self, scope: Scope, receive: Receive, send: Send, *, early: CachedResponse | None) -> None:
         facts = RequestFacts(host=self._facts.host, claims=self._facts.claims, directives={"no-cache": None})
         exchange = Exchange(
             self._app, self._read_path, self._outgoing,
             scope=scope, receive=receive, send=send, facts=facts, target=self._target,
             plan=self._plan, routes=self._routes, refreshes=self._refreshes,
         )  # fmt: skip
-        await exchange.refresh()
+        await exchange.refresh(early)
 
-    async def refresh(self) -> None:
-        """Instead of run(): whatever is stored, ask the handler and store what it says."""
+    async def refresh(self, early: CachedResponse | None = None) -> None:
+        """Instead of run(): whatever is stored, ask the handler and store what it says.
+
+        early: the entry that this is for, if its lifetime is not over yet.
+        """
         read_path = self._read_path
         key = read_path.variants.key(self._target.key, self._scope["headers"])
         if key is None or read_path.flights.under_way(key) is not None:
@@ -85,14 +89,19 @@ class Exchange(Lookup):
         self._key = key
         self._flight = read_path.flights.lead(key)
         try:
-            found = await read_path.look(key, self._flight)
-            if found is not None and read_path.use(found.response, self._policy, {}) is Use.FRESH:
-                return self._land(Landing.STORED)  # another process was faster
+            found = None
+            if early is not None:
+                if not await read_path.renews(self._flight, early):
+                    return self._land(Landing.STORED)  # another process is at it, or was faster
+            else:
+                found = await read_path.look(key, self._flight)
+                if found is not None and read_path.use(found.response, self._policy, {}) is Use.FRESH:
+                    return self._land(Landing.STORED)  # another process was faster
             self._old = None if found is None else OldEntry(found, read_path, self._policy, self._facts, spares=False)
             self._step(Event.ABSENT)
             await self._run_handler()
         finally:
-            if self._state is not State.SERVED:
+            if self._state not in (State.SERVED, State.LOOKING):
                 read_path.flights.go_solo(key, now_ms=read_path.clock())
             self._land(Landing.LEFT)
 

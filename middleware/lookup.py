@@ -9,6 +9,7 @@ from middleware.passing import pass_by, pass_head_by
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sending import send_resident
+from quaestor.model import CachedResponse
 from quaestor.read_path import explicit
 from quaestor.read_path.decision import Event, State, step
 from quaestor.read_path.flights import Flight, Landing
@@ -121,9 +122,12 @@ class Lookup:
         """What is found after waiting for another request's handler is as new as the client can ask for."""
         asked = {} if self._waited else self._facts.directives
         use = Use.VALIDATE if found is None else self._read_path.use(found.response, self._policy, asked)
-        # What is keyed by its body cannot be asked again: the body is gone.
-        again = self._scope["method"] in ("GET", "HEAD") and not self._credentials
-        return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not again else use
+        return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not self._repeatable else use
+
+    @property
+    def _repeatable(self) -> bool:
+        """What is keyed by its body cannot be asked again: the body is gone."""
+        return self._scope["method"] in ("GET", "HEAD") and not self._credentials
 
     def _may_store(self) -> bool:
         """Whether the handler's answer to this request could become an entry."""
@@ -155,8 +159,11 @@ class Lookup:
             self._step(Event.FOUND)
             if use is not Use.FRESH:
                 telemetry.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
+            early = use is Use.FRESH and self._read_path.early.due(resident, self._read_path.clock())
             if use is Use.STALE_WHILE_REVALIDATE:
                 self._refresh()
+            elif early and self._repeatable:
+                self._refresh(early=resident.response)
 
     async def _send_from(
         self, resident: Resident, how: bytes | None, *, stale: bool = False, received: bool = False
@@ -167,8 +174,8 @@ class Lookup:
             stale=stale, received=received,
         )  # fmt: skip
 
-    def _refresh(self) -> None:
-        """Ask the handler again, in the background."""
+    def _refresh(self, early: CachedResponse | None = None) -> None:
+        """Ask the handler again, in the background. early: an entry whose lifetime is not over yet."""
         raise NotImplementedError
 
     async def _refuse(self) -> None:

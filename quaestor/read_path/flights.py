@@ -117,6 +117,23 @@ class Flight:
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
                 pause_s = min(pause_s * _POLL_GROWTH, _LAST_POLL_S)
 
+    async def fetch_kept(
+        self, usable: Callable[[CachedResponse], bool], keepable: Callable[[CachedResponse], bool]
+    ) -> CachedResponse | None:
+        """As fetch(); but rather than nothing the last entry that was passed over, if it is kept beyond its lifetime."""
+        stale: list[CachedResponse] = []
+
+        def fresh(response: CachedResponse) -> bool:
+            if usable(response):
+                return True
+            stale.append(response)
+            return False
+
+        response = await self.fetch(fresh)
+        if response is None and stale and keepable(stale[-1]):
+            return stale[-1]
+        return response
+
     def _hold(self, holder: str) -> None:
         self._holder = holder
         if self._landed.done():  # it was given up while it asked

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable
 
+from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.read_path.flights import Flight
 from quaestor.store.memory import Resident
@@ -58,21 +59,29 @@ class EarlyRefresh:
 
     def due(self, resident: Resident, now_ms: int) -> bool:
         """Whether a refresh is to begin now. Says yes once: after that the entry is served as it is until its end."""
-        fresh_until_ms = resident.response.fresh_until_ms
-        due = resident.settled_until_ms <= now_ms < fresh_until_ms
-        resident.settled_until_ms = fresh_until_ms
-        return due
+        if now_ms < resident.settled_until_ms:
+            return False
+        resident.settled_until_ms = resident.response.fresh_until_ms
+        return now_ms < resident.settled_until_ms
 
-    async def leads(
-        self, flight: Flight, old: CachedResponse, usable: Callable[[CachedResponse], bool]
-    ) -> CachedResponse | bool:
-        """Whether this process is to make `old` anew; False if another one is at it, or its entry if that is done already.
 
-        Raises StoreError.
-        """
+async def leads(
+    flight: Flight,
+    old: CachedResponse,
+    *,
+    usable: Callable[[CachedResponse], bool],
+    keep: Callable[[CachedResponse], object],
+) -> bool:
+    """Whether this process is to make `old` anew. Not if another one is at it, nor if that is done already: then its entry is
+    kept here too; nor while the shared store is away."""
 
-        def newer(response: CachedResponse) -> bool:
-            return response.stored_at_ms > old.stored_at_ms and usable(response)
+    def newer(response: CachedResponse) -> bool:
+        return response.stored_at_ms > old.stored_at_ms and usable(response)
 
+    try:
         found = await flight.fetch(newer, wait=False)
-        return not flight.waited if found is None else found
+    except StoreError:
+        return False
+    if found is not None:
+        keep(found)
+    return found is None and not flight.waited

@@ -29,7 +29,7 @@ from quaestor.ports import (
     Registered,
     ResponseStore,
 )
-from quaestor.read_path import explicit, freshness, reuse, vary
+from quaestor.read_path import explicit, freshness, refresh, reuse, vary
 from quaestor.read_path.decision import Event
 from quaestor.read_path.entries import (
     COPY_SLACK_MS,
@@ -45,7 +45,6 @@ from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.flights import Flight, Flights
 from quaestor.read_path.key import Target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
-from quaestor.read_path.refresh import EarlyRefresh
 from quaestor.read_path.selection import covered
 from quaestor.read_path.tags import declared_reads, waived
 from quaestor.read_path.vary import Variants
@@ -89,7 +88,7 @@ class ReadPath:
         self.settings = settings
         self.telemetry = telemetry
         self.flights = Flights(leases)
-        self.early = EarlyRefresh(beta=settings.early_refresh)
+        self.early = refresh.EarlyRefresh(beta=settings.early_refresh)
         self.variants = Variants()
         self._registry = registry
         self._store = store
@@ -177,7 +176,8 @@ class ReadPath:
             return resident
         try:
             if flight is not None and self.flights.leases is not None:
-                response = await self._fetch(flight)
+                response = await flight.fetch_kept(self._usable, self._keepable)
+                response = response and self._store.keep(response).response
             else:
                 response = await self._store.get(key)
         except StoreError as error:
@@ -191,20 +191,9 @@ class ReadPath:
             return None
         return self.early.settle(self._store.resident(key) or Resident(response))
 
-    async def _fetch(self, flight: Flight) -> CachedResponse | None:
-        """A fresh entry as soon as there is one; else one that is kept beyond its lifetime."""
-        stale: list[CachedResponse] = []
-
-        def usable(response: CachedResponse) -> bool:
-            if self._usable(response):
-                return True
-            stale.append(response)
-            return False
-
-        response = await flight.fetch(usable)
-        if response is None and stale and self._keepable(stale[-1]):
-            response = stale[-1]
-        return None if response is None else self._store.keep(response).response
+    async def renews(self, flight: Flight, old: CachedResponse) -> bool:
+        """Whether this process is to make an entry anew before its lifetime ends; see `refresh.leads`."""
+        return await refresh.leads(flight, old, usable=self._usable, keep=self._store.keep)
 
     def _keepable(self, response: CachedResponse) -> bool:
         """Of an entry out of the shared store: whether anything may be done with it."""

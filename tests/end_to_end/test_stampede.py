@@ -1,113 +1,23 @@
-"""One handler run per key across workers: four app processes' worth of middleware on one real Valkey, and real processes."""
+"""One handler run per key across workers: four app processes' worth of middleware on one real Valkey."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 
-import httpx
 import pytest
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
 from quaestor.demo import servers
 from quaestor.ports import Turn
 from quaestor.read_path import flights
-from quaestor.store.index_redis import RedisIndex
-from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
-from quaestor.store.two_level import TwoLevelStore
-from tests.hand_driven import HandEngine, HandRegistry, reads
+from tests.end_to_end.workers import KEY, World, ask, server, world
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
-KEY = "http://shop.test/a"
-
-
-class World:
-    """What all workers share. handle: what a handler does, after it has been counted."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.registry = HandRegistry()
-        self.runs = 0
-        self.handle: Callable[[], Awaitable[Response]] = self.answer
-        self.gate = asyncio.Event()
-        self.workers: list[Worker] = []
-
-    async def answer(self) -> Response:
-        await self.gate.wait()
-        return PlainTextResponse(f"run {self.runs}")
-
-    async def begun(self, runs: int = 1) -> None:
-        await eventually(lambda: self.runs >= runs)
-
-
-class Worker:
-    """One app process: its own memory and connections."""
-
-    def __init__(self, world: World) -> None:
-        self.redis = Redis.from_url(
-            world.url, protocol=2, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
-        )
-        self.shared = RedisStore(self.redis, deployment="d")
-        self.engine = HandEngine(
-            store=TwoLevelStore(MemoryStore(budget_bytes=10**6), self.shared),
-            index=RedisIndex(self.redis, deployment="d"),
-            registry=world.registry,
-            leases=self.shared,
-        )
-
-        async def page(request: Request) -> Response:
-            world.runs += 1
-            reads()
-            return await world.handle()
-
-        app = QuaestorMiddleware(Starlette(routes=[Route("/{rest:path}", page)]), quaestor=self.engine)
-        self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://shop.test"
-        )
-
-    async def get(self, path: str = "/a") -> str:
-        answer = await self.client.get(path)
-        return answer.text if answer.status_code == 200 else str(answer.status_code)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a request waits for another worker."""
-        flight = self.engine.read_path.flights.under_way(KEY)
-        return flight is not None and flight.waited
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[servers.Server]:
-    server = servers.redis_server(tmp_path, persistent=False)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-async def world(server: servers.Server) -> AsyncIterator[World]:
-    world = World(server.url)
-    world.workers = [Worker(world) for _ in range(4)]
-    yield world
-    for worker in world.workers:
-        await worker.engine.read_path.flights.settle()
-        await worker.redis.aclose()
-
-
-def ask(world: World, each: int = 1) -> list[asyncio.Task[str]]:
-    return [asyncio.create_task(worker.get()) for worker in world.workers for _ in range(each)]
+__all__ = ["server", "world"]
 
 
 async def test_a_hundred_requests_at_four_workers_are_one_run(world: World) -> None:

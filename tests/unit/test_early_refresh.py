@@ -95,6 +95,7 @@ def test_one_request_of_each_process_begins_a_refresh() -> None:
     early = EarlyRefresh(beta=1.0, uniform=lambda: 0.5)
     entry = early.settle(resident(cost_ms=1_000))
     assert entry.settled_until_ms == FRESH_UNTIL_MS - 694
+    assert not early.due(entry, FRESH_UNTIL_MS - 695), "not yet, and asking changes nothing"
     assert early.due(entry, FRESH_UNTIL_MS - 10)
     assert not early.due(entry, FRESH_UNTIL_MS - 9)
     assert entry.settled_until_ms == FRESH_UNTIL_MS, "and the hit path is the short one again"
