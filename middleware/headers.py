@@ -88,14 +88,19 @@ def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b", ".join(sorted(names - said))
 
 
+def of_connection(fields: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Names of fields that belong to one connection: the known ones, and those that Connection names."""
+    named = b",".join(value for name, value in fields if name == b"connection").lower()
+    return CONNECTION | {token.strip() for token in named.split(b",")}
+
+
 def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int) -> RawHeaders | None:
     """The fields to store: lower-case names, nothing that belongs to one connection, and a Content-Length.
 
     None if the handler's Content-Length is not that of the body: then the answer is not whole.
     """
     fields = [(name.lower(), value) for name, value in headers]
-    connection = b",".join(value for name, value in fields if name == b"connection").lower()
-    dropped = CONNECTION | {token.strip() for token in connection.split(b",")}
+    dropped = of_connection(fields)
     kept = [(name, value) for name, value in fields if name not in dropped]
     lengths = {value for name, value in kept if name == b"content-length"}
     if not lengths:

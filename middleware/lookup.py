@@ -205,4 +205,5 @@ class Lookup:
             self._send,
             found=found,
             policy=self._policy,
+            credentials=self._credentials,
         )

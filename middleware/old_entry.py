@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from middleware.headers import CONNECTION
+from middleware.headers import of_connection
 from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse
 from quaestor.read_path import explicit, freshening
@@ -64,7 +64,7 @@ class OldEntry:
         return Settled.SPARED if status in _ERRORS else None
 
     def freshened(self, fields: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-        return list(freshening.freshened(self.response.headers, fields, dropped=CONNECTION))
+        return list(freshening.freshened(self.response.headers, fields, dropped=of_connection(fields)))
 
     def rescues(self) -> bool:
         return self._spares and self._read_path.rescues(self.response, self._policy, self._asked)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from middleware.headers import CONNECTION, HeaderPolicy
+from middleware.headers import HeaderPolicy, of_connection
 from middleware.interface import App, Receive, Scope, Send
 from quaestor.capture import not_recording
 from quaestor.errors import StoreError
-from quaestor.read_path import freshening
+from quaestor.read_path import explicit, freshening
 from quaestor.read_path.policy import RoutePolicy
 from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
@@ -41,6 +41,7 @@ async def pass_head_by(
     *,
     found: Resident,
     policy: RoutePolicy,
+    credentials: bool,
 ) -> None:
     """A HEAD for an explicit entry whose lifetime is over: what the handler says of it freshens the entry, or shows that it is
     another answer by now (RFC 9111, section 4.3.5)."""
@@ -56,7 +57,10 @@ async def pass_head_by(
         await send(message)
 
     async def _freshen(fields: list[tuple[bytes, bytes]]) -> None:
-        headers = freshening.freshened(stored.headers, fields, dropped=CONNECTION)
+        headers = freshening.freshened(stored.headers, fields, dropped=of_connection(fields))
+        refused = explicit.refusal(stored.status, headers, credentials=credentials, now_s=read_path.clock() / 1000)
+        if refused is not None:
+            return read_path.drop(stored.key)
         try:
             await read_path.explicit.keep(
                 stored.status, headers, stored.body,

@@ -260,6 +260,31 @@ async def test_a_head_freshens_a_stale_entry_or_drops_one_that_is_another_by_now
         assert (answer.text, answer.headers["x-a"], shop.runs) == (body, "2", runs)
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("line", ["set-cookie: a=b", "connection: x-b"])
+async def test_what_a_304_or_a_head_may_not_add_is_not_kept(method: str, line: str) -> None:
+    shop = Shop(saying("cache-control: max-age=1", 'etag: "a"', body="old"))
+    await shop.get()
+    shop.pass_ms(2_000)
+
+    def answering(*lines: str) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            known = "if-none-match" in request.headers
+            lines_ = ("cache-control: max-age=100", 'etag: "a"', *lines)
+            return saying(*lines_, body="" if known else "old", status=304 if known else 200)(request)
+
+        return answer
+
+    shop.answer = answering("x-b: 2", line)
+    assert (await shop.client.request(method, "/items")).status_code == 200
+    shop.answer = answering("x-c: 3")
+    answer = await shop.get()
+    assert answer.text == "old"
+    assert "set-cookie" not in answer.headers
+    assert "x-b" not in answer.headers
+    assert shop.runs == (2 if line.startswith("connection") else 3)
+
+
 async def test_the_grid_is_not_needed_for_them_and_guards_the_others_as_ever() -> None:
     shop = Shop(saying("cache-control: max-age=60"))
     shop.engine.registry.up = False
