@@ -110,6 +110,12 @@ def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, vers
     return via(fields, version=version)
 
 
+def interim_fields(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Of an interim answer (1xx), what is passed on."""
+    kept = without_connection([(name.lower(), CONTROLS.sub(b" ", value)) for name, value in headers])
+    return [(name, value) for name, value in kept if name not in FRAMING and _TOKEN.fullmatch(name)]
+
+
 def http_date() -> bytes:
     """Now (RFC 9110, section 5.6.7)."""
     return formatdate(usegmt=True).encode("ascii")

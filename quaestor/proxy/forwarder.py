@@ -17,14 +17,18 @@ from quaestor.errors import MalformedQueryError, StoreError
 from quaestor.model import CapturedRead, Uncacheable, Version
 from quaestor.proxy import fields
 from quaestor.proxy.answers import problem
+from quaestor.proxy.connection import Interim, RequestBrokeOffError
 from quaestor.proxy.gate import Message, Receive, Scope, Send, target_of
 from quaestor.proxy.options import ProxyOptions
-from quaestor.proxy.origin import Answer, Origin, OriginError, RequestBrokeOffError
+from quaestor.proxy.origin import Answer, Origin, OriginError
+from quaestor.proxy.protocol import INTERIM
 from quaestor.read_path.key import Target, target
 from quaestor.telemetry import Telemetry
 
 DEPENDS = b"quaestor-depends"
 """The field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
+BODY_S = 60.0
+"""How long a client may be silent within its request's body."""
 FINISH_S = 10.0
 """How long an answer is still fetched after its client has left: others may wait for it, and a write must be seen to its end."""
 
@@ -33,7 +37,7 @@ Controls = Callable[[Target, Sequence[str]], Sequence[CapturedRead]]
 
 
 class Forwarder:
-    """One per proxy process; its pool is closed by aclose().
+    """One per proxy process; its pool is closed by close().
 
     watermark: the newest version that the grid has reported. urls: URLs whose queries were registered. controls: what else an
     answer with a declaration depends on, so that it can be invalidated by its URL and its tags.
@@ -55,8 +59,8 @@ class Forwarder:
         self._controls = controls
         self._origin = Origin(options)
 
-    async def aclose(self) -> None:
-        await self._origin.aclose()
+    def close(self) -> None:
+        self._origin.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -80,18 +84,20 @@ class Forwarder:
         head = scope["method"] == "HEAD"
         since, asked_s = self._watermark(), time.monotonic()
         try:
-            answer = await self._origin.ask(scope["method"], target_of(scope), headers, client.body())
+            answer = await self._origin.ask(
+                scope["method"], target_of(scope), headers, client.body(), interim=_interim(scope)
+            )
         except OriginError as error:
             self._telemetry.failure("origin", "proxy.origin_failed", error)
             status = [(b"proxy-status", b"quaestor; error=%s" % error.error.encode())]
             return await problem(send, error.status, error.detail, headers=status, head=head)
         except RequestBrokeOffError:
-            return None
+            return None if client.left else await problem(send, 408, "The body did not arrive in time.", close=True)
         try:
             await self._declare(scope, answer, since, (time.monotonic() - asked_s) * 1000)
             await self._hand_on(answer, send, bodyless=head or answer.status in (204, 304))
         finally:
-            await answer.aclose()
+            answer.close()
         return None
 
     def _headers(self, scope: Scope) -> fields.RawHeaders:
@@ -150,9 +156,20 @@ class Forwarder:
             if message["type"] == "lifespan.startup":
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                await self.aclose()
+                self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _interim(scope: Scope) -> Interim:
+    """Passes 102 and 103 on, if the server can."""
+    send = (scope.get("extensions") or {}).get(INTERIM)
+
+    def pass_on(status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        if send is not None:
+            send(status, fields.interim_fields(headers))
+
+    return pass_on
 
 
 def _target(scope: Scope) -> Target | None:
@@ -187,10 +204,14 @@ class _Client:
     async def _body(self) -> AsyncIterator[bytes]:
         more = True
         while more:
-            message: Message = await self._receive()
+            try:
+                async with asyncio.timeout(BODY_S):
+                    message: Message = await self._receive()
+            except TimeoutError as error:
+                raise RequestBrokeOffError("silent for too long") from error
             if message["type"] == "http.disconnect":
                 self.left = True
-                raise RequestBrokeOffError
+                raise RequestBrokeOffError("left")
             more = message.get("more_body", False)
             if piece := message.get("body", b""):
                 yield piece

@@ -9,16 +9,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 TARGET = "quaestor.target"
+INTERIM = "quaestor.interim"
+"""A function (status, header fields) that sends an interim answer."""
 MAX_HEAD_BYTES = 96 * 1024
 HEAD_TIMEOUT_S = 30.0
 LINGER_S = 1.0
 
+_INTERIM_PHRASES = {102: b"Processing", 103: b"Early Hints"}
 _REFUSALS = {
     408: b"HTTP/1.1 408 Request Timeout\r\n",
     431: b"HTTP/1.1 431 Request Header Fields Too Large\r\n",
@@ -79,6 +84,15 @@ class ProxyProtocol(HttpToolsProtocol):
         extensions = self.scope.setdefault("extensions", {})
         cast(dict[str, Any], extensions)[TARGET] = exact
         super().on_headers_complete()
+        if self.scope["http_version"] != "1.0":
+            cast(dict[str, Any], extensions)[INTERIM] = partial(self._send_interim, self.cycle)
+
+    def _send_interim(self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """An interim answer (RFC 9110, section 15.2), as long as the final one has not begun."""
+        if cycle.response_started or cycle.disconnected or self.transport.is_closing():
+            return
+        fields = b"".join(b"%s: %s\r\n" % field for field in headers)
+        self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n" % (status, _INTERIM_PHRASES.get(status, b""), fields))
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

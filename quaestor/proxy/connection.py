@@ -1,0 +1,149 @@
+"""HTTP/1.1 with the origin, one exchange after the other on one connection (h11 keeps the rules of the protocol)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+
+import h11
+
+from quaestor.proxy.wire import Wire
+
+MAX_HEAD_BYTES = 128 * 1024
+Interim = Callable[[int, list[tuple[bytes, bytes]]], None]
+"""Called with the status and the fields of an interim answer (1xx) that is to be passed on."""
+
+
+class RequestBrokeOffError(Exception):
+    """The client went away, or was silent for too long, while it was sending its request."""
+
+
+class Connection:
+    """exchanges: how many were begun. answered: whether anything came back in the current one."""
+
+    def __init__(self, wire: Wire, *, read_timeout_s: float, write_timeout_s: float) -> None:
+        self.exchanges = 0
+        self.answered = False
+        self.idle_since_s = 0.0
+        self._wire = wire
+        self._read_timeout_s = read_timeout_s
+        self._write_timeout_s = write_timeout_s
+        self._rules = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._sending: asyncio.Task[None] | None = None
+        self._broke_off: RequestBrokeOffError | None = None
+        self._patience: asyncio.Timeout | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._wire.closed
+
+    async def ask(
+        self,
+        method: str,
+        target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: AsyncIterator[bytes] | None,
+        interim: Interim,
+    ) -> h11.Response:
+        """Send a request; returns when the head of its answer is here, even if the body is still being sent.
+
+        Raises h11.LocalProtocolError (not a request), h11.RemoteProtocolError (not HTTP), ConnectionError, EOFError (closed
+        without an answer), TimeoutError, RequestBrokeOffError.
+        """
+        self._wire.idle = False
+        self.exchanges += 1
+        self.answered = False
+        self._send(h11.Request(method=method, target=target, headers=list(headers)))
+        if body is None:
+            self._send(h11.EndOfMessage())
+        else:
+            self._sending = asyncio.create_task(self._send_body(body))
+            self._sending.add_done_callback(self._sent)
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Response):
+                return event
+            if isinstance(event, h11.InformationalResponse):
+                if event.status_code == 101:
+                    raise h11.RemoteProtocolError("it switches protocols unasked")
+                if event.status_code != 100:  # the client that wanted to be told to go on was told
+                    interim(event.status_code, list(event.headers))
+            elif isinstance(event, h11.ConnectionClosed):
+                raise EOFError("closed without an answer")
+
+    async def body(self) -> AsyncGenerator[bytes, None]:
+        """The answer's body. Raises as ask() does."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            elif isinstance(event, h11.ConnectionClosed):
+                raise EOFError("closed within the answer")
+
+    def finish(self) -> bool:
+        """Whether another exchange may follow: both sides are done, and nothing came behind the answer."""
+        if self._sending is not None and not self._sending.done():
+            self.close()
+            return False
+        self._sending = None
+        done = self._rules.our_state is h11.DONE and self._rules.their_state is h11.DONE
+        if not done or self._rules.trailing_data != (b"", False) or self._wire.closed:
+            self.close()
+            return False
+        self._rules.start_next_cycle()
+        self._wire.idle = True
+        return True
+
+    def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        self._wire.close()
+
+    async def _next(self) -> object:
+        while (event := self._rules.next_event()) is h11.NEED_DATA:
+            data = await self._read()
+            self.answered = self.answered or bool(data)
+            if not data and not self.answered:
+                raise self._broke_off or EOFError("closed without an answer")
+            self._rules.receive_data(data)
+        return event
+
+    async def _read(self) -> bytes:
+        """The origin's silence counts from when it has the whole request: before that, it waits for the client."""
+        sending = self._sending is not None and not self._sending.done()
+        try:
+            async with asyncio.timeout(None if sending else self._read_timeout_s) as self._patience:
+                return await self._wire.read()
+        except ConnectionError:
+            if self._broke_off is not None:
+                raise self._broke_off from None
+            raise
+        finally:
+            self._patience = None
+
+    async def _send_body(self, body: AsyncIterator[bytes]) -> None:
+        try:
+            async for piece in body:
+                self._send(h11.Data(data=piece))
+                async with asyncio.timeout(self._write_timeout_s):
+                    await self._wire.drain()
+            self._send(h11.EndOfMessage())
+        except RequestBrokeOffError as error:
+            self._broke_off = error
+            self._wire.close()
+        except (ConnectionError, TimeoutError):
+            # The origin does not want the rest; perhaps it has said why.
+            if not self._wire.closed:
+                self._wire.close()
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + self._read_timeout_s)
+        if not task.cancelled() and task.exception() is not None:
+            self._wire.close()
+
+    def _send(self, event: h11.Event) -> None:
+        if data := self._rules.send(event):
+            self._wire.write(data)

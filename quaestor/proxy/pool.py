@@ -1,0 +1,90 @@
+"""Connections to the origin: how many there may be, and which of them are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from urllib.parse import urlsplit
+
+from quaestor.errors import ConfigurationError
+from quaestor.proxy.connection import Connection
+from quaestor.proxy.options import ProxyOptions
+from quaestor.proxy.wire import Wire
+
+
+class NoConnectionError(Exception):
+    """All connections are in use, and stayed so."""
+
+
+class Pool:
+    """Last in, first out, so that what is not needed grows old and is closed. Use from one event loop."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        parts = urlsplit(options.base)
+        self._options = options
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = _tls(options) if parts.scheme == "https" else None
+        self._free = asyncio.Semaphore(options.max_connections)
+        self._idle: list[Connection] = []
+
+    async def take(self, *, fresh: bool = False) -> Connection:
+        """An idle connection, or a new one. Give it back with put(), whatever becomes of it.
+
+        Raises NoConnectionError, OSError, TimeoutError (connecting took too long).
+        """
+        try:
+            async with asyncio.timeout(self._options.pool_timeout_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise NoConnectionError from error
+        try:
+            return (None if fresh else self._used()) or await self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def put(self, connection: Connection) -> None:
+        """It is not used any more."""
+        self._free.release()
+        if connection.finish() and len(self._idle) < self._options.max_connections:
+            connection.idle_since_s = asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        else:
+            connection.close()
+        self._close_old()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _used(self) -> Connection | None:
+        self._close_old()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+    def _close_old(self) -> None:
+        oldest_s = asyncio.get_running_loop().time() - self._options.keepalive_s
+        while self._idle and (self._idle[0].closed or self._idle[0].idle_since_s < oldest_s):
+            self._idle.pop(0).close()
+
+    async def _connect(self) -> Connection:
+        async with asyncio.timeout(self._options.connect_timeout_s):
+            _, wire = await asyncio.get_running_loop().create_connection(
+                Wire, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
+            )
+        return Connection(
+            wire, read_timeout_s=self._options.read_timeout_s, write_timeout_s=self._options.write_timeout_s
+        )
+
+
+def _tls(options: ProxyOptions) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(options.origin_ca) if options.origin_ca is not None else None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"--origin-ca {options.origin_ca}: {error}") from error
+    context.set_alpn_protocols(["http/1.1"])
+    return context
