@@ -137,6 +137,21 @@ class QuaestorMiddleware:
             # Answers that their origin lets a shared cache keep in spite of credentials (RFC 9111, section 3.5).
             target, reason = wanted(plan, replace(facts, personal=False), scope, on_error=self._by_failed)
             credentials = target is not None
+        if target is not None and method == "GET" and facts.plain and target.own and not credentials:
+            # The same once more, now that whom the request is for is known: declared fields, scopes, variants.
+            key = self._read_path.variants.key(target.key, scope["headers"])
+            now_ms = self._clock()
+            resident = None if key is None else self._resident(key, now_ms)
+            if (
+                resident is not None
+                and resident.rendered is not None
+                and (not self._purges or plan.policy.personal or target.url in resident.urls)
+            ):
+                self._count_hit()
+                headers = self._outgoing.hit(resident, now_ms)
+                response = resident.response
+                await send({"type": "http.response.start", "status": response.status, "headers": headers.copy()})
+                return await send({"type": "http.response.body", "body": response.body})
         if target is not None and not self._explicit and not self._read_path.serving(self._clock()):
             target, reason = None, "not-serving"
         if target is None:

@@ -100,6 +100,17 @@ class RequestFacts:
     if_range: bytes | None = None
     directives: Mapping[str, str | None] = field(default_factory=dict)
 
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is asked for but the whole answer, as the store has it."""
+        return not (
+            self.partial
+            or self.fat
+            or self.directives
+            or self.if_none_match is not None
+            or self.if_modified_since is not None
+        )
+
 
 def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
     """One pass over raw lower-case (name, value) pairs."""
