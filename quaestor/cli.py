@@ -204,10 +204,10 @@ def run_cluster(
     deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
     ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
 ) -> None:
-    """Run the grid until Ctrl-C: a task for each cell and one for ingest, each restarted by Spark alone.
+    """Run the grid until Ctrl-C: long-running tasks, each restarted by Spark alone.
 
-    Needs Java 17 or 21, and query-partitions x write-partitions + 1 slots. Another grid of the same deployment gives way to
-    this one.
+    Needs Java 17 or 21, and a slot for each task: if there are too few, the refusal says how many. Another grid of the same
+    deployment gives way to this one.
     """
     if context.invoked_subcommand is not None:
         return
