@@ -59,6 +59,11 @@ def grid(deployment: str) -> str:
     return f"quaestor:{{{deployment}:n}}:grid"
 
 
+def stage_epoch(deployment: str, query_partition: int) -> str:
+    """Value: when the stage of a query partition began last, by its own clock, and later than every stage before it."""
+    return f"quaestor:{{{deployment}:q{query_partition}}}:stage:epoch"
+
+
 def attended(deployment: str) -> str:
     """Value: offset in the notification pipeline up to which app processes have acted."""
     return f"quaestor:{{{deployment}:n}}:attended"

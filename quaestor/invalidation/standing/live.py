@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from quaestor.errors import SubscriptionError
 from quaestor.invalidation.matching.maintained import ResultEvent
+from quaestor.invalidation.standing.messages import Progress
 from quaestor.invalidation.standing.replica import Replica
 from quaestor.model import Query, Version
 
@@ -33,17 +34,44 @@ class Whole:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class Column:
+    """How far the stage of one query partition has got, as it said last. See Progress."""
+
+    stage: str = " "
+    version: Version = 0
+    fresh_as_of_ms: int = 0
+    behind: frozenset[str] = frozenset()
+
+    def take(self, progress: Progress) -> None:
+        self.stage, self.behind = progress.stage, frozenset(progress.behind)
+        self.version, self.fresh_as_of_ms = progress.version, progress.fresh_as_of_ms
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Shared:
     """One query of this process, whoever follows it here. lock: of the reading thread and the event loops.
 
-    version, fresh_as_of_ms: what the result contains at least.
+    fresh: its stage has to show the result, whatever is known of it here.
     """
 
     lock: threading.RLock
+    query_id: str
     query: Query
     replica: Replica
-    version: Version = 0
-    fresh_as_of_ms: int = 0
+    column: Column
+    fresh: bool = True
+    _version: Version = 0
+    _fresh_as_of_ms: int = 0
+
+    def reached(self) -> tuple[Version, int]:
+        """Version and moment up to which the result contains every write. O(1): asked for, not told to each query."""
+        column = self.column
+        with self.lock:
+            current = not self.fresh and self.replica.epoch.startswith(column.stage)
+            if current and self.query_id not in column.behind:
+                self._version = max(self._version, column.version)
+                self._fresh_as_of_ms = max(self._fresh_as_of_ms, column.fresh_as_of_ms)
+            return self._version, self._fresh_as_of_ms
 
 
 class LiveResult:
@@ -53,7 +81,7 @@ class LiveResult:
     raises SubscriptionError when the query cannot be followed any more, and stops after `cancel`. For one task.
     """
 
-    def __init__(self, shared: Shared, *, queue: int, cancel: Callable[[LiveResult], Awaitable[None]]) -> None:
+    def __init__(self, shared: Shared, *, queue: int, cancel: Callable[[LiveResult, Shared], Awaitable[None]]) -> None:
         self._shared = shared
         self._most = queue
         self._cancel = cancel
@@ -83,12 +111,12 @@ class LiveResult:
     @property
     def version(self) -> Version:
         """Every write up to it is contained in `rows`, and in what the events so far amount to once they are taken."""
-        return self._shared.version
+        return self._shared.reached()[0]
 
     @property
     def fresh_as_of_ms(self) -> int:
         """The same as a time: every write that the database performed before then. It stands still if the grid does."""
-        return self._shared.fresh_as_of_ms
+        return self._shared.reached()[1]
 
     async def ready(self) -> None:
         """Returns when the result is known. Raises SubscriptionError if it will not be."""
@@ -109,7 +137,7 @@ class LiveResult:
         if not self._cancelled:
             self._cancelled = True
             self._arrived.set()
-            await self._cancel(self)
+            await self._cancel(self, self._shared)
 
     def __aiter__(self) -> Self:
         return self

@@ -81,6 +81,7 @@ class StageLoop:
         self._queries = streams.queries(deployment, query_partition)
         self._matched = streams.matched(deployment, query_partition)
         self._results = streams.results(deployment, query_partition)
+        self._epoch_name = streams.stage_epoch(deployment, query_partition)
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms
         self._rules = rules or StageRules()
@@ -149,12 +150,10 @@ class StageLoop:
             self._housekeep(now_ms)
         self._out.send()
 
-    # Beginning
-
     def _begin(self) -> Tail:
         """A new epoch: whoever is still subscribed has said so within a lease."""
         now_ms = self._clock()
-        self._epoch = f"{now_ms:015d}-{uuid.uuid4().hex[:8]}"
+        self._epoch = f"{self._later_than_before(now_ms):015d}-{uuid.uuid4().hex[:8]}"
         positions = {
             self._queries: self._layer.offset_at(self._queries, now_ms - self._rules.lease_ms),
             self._matched: self._layer.offset_at(self._matched, now_ms),
@@ -166,7 +165,12 @@ class StageLoop:
         self._tail = Tail(self._layer, positions, retention_ms=self._retention_ms)
         return self._tail
 
-    # Subscriptions
+    def _later_than_before(self, now_ms: int) -> int:
+        """Epochs grow, also where clocks do not: another host's, or one that was set back."""
+        before = self._layer.get(self._epoch_name)
+        began_ms = max(now_ms, 0 if before is None else int(before) + 1)
+        self._layer.put(self._epoch_name, b"%d" % began_ms)
+        return began_ms
 
     def _on_query_event(self, entry: StreamEntry, now_ms: int) -> None:
         if not concerns_stage(entry.payload):
@@ -212,8 +216,6 @@ class StageLoop:
     def _drop(self, followed: Followed) -> None:
         self._followed.pop(followed.query_id, None)
         self._waiting.pop(followed.query_id, None)
-
-    # What the cells say
 
     def _on_matched(self, entry: StreamEntry, now_ms: int) -> None:
         try:
@@ -274,8 +276,6 @@ class StageLoop:
         for followed in self._followed.values():
             self._want(followed, reason, now_ms)
 
-    # Reading
-
     def _order_reads(self, now_ms: int) -> None:
         for query_id in [*self._waiting]:
             if not self._readers.free:
@@ -324,8 +324,6 @@ class StageLoop:
         if followed.read_due_ms is not None:
             self._wait(followed)
 
-    # Telling
-
     def _tell(self, message: Shown | Changed) -> bool:
         """False: it cannot be sent; the query has failed instead."""
         reason = self._out.to_subscribers(message)
@@ -363,8 +361,6 @@ class StageLoop:
 
     def _settled(self, query_id: str) -> bool:
         return self._followed[query_id].settled(self._shape.write_partitions)
-
-    # Housekeeping
 
     def _housekeep(self, now_ms: int) -> None:
         for followed in list(self._followed.values()):

@@ -17,15 +17,18 @@ from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
+import bson
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError, UnsupportedQueryError
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
+from quaestor.invalidation.event_layer.query_fields import query_fields
 from quaestor.invalidation.matching.maintained import ResultEvent, plan_maintenance
 from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.invalidation.standing.codec import decode_result, encode_query_event
-from quaestor.invalidation.standing.live import LiveResult, Shared
+from quaestor.invalidation.standing.live import Column, LiveResult, Shared
 from quaestor.invalidation.standing.messages import (
     Failed,
     Progress,
@@ -44,13 +47,15 @@ _ASK_AGAIN_MS: Final = 1_000
 _LOOK_BACK_MS: Final = 5_000
 """By how much the event layer's clock may differ from ours: what is read twice is recognised."""
 _ENTRIES_AT_ONCE: Final = 500
+_MOST_BYTES: Final = 256 * 1024
+"""Of a query: it is repeated whenever its lease is extended."""
 _RECONNECT_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.01
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Followed:
-    """One query of this process. asked_ms: when its stage was last told; fresh: it has to show the result."""
+    """One query of this process. asked_ms: when its stage was last told; 0: not yet."""
 
     id: str
     query_id: str
@@ -58,7 +63,6 @@ class _Followed:
     shared: Shared
     live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
     asked_ms: int = 0
-    fresh: bool = True
 
 
 class Resolver(Protocol):
@@ -93,6 +97,7 @@ class Subscriptions:
         self._lock = threading.RLock()
         self._followed: dict[str, _Followed] = {}
         self._offsets: dict[str, str] = {}
+        self._columns: dict[str, Column] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._kept_ms = 0
@@ -113,6 +118,9 @@ class Subscriptions:
         """
         query = await self._resolved(query)
         plan_maintenance(query)
+        size = len(bson.encode(query_fields(query), codec_options=BSON_OPTIONS))
+        if size > _MOST_BYTES:
+            raise UnsupportedQueryError(f"the query has {size} bytes; one of at most {_MOST_BYTES} can be followed")
         query_id = plan_query(query).query_id
         try:
             with anyio.fail_after(deadline_s):
@@ -142,8 +150,6 @@ class Subscriptions:
         for one in followed:
             self._send_quietly(one.partition, Unsubscription(query_id=one.query_id, subscription_ids=(one.id,)))
 
-    # In the event loop
-
     async def _resolved(self, query: Query) -> Query:
         if self.resolver is None:
             return query
@@ -169,28 +175,33 @@ class Subscriptions:
             followed = self._followed.get(query_id)
             if followed is None:
                 name = f"{self._origin}:{next(self._counter)}"
-                shared = Shared(lock=self._lock, query=query, replica=Replica(name))
+                shared = Shared(
+                    lock=self._lock,
+                    query_id=query_id,
+                    query=query,
+                    replica=Replica(name),
+                    column=self._column(partition),
+                )
                 followed = _Followed(id=name, query_id=query_id, partition=partition, shared=shared)
                 self._followed[query_id] = followed
             live = LiveResult(followed.shared, queue=self._settings.subscription_queue, cancel=self._leave)
             followed.live.add(live)
             return live
 
-    async def _leave(self, live: LiveResult) -> None:
-        left: _Followed | None = None
+    async def _leave(self, live: LiveResult, shared: Shared) -> None:
         with self._lock:
-            for followed in self._followed.values():
-                if live in followed.live:
-                    followed.live.discard(live)
-                    left = None if followed.live else followed
-                    break
-            if left is not None:
-                del self._followed[left.query_id]
-        if left is not None:
-            event = Unsubscription(query_id=left.query_id, subscription_ids=(left.id,))
-            await anyio.to_thread.run_sync(self._send_quietly, left.partition, event)
+            followed = self._followed.get(shared.query_id)
+            if followed is None or followed.shared is not shared:
+                return
+            followed.live.discard(live)
+            if followed.live:
+                return
+            del self._followed[shared.query_id]
+        event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
+        await anyio.to_thread.run_sync(self._send_quietly, followed.partition, event)
 
-    # In any thread
+    def _column(self, partition: int) -> Column:
+        return self._columns.setdefault(streams.results(self._settings.deployment, partition), Column())
 
     def _open(self, query_id: str) -> None:
         """Tell the stage that this process follows the query, unless it knows."""
@@ -221,7 +232,7 @@ class Subscriptions:
             tenant=self._settings.deployment,
             query_id=followed.query_id,
             query=followed.shared.query,
-            fresh=followed.fresh,
+            fresh=followed.shared.fresh,
             expires_at_ms=now_ms + self._settings.subscription_lease_ms,
         )
         self._send_quietly(followed.partition, event)
@@ -235,8 +246,6 @@ class Subscriptions:
 
     def _stream(self, followed: _Followed) -> str:
         return streams.results(self._settings.deployment, followed.partition)
-
-    # In the reading thread
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -255,8 +264,7 @@ class Subscriptions:
 
     def _step(self) -> None:
         with self._lock:
-            wanted = {self._stream(followed) for followed in self._followed.values()}
-            positions = {stream: offset for stream, offset in self._offsets.items() if stream in wanted}
+            positions = dict(self._offsets) if self._followed else {}
         if not positions:
             self._work.wait(_LOOK_AGAIN_S * 10)
             self._work.clear()
@@ -279,7 +287,8 @@ class Subscriptions:
 
     def _take(self, stream: str, message: ResultMessage) -> None:
         if isinstance(message, Progress):
-            self._progressed(stream, message)
+            if stream in self._columns:
+                self._columns[stream].take(message)
             return
         followed = self._followed.get(message.query_id)
         if followed is None or self._stream(followed) != stream:
@@ -288,7 +297,7 @@ class Subscriptions:
         if isinstance(message, Failed):
             if message.subscription_ids is None or followed.id in message.subscription_ids:
                 if message.again:
-                    followed.fresh, followed.asked_ms = True, 1
+                    followed.shared.fresh, followed.asked_ms = True, 1
                 else:
                     del self._followed[message.query_id]
                     self._over(followed, SubscriptionError(message.reason, retryable=False))
@@ -296,7 +305,7 @@ class Subscriptions:
         if isinstance(message, Shown):
             events = replica.show(message)
             if events is not None:
-                followed.fresh = False
+                followed.shared.fresh = False
                 self._push(followed, events)
             return
         try:
@@ -304,16 +313,7 @@ class Subscriptions:
         except OutOfStepError as error:
             self._telemetry.failure("event-layer", "subscriptions.out_of_step", error)
             self._push(followed, error.applied)
-            followed.fresh, followed.asked_ms = True, 1
-
-    def _progressed(self, stream: str, progress: Progress) -> None:
-        behind = set(progress.behind)
-        for followed in self._followed.values():
-            shared = followed.shared
-            current = shared.replica.epoch.startswith(progress.stage) and not followed.fresh
-            if current and followed.query_id not in behind and self._stream(followed) == stream:
-                shared.version = max(shared.version, progress.version)
-                shared.fresh_as_of_ms = max(shared.fresh_as_of_ms, progress.fresh_as_of_ms)
+            followed.shared.fresh, followed.asked_ms = True, 1
 
     def _push(self, followed: _Followed, events: Sequence[ResultEvent]) -> None:
         for live in followed.live:
@@ -328,7 +328,7 @@ class Subscriptions:
         now_ms = self._clock()
         with self._lock:
             for followed in self._followed.values():
-                followed.fresh, followed.asked_ms = True, 1
+                followed.shared.fresh, followed.asked_ms = True, 1
             streams_read = list(self._offsets)
         try:
             offsets = {stream: self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in streams_read}
@@ -361,7 +361,7 @@ class Subscriptions:
 
     def _due(self, followed: _Followed, now_ms: int) -> bool:
         """Not before `_open` has asked for the first time."""
-        every_ms = _ASK_AGAIN_MS if followed.fresh else self._settings.subscription_extend_ms
+        every_ms = _ASK_AGAIN_MS if followed.shared.fresh else self._settings.subscription_extend_ms
         return followed.asked_ms > 0 and now_ms - followed.asked_ms >= every_ms
 
     def _follow_shape(self, now_ms: int) -> None:
@@ -378,6 +378,7 @@ class Subscriptions:
             ]
             for followed in moved:
                 followed.partition = query_partition(followed.query_id, self._partitions)
-                followed.fresh, followed.asked_ms = True, 1
+                followed.shared.column = self._column(followed.partition)
+                followed.shared.fresh, followed.asked_ms = True, 1
                 offset = self._layer.offset_at(self._stream(followed), now_ms - _LOOK_BACK_MS)
                 self._offsets.setdefault(self._stream(followed), offset)

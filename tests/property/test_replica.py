@@ -1,0 +1,95 @@
+"""A result's copy in an app process follows the stage, whatever is delivered twice, late, or not at all."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from quaestor.invalidation.matching.maintained import ResultEvent, replay
+from quaestor.invalidation.matching.maintained.events import Shown as Row
+from quaestor.invalidation.matching.maintained.events import differences
+from quaestor.invalidation.standing.messages import Changed, Shown
+from quaestor.invalidation.standing.replica import OutOfStepError, Replica
+
+Rows = list[tuple[int, Any]]
+
+
+class Source:
+    """What a stage would say of a result that changes at random."""
+
+    def __init__(self, seed: int, *, ordered: bool) -> None:
+        self.random = random.Random(seed)
+        self.ordered = ordered
+        self.rows: Rows = []
+        self.sequence = 0
+        self.epoch = "e1"
+
+    def step(self) -> Changed:
+        draw = self.random
+        new = [(key, draw.randrange(3)) for key in draw.sample(range(8), draw.randrange(6))]
+        if not self.ordered:
+            new.sort()
+        events = differences(self._shown(self.rows), self._shown(new), ordered=self.ordered)
+        self.rows = new
+        self.sequence += 1
+        return Changed(
+            query_id="q", epoch=self.epoch, sequence=self.sequence, version=0, written_at_ms=0, events=tuple(events)
+        )
+
+    def shown(self, ids: tuple[str, ...] | None) -> Shown:
+        return Shown(
+            query_id="q", subscription_ids=ids, epoch=self.epoch, sequence=self.sequence, version=0,
+            ordered=self.ordered, rows=tuple(self.rows),
+        )  # fmt: skip
+
+    @staticmethod
+    def _shown(rows: Rows) -> list[Row]:
+        return [Row(("n", key), key, value) for key, value in rows]
+
+
+def comparable(rows: Any, *, ordered: bool) -> Any:
+    return list(rows) if ordered else sorted(rows)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_messages(ordered: bool) -> None:
+    """Lost steps are noticed by the next; repeated ones change nothing; a new epoch is told as differences."""
+    noticed = 0
+    for seed in range(150):
+        source, copy = Source(seed, ordered=ordered), Replica("me")
+        told: Rows = []
+        history: list[Changed] = []
+
+        def tell(events: Any) -> None:
+            nonlocal told
+            assert all(isinstance(event, ResultEvent) for event in events)
+            told = replay(told, events)
+
+        source.step()
+        assert copy.show(source.shown(("somebody else",))) is None, "not for us, and we know nothing"
+        tell(copy.show(source.shown(("me",))) or ())
+        for _ in range(30):
+            step = source.step()
+            history.append(step)
+            what = source.random.random()
+            if what < 0.15:
+                continue  # lost
+            if what < 0.25:
+                source.epoch, source.sequence = source.epoch + "1", 0
+                history.clear()
+                tell(copy.show(source.shown(None)) or ())
+                continue
+            if what < 0.4 and len(history) > 1:
+                tell(copy.change(history[0]) if history[0].sequence <= copy.sequence else ())
+            try:
+                tell(copy.change(step))
+            except OutOfStepError as error:
+                noticed += 1
+                tell(error.applied)
+                tell(copy.show(source.shown(("me",))) or ())
+            assert comparable(copy.rows(), ordered=ordered) == comparable(source.rows, ordered=ordered)
+            assert comparable(told, ordered=ordered) == comparable(source.rows, ordered=ordered)
+            assert copy.show(source.shown(("me",))) is None, "what is known is no news"
+    assert noticed > 100
