@@ -27,6 +27,8 @@ class Telemetry:
         self.purges = self._counter("purges", "CDN purges by adapter and result", "cdn", "result")
         self.stale_served = self._counter("stale_served", "answers that had outlived their lifetime, by why", "why")
         self.failures = self._counter("failures", "failures of parts we depend on", "part")
+        self.rest_problems = self._counter("rest_problems", "problem documents of the REST router, by name", "problem")
+        self.assembled = self._counter("assembled", "lists put together from records: hit, miss", "outcome")
         self.stored_bytes = self._counter(
             "stored_bytes", "entries put into the shared store: plain, and as sent after compression", "form"
         )

@@ -13,6 +13,7 @@ from pymongo.errors import PyMongoError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quaestor.capture import uncacheable
 from quaestor.rest import bodies, strict_json
 from quaestor.rest.access import ANONYMOUS, Access, Action, addressable
 from quaestor.rest.answers import readable
@@ -24,7 +25,8 @@ from quaestor.rest.lists import Lists
 from quaestor.rest.patches import merged, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
-from quaestor.rest.sharing import WhoAsks
+from quaestor.rest.sharing import WhoAsks, agrees
+from quaestor.telemetry import Telemetry
 
 Operation = Callable[[Request, str, Records], Awaitable[Response]]
 
@@ -36,8 +38,16 @@ class Endpoints:
     """
 
     def __init__(
-        self, connection: Connection, *, access: Access, limits: Limits, who_asks: WhoAsks | None, lists: Lists
+        self,
+        connection: Connection,
+        *,
+        access: Access,
+        limits: Limits,
+        who_asks: WhoAsks | None,
+        lists: Lists,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self._lists = lists
         self._connection = connection
         self._access = access
@@ -49,17 +59,22 @@ class Endpoints:
         try:
             response = await self._run(request, collection, operation)
         except Problem as problem:
-            response = problem.response()
+            response = self._refused(problem)
         except (PyMongoError, BSONError, OverflowError) as error:
             known = problem_of(error, wrote=request.method not in ("GET", "HEAD"))
             if known is None:
                 raise
-            response = known.response()
+            response = self._refused(known)
         if self._who_asks is not None:
             # For one principal. Whoever does not know how principals are told apart (see `sharing`) must not share it.
             own = response.headers.get("cache-control")
             response.headers["cache-control"] = "private" if own is None else f"private, {own}"
         return response
+
+    def _refused(self, problem: Problem) -> Response:
+        if self._telemetry is not None:
+            self._telemetry.rest_problems.labels(problem.name).inc()
+        return problem.response()
 
     async def _run(self, request: Request, collection: str | None, operation: Operation) -> Response:
         name = request.path_params["collection"] if collection is None else collection
@@ -67,6 +82,8 @@ class Endpoints:
         if self._who_asks is not None:
             found = self._who_asks(request)
             principal = await found if inspect.isawaitable(found) else found
+            if not agrees(request.scope, principal):
+                uncacheable("who asks is only known behind the cache")
         if not addressable(name):
             raise not_found()
         return await operation(request, name, Records(self._connection, self._access, principal))

@@ -29,6 +29,8 @@ from quaestor.rest.representations import Representations
 
 _PREPARED: Final = 1_024
 """Queries that are remembered ready to be run."""
+_MOST_MEMBERS: Final = 500
+"""Longer lists are only kept as ids if the application says so: each new member is a registration."""
 _LONGEST: Final = 2_048
 _LARGEST_AUDIENCE: Final = 64
 """Query strings and lists of names beyond this are worked out anew each time: nobody can fill the memory with them."""
@@ -80,6 +82,7 @@ class Lists:
 
     async def _put_together(self, request: Request, wanted: Wanted) -> Response:
         assert self._assembled is not None
+        assert self._engine is not None
         ready = self._assembled.ready(wanted)
         found = ready or await self._assembled.answer(wanted)
         if ready is None and self._representation is Representation.AUTO:
@@ -87,6 +90,7 @@ class Lists:
         response = readable(request, found.body, found.etag)
         # Kept here and not by anybody else: outside it is asked for again with its tag.
         response.headers["cache-control"] = "no-cache"
+        self._engine.telemetry.assembled.labels("hit" if ready else "miss").inc()
         response.headers["cache-status"] = "QuaestorRecords; " + ("hit" if ready else "fwd=miss")
         return response
 
@@ -135,6 +139,8 @@ class Lists:
 
     def _wanted(self, collection: str, records: Records, query: ListQuery) -> Wanted | None:
         if self._engine is None or self._representation is Representation.OBJECTS or query.filter.ordered:
+            return None
+        if self._representation is Representation.AUTO and query.limit > _MOST_MEMBERS:
             return None
         asked = Query(
             namespace=f"{self._connection.name}.{collection}",

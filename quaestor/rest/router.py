@@ -35,8 +35,9 @@ class QuaestorRouter(APIRouter):
     db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its listeners.
     prefix: path of all routes. access: who may do what; by default nobody anything, see Access.public_read().
     limits: bounds of what a request may ask for.
-    principal: tells who asks, from the request; None: everybody is anonymous. It must verify what it reads. What it raises
-        (HTTPException) is the answer. Answers are cached for each principal; if it is a coroutine function they are not cached.
+    principal: tells who asks, from the request's own fields, not from what middleware behind the cache adds; None: everybody is
+        anonymous. It must verify what it reads. What it raises (HTTPException) is the answer. Answers are cached for each
+        principal; if it is a coroutine function they are not cached.
     quaestor: the application's Quaestor; with it, lists may be kept as ids. representation: "ids": all of them that can;
         "objects": none; "auto": those for which it is cheaper.
     schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
@@ -74,10 +75,15 @@ class QuaestorRouter(APIRouter):
         connection = Connection(db, time_ms=limits.time_ms)
         lists = Lists(connection, limits=limits, engine=quaestor, representation=representation)
         self._endpoints = Endpoints(
-            connection, access=access or Access(), limits=limits, who_asks=principal, lists=lists
+            connection,
+            access=access or Access(),
+            limits=limits,
+            who_asks=principal,
+            lists=lists,
+            telemetry=None if quaestor is None else quaestor.telemetry,
         )
         for collection, described in (schemas or {}).items():
-            if not addressable(collection):
+            if not addressable(collection) or "{" in collection or "}" in collection:
                 raise ConfigurationError(f"schemas: {collection!r} is not the name of a collection")
             self._add(collection, described)
         self._add(None, schema.RECORD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -14,6 +14,8 @@ from quaestor.caching import Declaration, cached, per_user, private, public
 from quaestor.read_path.policy import Representation
 from quaestor.rest.access import Principal
 
+AUDIENCE = "quaestor.rest.audience"
+"""Where in the scope the cache leaves for whom it looked; what authentication behind it adds to the scope is not known there."""
 WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
 
 
@@ -31,9 +33,20 @@ def declaration(who_asks: WhoAsks | None, representation: Representation) -> Dec
     return cached(scope=scope, query="all", representation=representation)
 
 
+def audience(principal: Principal) -> str:
+    """The same text for principals to whom the same rules apply."""
+    return "superuser" if principal.superuser else json.dumps(principal.names)
+
+
+def agrees(scope: Mapping[str, Any], principal: Principal) -> bool:
+    """Whether the cache, if there is one, took the request for this principal's."""
+    told = scope.get(AUDIENCE)
+    return told is None or told == audience(principal)
+
+
 def _audience(who_asks: WhoAsks) -> Callable[[Mapping[str, Any]], str | None]:
     def by(scope: Mapping[str, Any]) -> str | None:
-        """The same text for principals to whom the same rules apply; None for requests that will be refused."""
+        """Whom a request is for; None for requests that will be refused."""
         try:
             principal = who_asks(Request(dict(scope)))
         except HTTPException:
@@ -42,6 +55,9 @@ def _audience(who_asks: WhoAsks) -> Callable[[Mapping[str, Any]], str | None]:
             if inspect.iscoroutine(principal):
                 principal.close()
             return None
-        return "superuser" if principal.superuser else json.dumps(principal.names)
+        found = audience(principal)
+        if isinstance(scope, MutableMapping):
+            scope[AUDIENCE] = found
+        return found
 
     return by

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pymongo
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+from starlette.middleware import Middleware
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.rest import Access, QuaestorRouter
+from quaestor.rest.etags import record_etag
 from tests.support import eventually
 
 Database = pymongo.database.Database[dict[str, Any]]
@@ -44,14 +48,16 @@ class Heard(CommandListener):
 class RestSite:
     """other: a client of the same database that the app knows nothing of. heard: the commands that the app sent."""
 
-    def __init__(self, mongo_url: str, database: str, *, threads: bool = False, **options: Any) -> None:
+    def __init__(
+        self, mongo_url: str, database: str, *, threads: bool = False, inner: Sequence[Middleware] = (), **options: Any
+    ) -> None:
         self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)  # a busy machine must not bypass
         client = pymongo.MongoClient if threads else AsyncMongoClient
         self.heard = Heard()
         self.client: Any = client(mongo_url, event_listeners=[self.quaestor.capture, self.heard])
         self._outside: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url)
         self.other: Database = self._outside[database]
-        self.app = FastAPI()
+        self.app = FastAPI(middleware=inner)
         self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
         self.app.include_router(
             QuaestorRouter(self.client[database], **{"access": Access.public(), "quaestor": self.quaestor, **options})
@@ -75,6 +81,13 @@ class RestSite:
         if body is not None:
             fields.setdefault("content-type", "application/json")
         return await self.http.request(method, "/db" + path, content=content, headers=fields)
+
+    def etag(self, key: Any, collection: str = "items") -> str:
+        """Of a record as the database has it at this moment."""
+        options: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+        found = self.other.get_collection(collection, codec_options=options).find_one({"_id": key})
+        assert found is not None
+        return record_etag(found.raw)
 
     async def find(self, collection: str = "items", **parameters: Any) -> httpx.Response:
         """parameters: of the list; anything but text is sent as JSON."""
@@ -106,6 +119,9 @@ async def rest_site(mongo_url: str, database: str, **options: Any) -> AsyncItera
     site = RestSite(mongo_url, database, **options)
     site.other.items.insert_many([{"_id": i, "group": "ab"[i % 2], "rank": i} for i in range(10)])
     try:
+        await site.http.get("/")  # starts it
+        read_path = site.quaestor.read_path
+        await eventually(lambda: read_path.serving(read_path.clock()))
         yield site
     finally:
         site.other.client.drop_database(database)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anyio
 import bson
+import httpx
 import pytest
 from bson import ObjectId, json_util
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
 
-from quaestor.rest import Access
+from quaestor.errors import ConfigurationError
+from quaestor.rest import Access, QuaestorRouter
 from tests.end_to_end.rest_site import Database, RestSite, is_hit, rest_site
 from tests.support import eventually
 
@@ -25,18 +30,22 @@ async def test_a_record_lives_its_life_over_http(mongo_url: str, prefix: str, th
         path = made.headers["location"].removeprefix("/db")
         assert made.json()["_id"] == {"$oid": path.rpartition("/")[2]}
         read = await site.ask("GET", path)
+        assert made.headers["etag"] == site.etag(ObjectId(path.rpartition("/")[2]))
         assert (read.status_code, read.json(), read.headers["etag"]) == (200, made.json(), made.headers["etag"])
         replaced = await site.ask("PUT", path, {"name": "other"})
         assert (replaced.status_code, replaced.content) == (204, b"")
         patched = await site.ask("PATCH", path, {"age": 3, "name": None})
         assert patched.status_code == 200
         assert patched.json() == {"_id": made.json()["_id"], "age": 3}
-        now = await site.ask("GET", path)
-        assert now.headers["etag"] == patched.headers["etag"] != replaced.headers["etag"]
+        assert site.etag(ObjectId(path.rpartition("/")[2])) == patched.headers["etag"] != replaced.headers["etag"]
         gone = await site.ask("DELETE", path)
         assert (gone.status_code, gone.content) == (204, b"")
-        assert (await site.ask("GET", path)).status_code == 404
         assert (await site.ask("DELETE", path)).status_code == 404
+
+        async def seen() -> bool:
+            return (await site.ask("GET", path)).status_code == 404
+
+        await eventually(seen)
 
 
 async def test_lists_filter_sort_skip_and_limit(mongo_url: str, prefix: str) -> None:
@@ -172,7 +181,76 @@ async def test_what_is_read_is_written_back_as_the_same_bytes_but_for_the_width_
         site.other.items.insert_one(record)
         read = await site.ask("GET", "/items/50")
         assert (await site.ask("PUT", "/items/50", read.content)).status_code == 204
-        assert (await site.ask("GET", "/items/50")).headers["etag"] == read.headers["etag"]
+        assert site.etag(50) == read.headers["etag"]
+
+
+async def test_a_body_without_an_announced_length_is_bounded_as_well(mongo_url: str, prefix: str) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b'{"a": "'
+        while sent < 10_000_000:
+            sent += 65_536
+            yield b"x" * 65_536
+
+    async with rest_site(mongo_url, prefix) as site:
+        refused = await site.http.post(
+            "/db/items", content=endless(), headers={"content-type": "application/json"}, timeout=20
+        )
+        assert refused.status_code == 413
+        assert sent < 10_000_000, "it was not read to its end"
+        site.quaestor.telemetry.count_hits()
+        count = site.quaestor.telemetry.registry.get_sample_value
+        assert count("quaestor_rest_problems_total", {"problem": "body-too-large"}) == 1
+
+
+async def test_puts_of_the_same_new_record_at_once_all_succeed_and_one_makes_it(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix) as site:
+        statuses: list[int] = []
+
+        async def put(n: int) -> None:
+            statuses.append((await site.ask("PUT", "/items/new", {"v": n})).status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(10):
+                tasks.start_soon(put, n)
+        assert sorted(statuses) == [201] + [204] * 9
+
+
+@pytest.mark.parametrize("how", ["mounted", "included below a prefix"])
+async def test_the_router_works_wherever_it_is_put(mongo_url: str, prefix: str, how: str) -> None:
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url)
+    await client[prefix].create_collection("items")
+    outer, inner = FastAPI(), FastAPI()
+    router = QuaestorRouter(client[prefix], prefix="/records", access=Access.public())
+    if how == "mounted":
+        inner.include_router(router)
+        outer.mount("/api", inner)
+    else:
+        outer.include_router(router, prefix="/api")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url="http://site") as http:
+        made = await http.post("/api/records/items", json={"_id": "a/ü"})
+        assert (made.status_code, made.headers["location"]) == (201, "/api/records/items/a%2F%C3%BC")
+        assert (await http.get(made.headers["location"])).json() == {"_id": "a/ü"}
+        other = await http.put("/api/records/items/b%2Fc", json={})
+        assert (other.status_code, other.headers["location"]) == (201, "/api/records/items/b%2Fc")
+        assert (await http.post("/api/records/items/x")).status_code == 405
+        assert (await http.get("/api/records/items?limit=1")).json() == [{"_id": "a/ü"}]
+    await client.drop_database(prefix)
+    await client.close()
+
+
+async def test_what_cannot_work_is_refused_when_the_router_is_made(mongo_url: str, prefix: str) -> None:
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url)
+    wrong: list[dict[str, Any]] = [
+        {"db": "shop"}, {"schemas": {"system.users": {}}}, {"schemas": {"{x}": {}}}, {"representation": "ids"},
+        {"representation": "xml"},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(ConfigurationError):
+            QuaestorRouter(**{"db": client[prefix], **options})
+    await client.close()
 
 
 async def test_access_is_denied_by_default(mongo_url: str, prefix: str) -> None:
