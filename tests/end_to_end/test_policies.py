@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import httpx
+import pymongo
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -14,8 +15,14 @@ from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
+from quaestor import Quaestor
 from quaestor.caching import Declaration, cached, header, per_user, private, public
+from quaestor.demo import servers
+from quaestor.errors import ConfigurationError, DatabaseError
+from quaestor.invalidation.by_hand import ByHand
+from quaestor.settings import Settings
 from tests.hand_driven import HandEngine, TaggingCdn, reads
+from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -272,3 +279,43 @@ async def test_a_redirect_does_not_carry_a_strangers_parameters_to_others() -> N
     site = Site(Starlette(routes=[Route("/a", moved)]))
     assert (await site.get("/a?v=evil")).headers["location"] == "/new?"
     assert (await site.get("/a")).headers["location"] == "/new?"
+
+
+@pytest.mark.parametrize("fields", [{}, {"cookie": "a=1"}, {"accept_language": "de"}])
+async def test_hits_of_declared_routes_need_no_second_look(
+    fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(routes={"/a": cached(scope=public(), headers=["accept-language"])})
+    for _ in range(2):
+        last = await site.get(**fields)
+    monkeypatch.setattr("middleware.asgi.Exchange", None)
+    assert (await site.get(**fields)).text == last.text
+    with pytest.raises(TypeError):
+        await site.get(if_none_match='"x"', **fields)
+
+
+# Invalidation by hand
+
+
+async def test_nothing_can_be_invalidated_before_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="before start"):
+        await Quaestor().invalidate(tags=["a"])
+
+
+async def test_a_database_that_cannot_be_written_to_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quaestor.invalidation.by_hand._TIMEOUT_S", 0.2)
+    with pymongo.MongoClient[Any](f"mongodb://127.0.0.1:{servers.free_port()}", connect=False) as client:
+        by_hand = ByHand(client, Settings(), collection_changed=lambda namespaces: None)
+        with pytest.raises(DatabaseError, match=r"quaestor\.control.*call it again"):
+            await by_hand.invalidate(tags=["a"])
+
+
+async def test_a_collection_is_invalidated_at_once_and_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what was on its way when it was told first."""
+    monkeypatch.setattr("quaestor.invalidation.by_hand.AGAIN_AFTER_S", 0.0)
+    told: list[frozenset[str]] = []
+    with pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False) as client:
+        by_hand = ByHand(client, Settings(), collection_changed=told.append)
+        await by_hand.invalidate(collections=["shop.items", client.shop.stock])
+        await eventually(lambda: len(told) == 2)
+    assert told == [frozenset({"shop.items", "shop.stock"})] * 2
