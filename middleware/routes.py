@@ -19,7 +19,7 @@ from typing import Any
 from middleware.declared import Found, find, policy_of, routes_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
-from quaestor.read_path.forwarded import Claims
+from quaestor.read_path.forwarded import CLAIMS, Claims
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.query import TRACKING, Tracking, kept
@@ -89,7 +89,8 @@ class Routes:
         plan = self.plans.get(name)
         if plan is None:
             plan = self._make(scope, method, host, raw_path, query, claimed)
-            if len(host) + len(raw_path) + len(query) <= _REMEMBERED_BYTES:
+            size = len(host) + len(raw_path) + len(query) + sum(len(value) for _, value in claimed)
+            if size <= _REMEMBERED_BYTES and len(claimed) <= len(CLAIMS):
                 _remember(self.plans, name, plan, REMEMBERED_PLANS)
         return plan
 
@@ -99,7 +100,7 @@ class Routes:
         known = self._known.get(name)
         if known is None:
             known = self._read(scope, name[0])
-            if len(scope["path"]) <= _REMEMBERED_BYTES:
+            if sum(map(len, name)) <= _REMEMBERED_BYTES:
                 _remember(self._known, name, known, REMEMBERED_ROUTES)
         return known
 

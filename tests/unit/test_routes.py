@@ -357,8 +357,13 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(50):
         plan_of(routes, f"/below/deep/{i}")
     assert len(routes.plans) == len(routes._known) == 10
-    plan_of(routes, "/below/deep/" + "x" * 1000)
-    assert all(len(name[3]) < 1000 for name in [*routes.plans, *routes._known])
+    long = "x" * 1000
+    plan_of(routes, "/below/deep/" + long)
+    plan_of(routes, "/one", query=long.encode())
+    plan_of(routes, "/one", host=long.encode())
+    for claimed in (((b"x-host", long.encode()),), ((b"x-host", b""),) * 1000):
+        routes.plan(scope_of("/one"), host=b"a", raw_path=b"/one", claimed=claimed)
+    assert all(len(str(name)) < 1000 for name in [*routes.plans, *routes._known])
 
 
 def test_a_route_that_cannot_be_asked_is_passed_by() -> None:
