@@ -14,6 +14,7 @@ first, then the route's own, then the rule; of what only one can be true the las
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -337,5 +338,10 @@ def _callable(by: By, where: str) -> By:
     if not callable(by):
         raise ConfigurationError(
             f"{where}(by={by!r}): give a function of the ASGI scope that returns whom the request is for"
+        )
+    if inspect.iscoroutinefunction(by) or inspect.iscoroutinefunction(getattr(by, "__call__", None)):  # noqa: B004
+        raise ConfigurationError(
+            f"{where}(by={by!r}) is asynchronous, but it runs before every hit: verify a signature, or let a middleware around "
+            "this one look the user up and read what it left in the scope"
         )
     return by

@@ -109,6 +109,12 @@ def test_whom_an_answer_is_for_is_told_by_a_function() -> None:
     with pytest.raises(ConfigurationError, match=r"per_user\(by='session'\): give a function"):
         per_user(by="session")  # type: ignore[arg-type]
 
+    async def by(scope: Any) -> str | None:
+        return None
+
+    with pytest.raises(ConfigurationError, match="asynchronous"):
+        per_role(by=by)  # type: ignore[arg-type]
+
 
 def test_identities_by_cookie_and_by_header_are_those_who_have_them() -> None:
     def asked(by: Callable[[Any], str | None], *headers: tuple[bytes, bytes]) -> str | None:
