@@ -27,6 +27,7 @@ from quaestor.caching import Declaration
 from quaestor.capture import not_recording
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded import CLAIMS, shown
+from quaestor.read_path.policy import REPRESENTATION, Representation
 from quaestor.read_path.request import NOTABLE, inspect
 
 
@@ -156,6 +157,8 @@ class QuaestorMiddleware:
             target, reason = None, "not-serving"
         if target is None:
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
+        if plan.policy.representation is not Representation.AUTO:
+            scope[REPRESENTATION] = plan.policy.representation
         exchange = Exchange(
             self._app, self._read_path, self._outgoing,
             scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan, routes=self._routes,

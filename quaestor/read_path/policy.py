@@ -89,5 +89,8 @@ class RoutePolicy:
         return self.bypass or self.sharing is Sharing.PRIVATE
 
 
+REPRESENTATION = "quaestor.representation"
+"""Where in the ASGI scope a handler finds its route's representation, if the route or a rule for its path names one."""
+
 DEFAULT = RoutePolicy()
 """Of routes that say nothing."""

@@ -14,7 +14,7 @@ from quaestor.errors import QueryError
 from quaestor.invalidation.query import sort_key_function
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import Operation, Query
-from quaestor.read_path.policy import Representation
+from quaestor.read_path.policy import REPRESENTATION, Representation
 from quaestor.rest import strict_json
 from quaestor.rest.answers import readable
 from quaestor.rest.assembled import AssembledLists, Wanted
@@ -53,11 +53,13 @@ class Lists:
 
     async def answer(self, request: Request, collection: str, records: Records) -> Response:
         """Raises Problem."""
-        query, wanted = self._prepare(request, collection, records)
+        kept = request.scope.get(REPRESENTATION, self._representation)
+        query, wanted = self._prepare(request, collection, records, kept)
         if query.representation is Representation.IDS:
             return await self._ids(request, collection, records, query)
-        if wanted is not None and self._as_ids(wanted):
-            return await self._put_together(request, wanted)
+        automatic = kept is Representation.AUTO
+        if wanted is not None and self._serving() and (not automatic or self._cheaper_as_ids(wanted)):
+            return await self._put_together(request, wanted, observe=automatic)
         return await self._whole(request, collection, records, query, wanted)
 
     async def _whole(
@@ -66,7 +68,7 @@ class Lists:
         raws = await self._fetch(collection, records, query)
         documents = [decode(raw) for raw in raws]
         etag = list_etag("objects", raws)
-        if wanted is not None and self._representation is Representation.AUTO:
+        if wanted is not None:
             keys = [bson.encode({"": document["_id"]}) for document in documents]
             self._observe(wanted, ids_digest(keys), len(keys), etag)
         return readable(request, b"[" + b",".join(map(strict_json.dumps, documents)) + b"]", etag)
@@ -80,12 +82,12 @@ class Lists:
         ids = [decode(record.raw)["_id"] for record in found]
         return readable(request, strict_json.dumps(ids), list_etag("ids", (bson.encode({"": key}) for key in ids)))
 
-    async def _put_together(self, request: Request, wanted: Wanted) -> Response:
+    async def _put_together(self, request: Request, wanted: Wanted, *, observe: bool) -> Response:
         assert self._assembled is not None
         assert self._engine is not None
         ready = self._assembled.ready(wanted)
         found = ready or await self._assembled.answer(wanted)
-        if ready is None and self._representation is Representation.AUTO:
+        if ready is None and observe:
             self._observe(wanted, found.ids, found.count, found.etag)
         response = readable(request, found.body, found.etag)
         # Kept here and not by anybody else: outside it is asked for again with its tag.
@@ -94,15 +96,13 @@ class Lists:
         response.headers["cache-status"] = "QuaestorRecords; " + ("hit" if ready else "fwd=miss")
         return response
 
-    def _as_ids(self, wanted: Wanted) -> bool:
-        """Whether this list is to be put together now."""
+    def _serving(self) -> bool:
+        return self._engine is not None and self._engine.read_path.serving(self._engine.read_path.clock())
+
+    def _cheaper_as_ids(self, wanted: Wanted) -> bool:
         assert self._engine is not None
         now_ms = self._engine.read_path.clock()
-        if not self._engine.read_path.serving(now_ms):
-            return False
-        if self._representation is Representation.AUTO:
-            return self._representations.choose(wanted.name, now_ms=now_ms) is Representation.IDS
-        return self._representation is Representation.IDS
+        return self._representations.choose(wanted.name, now_ms=now_ms) is Representation.IDS
 
     def _observe(self, wanted: Wanted, ids: bytes, length: int, etag: str) -> None:
         assert self._engine is not None
@@ -122,13 +122,13 @@ class Lists:
 
     # Preparing
 
-    def _prepare(self, request: Request, collection: str, records: Records) -> _Prepared:
+    def _prepare(self, request: Request, collection: str, records: Records, kept: Representation) -> _Prepared:
         """Parsed, checked and compiled; the second part only if the list can be put together. Bounded, by least use."""
-        key = (collection, request.scope["query_string"], records.audience)
+        key = (collection, request.scope["query_string"], records.audience, kept)
         found = self._prepared.get(key)
         if found is None:
             query = parse_list(request, self._limits)
-            found = (query, self._wanted(collection, records, query))
+            found = (query, self._wanted(collection, records, query, kept))
             if len(request.scope["query_string"]) <= _LONGEST and len(records.audience) <= _LARGEST_AUDIENCE:
                 self._prepared[key] = found
             if len(self._prepared) > _PREPARED:
@@ -137,10 +137,11 @@ class Lists:
             self._prepared.move_to_end(key)
         return found
 
-    def _wanted(self, collection: str, records: Records, query: ListQuery) -> Wanted | None:
-        if self._engine is None or self._representation is Representation.OBJECTS or query.filter.ordered:
+    def _wanted(self, collection: str, records: Records, query: ListQuery, kept: Representation) -> Wanted | None:
+        """None for lists that are to be kept whole, or cannot be kept otherwise."""
+        if self._engine is None or Representation.OBJECTS in (kept, query.representation) or query.filter.ordered:
             return None
-        if self._representation is Representation.AUTO and query.limit > _MOST_MEMBERS:
+        if kept is Representation.AUTO and query.limit > _MOST_MEMBERS:
             return None
         asked = Query(
             namespace=f"{self._connection.name}.{collection}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.caching import Declaration
 from quaestor.rest import Access, QuaestorRouter
 from quaestor.rest.etags import record_etag
 from tests.support import eventually
@@ -49,7 +50,14 @@ class RestSite:
     """other: a client of the same database that the app knows nothing of. heard: the commands that the app sent."""
 
     def __init__(
-        self, mongo_url: str, database: str, *, threads: bool = False, inner: Sequence[Middleware] = (), **options: Any
+        self,
+        mongo_url: str,
+        database: str,
+        *,
+        threads: bool = False,
+        inner: Sequence[Middleware] = (),
+        routes: Mapping[str, Declaration] | None = None,
+        **options: Any,
     ) -> None:
         self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)  # a busy machine must not bypass
         client = pymongo.MongoClient if threads else AsyncMongoClient
@@ -58,7 +66,7 @@ class RestSite:
         self._outside: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(mongo_url)
         self.other: Database = self._outside[database]
         self.app = FastAPI(middleware=inner)
-        self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
+        self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor, routes=routes)
         self.app.include_router(
             QuaestorRouter(self.client[database], **{"access": Access.public(), "quaestor": self.quaestor, **options})
         )

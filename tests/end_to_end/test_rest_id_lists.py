@@ -11,6 +11,7 @@ import anyio
 import httpx
 import pytest
 
+from quaestor.caching import cached
 from quaestor.rest import Access, Principal
 from tests.end_to_end.rest_site import RestSite, rest_site
 from tests.support import eventually
@@ -164,6 +165,15 @@ async def test_an_empty_list_is_kept_and_an_unknown_collection_is_not_there(mong
 
 async def _ids(site: RestSite, path: str) -> Any:
     return [record["_id"] for record in (await site.http.get("/db" + path)).json()]
+
+
+async def test_a_rule_by_path_overrides_the_router_and_a_request_both(mongo_url: str, prefix: str) -> None:
+    routes = {"/db/items": cached(representation="ids")}
+    async with rest_site(mongo_url, prefix, representation="objects", routes=routes) as site:
+        assert await warm(site, BY_RANK)
+        whole = BY_RANK + "&representation=objects"
+        assert await site.warm(whole) == await warm(site, BY_RANK)
+        assert not put_together(await site.http.get("/db" + whole))
 
 
 async def test_automatic_lists_become_ids_when_their_members_keep_changing(mongo_url: str, prefix: str) -> None:
