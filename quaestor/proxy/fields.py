@@ -35,23 +35,26 @@ _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NODE = re.compile(r"[0-9A-Za-z._\-]+")
 
 
+def is_hop_by_hop(name: bytes) -> bool:
+    """Whether a field belongs to one connection (RFC 9110, section 7.6.1). Framing is decided by whoever sends a message on."""
+    return name in _HOP_BY_HOP
+
+
+def is_claim(name: bytes) -> bool:
+    """Whether a field says who is behind the sender. Spelt with underscores too: some servers take those for the same."""
+    return name.replace(b"_", b"-") in FORWARDED
+
+
+def without_named(headers: Iterable[tuple[bytes, bytes]], connection: Iterable[bytes]) -> RawHeaders:
+    """Without the fields that these values of `Connection` name. Framing and Host cannot be named away."""
+    named = {piece.strip() for value in connection for piece in value.lower().split(b",")} - FRAMING - {b"host"}
+    return [(name, value) for name, value in headers if name not in named]
+
+
 def without_connection(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-    """Without what belongs to one connection: the known fields, and those that `Connection` names (section 7.6.1).
-
-    Framing (Content-Length, Transfer-Encoding) stays: whoever sends the message on decides how it is framed.
-    """
-    named: set[bytes] = set()
-    for name, value in headers:
-        if name == b"connection":
-            named.update(piece.strip() for piece in value.lower().split(b","))
-    gone = _HOP_BY_HOP | (named - FRAMING - {b"host"}) if named else _HOP_BY_HOP
-    return [(name, value) for name, value in headers if name not in gone]
-
-
-def unforwarded(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Without what the sender says of those before it: for senders that are not trusted. Spelt with underscores too, because some
-    servers take those for the same fields."""
-    return [(name, value) for name, value in headers if name.replace(b"_", b"-") not in FORWARDED]
+    """Without what belongs to one connection, framing excepted."""
+    rest = without_named(headers, [value for name, value in headers if name == b"connection"])
+    return [(name, value) for name, value in rest if name not in _HOP_BY_HOP]
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, scheme: str, host: bytes) -> RawHeaders:
@@ -75,20 +78,14 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, sch
     return kept
 
 
-def via(headers: Iterable[tuple[bytes, bytes]], *, version: str) -> RawHeaders:
-    """With this hop at the end of `Via` (section 7.6.3). version: of the message as it was received."""
-    given = list(headers)
-    hops = [value for name, value in given if name == b"via"]
-    rest = [(name, value) for name, value in given if name != b"via"]
-    rest.append((b"via", b", ".join([*hops, b"%s %s" % (version.encode("ascii"), PSEUDONYM)])))
-    return rest
+def via(before: Iterable[bytes], *, version: str) -> tuple[bytes, bytes]:
+    """`Via` with this hop at its end (section 7.6.3). version: of the message as it was received."""
+    return b"via", b", ".join([*before, b"%s %s" % (version.encode("ascii"), PSEUDONYM)])
 
 
-def hops(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """How often `Via` names this kind of proxy."""
-    return sum(
-        piece.split()[1:2] == [PSEUDONYM] for name, value in headers if name == b"via" for piece in value.split(b",")
-    )
+def hops(before: Iterable[bytes]) -> int:
+    """How often values of `Via` name this kind of proxy."""
+    return sum(piece.split()[1:2] == [PSEUDONYM] for value in before for piece in value.split(b","))
 
 
 def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, version: str) -> RawHeaders:
@@ -107,7 +104,8 @@ def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, vers
     ]
     if not any(name == b"date" for name, _ in fields):
         fields.append((b"date", http_date()))
-    return via(fields, version=version)
+    before = [value for name, value in fields if name == b"via"]
+    return [*(field for field in fields if field[0] != b"via"), via(before, version=version)]
 
 
 def interim_fields(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
+from middleware.interface import Message, Receive, Scope, Send
 from quaestor.admin.registrations import RegisteredUrls
 from quaestor.capture import current, declared
 from quaestor.errors import MalformedQueryError, StoreError
@@ -18,10 +19,10 @@ from quaestor.model import CapturedRead, Uncacheable, Version
 from quaestor.proxy import fields
 from quaestor.proxy.answers import problem
 from quaestor.proxy.connection import Interim, RequestBrokeOffError
-from quaestor.proxy.gate import Message, Receive, Scope, Send, target_of
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import Answer, Origin, OriginError
 from quaestor.proxy.protocol import INTERIM
+from quaestor.proxy.reading import target_of
 from quaestor.read_path.key import Target, target
 from quaestor.telemetry import Telemetry
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import uvicorn
 
 from middleware import QuaestorMiddleware
+from middleware.interface import App
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registrations import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
@@ -17,7 +18,7 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead
 from quaestor.proxy.forwarder import Forwarder
-from quaestor.proxy.gate import App, Gate
+from quaestor.proxy.gate import Gate
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.protocol import ProxyProtocol
 from quaestor.read_path.key import Target
