@@ -26,9 +26,11 @@ def wanted(
     policy = plan.policy
     if policy.closed:
         return None, "bypass" if policy.bypass else "private-route"
-    credentials = facts.bypass if facts.personal else None
+    credentials = None
+    if policy.sharing is Sharing.UNDECLARED:
+        credentials = facts.bypass if facts.personal else "credentials" if somebody(scope) else None
     fat = "request-body" if facts.fat and body is None else None
-    if reason := (credentials if policy.sharing is Sharing.UNDECLARED else None) or facts.barred or fat:
+    if reason := credentials or facts.barred or fat:
         return None, reason
     if plan.target is None:
         return None, "unkeyed"
@@ -41,6 +43,19 @@ def wanted(
     if appended is None:
         return None, "unkeyed"
     return replace(plan.target, key=plan.target.key + appended), ""
+
+
+def somebody(scope: Scope) -> bool:
+    """Whether a middleware around this one, or the server, has found out who is asking: by a client certificate, or by something
+    that no field of the request tells us. Uncertain: yes."""
+    user = scope.get("user")
+    if user is not None:
+        try:
+            return bool(getattr(user, "is_authenticated", True))
+        except Exception:
+            return True
+    tls = (scope.get("extensions") or {}).get("tls")
+    return bool(tls and (tls.get("client_cert_name") or tls.get("client_cert_chain")))
 
 
 def _audience(policy: RoutePolicy, scope: Scope, on_error: OnError) -> str | None:

@@ -100,7 +100,7 @@ class QuaestorMiddleware:
             else:
                 path = scope.get("raw_path")
                 plan = self._plans.get(("GET", scope["scheme"], host or b"", path, scope["query_string"], claimed))
-                if plan is not None and plan.simple and (asked := plan.target) is not None:
+                if plan is not None and plan.simple and "user" not in scope and (asked := plan.target) is not None:
                     now_ms = self._clock()
                     resident = self._resident(asked.key, now_ms)
                     # An entry that was never rendered is sent below, where its route's policy is known.

@@ -208,6 +208,42 @@ async def test_a_scope_that_fails_is_answered_by_the_handler() -> None:
     assert (await site.get("/b")).status_code == 200
 
 
+class Somebody:
+    def __init__(self, known: bool) -> None:
+        self._known = known
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self._known
+
+
+class Unsettled:
+    @property
+    def is_authenticated(self) -> bool:
+        raise RuntimeError("ask the database first")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"user": Somebody(True)}, {"user": Unsettled()}, {"user": "ann"},
+        {"extensions": {"tls": {"client_cert_name": "CN=ann"}}}, {"extensions": {"tls": {"client_cert_chain": ["..."]}}},
+    ],
+)  # fmt: skip
+async def test_who_is_known_by_other_means_is_not_answered_for_everybody(found: dict[str, Any]) -> None:
+    """A middleware around ours knows the user, and no field that we know of says so."""
+    site = Site(routes={"/shared": cached(scope=public())})
+    for run in (b"1  ", b"2  "):
+        assert await site.raw(**found) == run
+    assert await site.raw() == b"3  "
+    assert await site.raw(user=Somebody(False), extensions={"tls": {}}) == b"3  "
+    if "user" in found:
+        assert await site.raw(**found) == b"4  "
+        site.asked.pop()
+    for _ in range(2):
+        assert await site.raw(path="/shared", raw_path=b"/shared", **found) == b"4  "
+
+
 # Bodies
 
 
