@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 from middleware.interface import App, Receive, Scope, Send
 from quaestor.admin.endpoints import Call, Endpoints, Refused, problem_of
-from quaestor.admin.registrations import MemoryUrls, RegisteredUrls
+from quaestor.admin.registrations import RegisteredUrls
 from quaestor.admin.token import AdminToken, Failures
 from quaestor.app import Quaestor
 from quaestor.proxy.answers import problem
@@ -30,7 +30,8 @@ MAX_PARAMETERS = 64
 class AdminApi:
     """app: what is wrapped; None: everything else is 404 (mounted: the mount's prefix takes the place of `path`).
 
-    urls: where registered URLs are kept. database: of collections that declarations name without one.
+    urls: where registered URLs are kept, for the proxy, which looks them up. database: of collections that declarations name
+    without one.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class AdminApi:
         self._token = token
         self._telemetry = quaestor.telemetry
         self._failures = Failures(quaestor.read_path.clock)
-        self._table = Endpoints(quaestor, urls or MemoryUrls(), database=database).table()
+        self._table = Endpoints(quaestor, urls, database=database).table()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         below = self._below(scope)

@@ -63,11 +63,12 @@ Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
 
 
 class Endpoints:
-    """database: of collections in declarations that name none."""
+    """urls: None where nobody looks registered URLs up: then they cannot be registered. database: of collections in declarations
+    that name none."""
 
-    def __init__(self, quaestor: Quaestor, urls: RegisteredUrls, *, database: str | None) -> None:
+    def __init__(self, quaestor: Quaestor, urls: RegisteredUrls | None, *, database: str | None) -> None:
         self._quaestor = quaestor
-        self._urls = urls
+        self._registered_urls = urls
         self._database = database
         self._purger = Purger(quaestor)
 
@@ -82,6 +83,12 @@ class Endpoints:
             ("GET", "/registrations"): self.registered,
             ("DELETE", "/registrations"): self.unregister,
         }
+
+    @property
+    def _urls(self) -> RegisteredUrls:
+        if self._registered_urls is None:
+            raise Refused(404, "URLs are registered with the proxy; an application's own reads are listened to.")
+        return self._registered_urls
 
     async def purge(self, call: Call) -> Mapping[str, Any]:
         """{"tags": [...], "urls": [...], "collections": [...], "groups": [...], "all": true}: at least one of them."""
@@ -118,7 +125,7 @@ class Endpoints:
             "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
             "watermark": quaestor.registry.watermark(),
             "deployment": quaestor.settings.deployment,
-            "registered_urls": await self._urls.count(),
+            "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": _counts(quaestor),
         }
 

@@ -196,6 +196,8 @@ async def test_it_can_be_mounted_and_can_stand_alone() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://a", headers=BEARER) as client:
         assert (await client.get(f"{API}/status")).status_code == 200
         assert (await client.get("/else")).status_code == 404
+        nobody_looks = await client.post(f"{API}/registrations", json={"url": "/a", "queries": [{"collection": "d.c"}]})
+        assert (nobody_looks.status_code, "with the proxy" in nobody_looks.json()["detail"]) == (404, True)
     mounted = httpx.ASGITransport(alone, root_path="/ops")
     async with httpx.AsyncClient(transport=mounted, base_url="http://a", headers=BEARER) as client:
         assert (await client.get("/ops/status")).status_code == 200
