@@ -112,8 +112,12 @@ class ProxyProtocol(HttpToolsProtocol):
 
     def _lose_patience(self) -> None:
         self._patience = None
-        if self._reading_head and (self.cycle is None or self.cycle.response_complete):
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._wait()  # the next request can wait for this one's answer
+        elif self._head_bytes:
             self._refuse(408)
+        else:
+            self.transport.close()  # opened in advance, and never used
 
     def _refuse(self, status: int) -> None:
         if self._refused or self.transport.is_closing():
