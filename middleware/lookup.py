@@ -99,7 +99,7 @@ class Lookup:
             if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
                 return self._step(Event.BUSY)
             self._flight = read_path.flights.lead(key)
-            found = await read_path.look(key, self._flight)
+            found = await read_path.look(key, self._flight, self._policy)
             use = self._use(found)
             self._waited += self._flight.waited
         if found is not None and use is not Use.VALIDATE:

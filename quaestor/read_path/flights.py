@@ -79,12 +79,14 @@ class Flight:
         await asyncio.wait((self._landed,), timeout=deadline_s)
         return self._landed.result() if self._landed.done() else Landing.REFUSED
 
-    async def fetch(self, usable: Callable[[CachedResponse], bool], *, wait: bool = True) -> CachedResponse | None:
+    async def fetch(
+        self, usable: Callable[[CachedResponse], bool], *, wait: Callable[[], bool] = lambda: True
+    ) -> CachedResponse | None:
         """What the shared store holds, or what another process puts there while this one waits.
 
         None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the holder is
         too slow; after that land() must be called, as ever. usable: whether a found entry may be served; one that may not
-        is passed over. wait=False: None also while another process is fetching, which `waited` then says.
+        is passed over. wait: asked while another process is fetching; if it says no: None, and `waited` says why.
         Raises StoreError: nobody knows; the handler has to run here. With no shared store, None at once.
         """
         leases = self._flights.leases
@@ -94,8 +96,12 @@ class Flight:
         dead: CachedResponse | None = None
         pause_s, give_up_s = _FIRST_POLL_S, time.monotonic() + LEASE_WAIT_S
         while True:
+            cancellations = _cancellations()
             try:
                 found = await leases.take(self._key, holder=holder, lease_ms=LEASE_MS, passing=dead)
+                if _cancellations() > cancellations:
+                    # The answer came at that very moment: up to Python 3.11 asyncio.wait_for() then forgets the cancellation.
+                    raise asyncio.CancelledError
             except asyncio.CancelledError:
                 self._holder = holder  # perhaps it was granted
                 self._flights.spawn(self._release(Landing.LEFT))
@@ -110,7 +116,7 @@ class Flight:
                 self._hold(holder)
             elif turn is Turn.THEIRS:
                 self.waited = True
-            if turn is Turn.MINE or turn is Turn.SOLO or time.monotonic() > give_up_s or (self.waited and not wait):
+            if turn is Turn.MINE or turn is Turn.SOLO or time.monotonic() > give_up_s or (self.waited and not wait()):
                 return None
             if turn is Turn.THEIRS:
                 # A random part, so that the waiting processes do not ask in step.
@@ -118,9 +124,16 @@ class Flight:
                 pause_s = min(pause_s * _POLL_GROWTH, _LAST_POLL_S)
 
     async def fetch_kept(
-        self, usable: Callable[[CachedResponse], bool], keepable: Callable[[CachedResponse], bool]
+        self,
+        usable: Callable[[CachedResponse], bool],
+        *,
+        keepable: Callable[[CachedResponse], bool],
+        instead: Callable[[CachedResponse], bool],
     ) -> CachedResponse | None:
-        """As fetch(); but rather than nothing the last entry that was passed over, if it is kept beyond its lifetime."""
+        """As fetch(); but rather than nothing the last entry that was passed over, if it is kept beyond its lifetime.
+
+        instead: whether a kept entry may be used instead of waiting for another process to make it anew.
+        """
         stale: list[CachedResponse] = []
 
         def fresh(response: CachedResponse) -> bool:
@@ -129,7 +142,7 @@ class Flight:
             stale.append(response)
             return False
 
-        response = await self.fetch(fresh)
+        response = await self.fetch(fresh, wait=lambda: not (stale and keepable(stale[-1]) and instead(stale[-1])))
         if response is None and stale and keepable(stale[-1]):
             return stale[-1]
         return response
@@ -157,6 +170,12 @@ class Flight:
         if self._flights.leases is not None:
             with suppress(StoreError):  # it expires by itself
                 await self._flights.leases.release(self._key, holder=self._holder, solo_ms=solo_ms)
+
+
+def _cancellations() -> int:
+    """How often the running task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 class Flights:

@@ -79,7 +79,7 @@ async def leads(
         return response.stored_at_ms > old.stored_at_ms and usable(response)
 
     try:
-        found = await flight.fetch(newer, wait=False)
+        found = await flight.fetch(newer, wait=lambda: False)
     except StoreError:
         return False
     if found is not None:

@@ -12,13 +12,7 @@ from typing import Protocol
 
 from quaestor.capture import Outcome
 from quaestor.clock import Clock
-from quaestor.errors import (
-    DependencyError,
-    NotCacheableError,
-    RegistrationRefusedError,
-    SketchError,
-    StoreError,
-)
+from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
 from quaestor.model import CachedResponse, Uncacheable, Version
 from quaestor.ports import (
     CacheSketch,
@@ -166,17 +160,22 @@ class ReadPath:
             resident.reads = 0
         return taken
 
-    async def look(self, key: str, flight: Flight | None = None) -> Resident | None:
+    async def look(self, key: str, flight: Flight | None = None, policy: RoutePolicy | None = None) -> Resident | None:
         """Memory, then the shared store. The result is valid until something is awaited, but its lifetime may be over: see use().
 
-        flight: led by the caller, who will run the handler if there is nothing: another process that does so is waited for.
+        flight: led by the caller, who will run the handler if there is nothing: another process that does so is waited for,
+        unless policy is given and lets a stale answer be sent meanwhile.
         """
         resident = self.resident(key, self.clock())
         if resident is not None or self.flights.spared(key, now_ms=self.clock()):
             return resident
         try:
             if flight is not None and self.flights.leases is not None:
-                response = await flight.fetch_kept(self._usable, self._keepable)
+                response = await flight.fetch_kept(
+                    self._usable,
+                    keepable=self._keepable,
+                    instead=lambda old: policy is not None and self.use(old, policy, {}) is not reuse.Use.VALIDATE,
+                )
                 response = response and self._store.keep(response).response
             else:
                 response = await self._store.get(key)
