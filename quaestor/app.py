@@ -145,6 +145,7 @@ class Quaestor:
             forget=memory.drop_guarded,
             trims=not self.settings.grid,
         )
+        self._kill, self._stored = by_name.announce, store.get
         if self.settings.grid or self.settings.redis_url is not None:
             self.read_path.explicit.announce = by_name.announce
         self.subscriptions = Subscriptions(
@@ -197,7 +198,8 @@ class Quaestor:
         within milliseconds, not necessarily before this returns. Calling it again does no harm.
 
         tags: of `@cached(tags=[...])`. urls: with host ("https://shop.example/items?page=2"), or without for all of them
-        ("/items"); answers of routes that carry a declaration, a bare `@cached()` at least, in all their variants.
+        ("/items"). Of routes that carry a declaration, a bare `@cached()` at least, answers go in all their variants, stored or
+        on their way; of others the one that is stored under exactly this URL, with its host.
         collections: "database.collection" or pymongo collections; whatever read from them.
 
         Raises ConfigurationError before the start and for what is no tag, URL or collection; DatabaseError if tags or URLs could
@@ -219,7 +221,13 @@ class Quaestor:
         except ConfigurationError as error:
             self.telemetry.failure("configuration", "quaestor.not_watching", error)
             return
-        self._by_hand = ByHand(self._watched, self.settings, collection_changed=self._send_changed)
+        self._by_hand = ByHand(
+            self._watched,
+            self.settings,
+            collection_changed=self._send_changed,
+            stored=self._stored,
+            kill=self._kill,
+        )
         catalog = Catalog(self._watched, on_changed=self._collection_changed, clock=self._clock)
         self.registry.resolver = self.subscriptions.resolver = catalog
         self._polling = asyncio.create_task(catalog.run(self._catalog_failed), name="quaestor-catalog")

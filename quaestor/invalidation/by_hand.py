@@ -11,7 +11,7 @@ once more a little later, for what was on its way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from pymongo.write_concern import WriteConcern
 
 from quaestor.caching import namespace_of
 from quaestor.errors import ConfigurationError, DatabaseError
+from quaestor.model import CachedResponse
 from quaestor.read_path.key import MAX_TARGET_BYTES, resource, target
 from quaestor.read_path.policy import DEFAULT
 from quaestor.read_path.query import Tracking, kept
@@ -37,7 +38,10 @@ _TRACKING = Tracking()
 
 
 class ByHand:
-    """collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises EventLayerError."""
+    """collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises EventLayerError.
+    stored: the entry under a primary key; kill: tells every process that registrations are dead. They are for routes without a
+    declaration, whose answers are not registered under their URL.
+    """
 
     def __init__(
         self,
@@ -45,10 +49,14 @@ class ByHand:
         settings: Settings,
         *,
         collection_changed: Callable[[frozenset[str]], None],
+        stored: Callable[[str], Awaitable[CachedResponse | None]] | None = None,
+        kill: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._collection_changed = collection_changed
+        self._stored = stored
+        self._kill = kill
         self._again: set[asyncio.Task[None]] = set()
 
     async def invalidate(
@@ -59,11 +67,23 @@ class ByHand:
         namespaces = frozenset(namespace_of(one, "collections") for one in _several("collections", collections))
         if names:
             await anyio.to_thread.run_sync(self._write, names)
+            await self._kill_stored(urls)
         if namespaces:
             await anyio.to_thread.run_sync(self._collection_changed, namespaces)
             task = asyncio.create_task(self._once_more(namespaces))
             self._again.add(task)
             task.add_done_callback(self._again.discard)
+
+    async def _kill_stored(self, urls: Sequence[str]) -> None:
+        if self._stored is None or self._kill is None:
+            return
+        dead: list[str] = []
+        for key in (known for url in urls for known in url_names(url) if not known.startswith("/")):
+            response = await self._stored(key)
+            if response is not None:
+                dead += response.registrations
+        if dead:
+            await self._kill(dead)
 
     async def _once_more(self, namespaces: frozenset[str]) -> None:
         await asyncio.sleep(AGAIN_AFTER_S)

@@ -108,6 +108,13 @@ async def test_a_url_is_invalidated_in_all_its_spellings(site: Site, url: str) -
     assert (await site.ask("/routed?a=1")).said == other.said
 
 
+async def test_the_url_of_a_route_without_a_declaration_is_invalidated_as_it_is_stored(site: Site) -> None:
+    this, other = await site.warm("/undeclared?a=1"), await site.warm("/undeclared?a=2")
+    await site.quaestor.invalidate(urls=["http://site/undeclared?utm_source=x&a=1"])
+    await gone(site, "/undeclared?a=1", this)
+    assert (await site.ask("/undeclared?a=2")).said == other.said
+
+
 async def test_a_collection_invalidates_whatever_read_from_it(site: Site) -> None:
     page, weather = await site.warm("/undeclared"), await site.warm("/weather")
     await site.quaestor.invalidate(collections=[site.items])
