@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pybloom_live
 import pytest
 
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.errors import CdnError, StoreError
-from quaestor.invalidation.effects import CLAIM_LEASE_MS, Effects, Observed
+from quaestor.invalidation.effects import CLAIM_LEASE_MS, STRIKE, Effects, Observed
 from quaestor.model import CachedResponse, Cell, Dependent, Invalidated, MatchType
+from quaestor.ports import Guarded, ShareEffects, Struck
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
@@ -83,9 +86,9 @@ class AwayIndex(MemoryIndex):
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None, share: Callable[[World], ShareEffects] | None = None) -> None:
         self.now_ms = 1_000_000
-        self.store = MemoryStore(budget_bytes=10**6)
+        self.store = MemoryStore(budget_bytes=10**6) if store is None else store
         self.index = AwayIndex()
         self.sketch = MemoryCacheSketch()
         self.registrations = Registrations()
@@ -101,6 +104,7 @@ class World:
             settings=Settings(repurge_after_ms=1),
             telemetry=self.telemetry,
             clock=lambda: self.now_ms,
+            share=None if share is None else share(self),
         )
         self.cdn = Cdn(self)
         self.effects.cdn.append(self.cdn)
@@ -153,8 +157,8 @@ class World:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[World]:
-    world = World()
+async def running(**parts: Any) -> AsyncIterator[World]:
+    world = World(**parts)
     await world.effects.start()
     try:
         yield world
@@ -178,6 +182,56 @@ async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
         await world.cache("me:1", "me:2", "me:3")
         world.effects.notify([world.invalidated("me:2")])
         await eventually(lambda: world.registrations.cancelled == {"me:1", "me:2", "me:3"})
+
+
+class SlowStore(MemoryStore):
+    """A shared store whose evictions do not end before they are let."""
+
+    def __init__(self) -> None:
+        super().__init__(budget_bytes=10**6)
+        self.let = asyncio.Event()
+
+    async def evict(self, dead: Sequence[Guarded]) -> None:
+        await self.let.wait()
+        await super().evict(dead)
+
+
+class NothingInMemory:
+    """Claims and tells the sketch; no process has the entries in memory, so they have to be evicted by a second call."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def strike(self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int) -> list[Struck]:
+        dependents = await self.world.index.claim(registration_ids, now_ms=now_ms)
+        lifetimes_ms = await self.world.sketch.report_write([d.resource for d in dependents], now_ms=now_ms)
+        return [
+            Struck(dependent=dependent, outside_ms=outside_ms, evicted=False)
+            for dependent, outside_ms in zip(dependents, lifetimes_ms, strict=True)
+        ]
+
+
+async def test_the_purge_does_not_wait_for_a_second_eviction_but_its_repetition_does() -> None:
+    """Until the eviction is done, somebody who lags behind may find the entry and hand it to the CDN once more."""
+    store = SlowStore()
+    async with running(store=store, share=NothingInMemory) as world:
+        await world.cache("me:1")
+        world.effects.notify([world.invalidated("me:1")])
+        await eventually(lambda: len(world.cdn.purged) == 1)
+        assert not world.observed, "not done before it is evicted"
+        store.let.set()
+        await eventually(lambda: len(world.cdn.purged) == 2)
+        assert world.observed[0].evicted_at_ms is not None
+        assert await world.index.reclaim(claimed_before_ms=world.now_ms + 1, now_ms=world.now_ms) == []
+
+
+async def test_more_deaths_than_one_round_trip_takes_are_all_worked_off() -> None:
+    async with running() as world:
+        for n in range(2 * STRIKE + 1):
+            await world.cache(f"me:{n}")
+        world.effects.notify([world.invalidated(f"me:{n}") for n in range(2 * STRIKE + 1)])
+        await eventually(lambda: len(world.observed) == 2 * STRIKE + 1)
+        assert len(world.store) == 0
 
 
 async def test_an_answer_on_its_way_is_purged_a_second_time() -> None:
