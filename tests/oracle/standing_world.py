@@ -110,10 +110,22 @@ class Grid:
         self.cells: dict[Cell, Loop] = {}
         self.stages: dict[int, Loop] = {}
         self.apps: list[Subscriptions] = []
-        for query_partition in range(shape.query_partitions):
+        self._start()
+
+    def _start(self) -> None:
+        for query_partition in range(self.shape.query_partitions):
             self.start_stage(query_partition)
-            for write_part in range(shape.write_partitions):
+            for write_part in range(self.shape.write_partitions):
                 self.start_cell(Cell(query_partition=query_partition, write_partition=write_part))
+
+    def reshape(self, shape: GridShape) -> None:
+        """Another grid takes the place of this one."""
+        for loop in [*self.cells.values(), *self.stages.values()]:
+            loop.kill()
+        for parts in (self.cells, self.stages, self.nodes, self.loops):
+            parts.clear()
+        self.shape = shape
+        self._start()
 
     def app(self) -> Subscriptions:
         app = Subscriptions(self.connect(), shape=lambda: self.shape, settings=self.settings, telemetry=self.telemetry)
@@ -230,6 +242,10 @@ class StandingWorld:
         subscriber = Subscriber(live, plan_maintenance(query).window is not None)
         self.subscribers.append(subscriber)
         return subscriber
+
+    async def cancel(self, subscriber: Subscriber) -> None:
+        self.subscribers.remove(subscriber)
+        await subscriber.live.cancel()
 
     def write(self, count: int = 1) -> None:
         """Random writes, and what the change stream says of them."""

@@ -37,7 +37,7 @@ def opened(
 
 
 async def run(standing: StandingWorld, seed: int, *, burst: bool) -> Counter[str]:
-    """Subscribers of two app processes come while it goes on."""
+    """Subscribers of two app processes come and go while it goes on."""
     told: Counter[str] = Counter()
     apps = [standing.grid.app(), standing.grid.app()]
     try:
@@ -47,6 +47,8 @@ async def run(standing: StandingWorld, seed: int, *, burst: bool) -> Counter[str
                 if standing.subscribers and standing.world.random.random() < 0.3:
                     query = standing.world.random.choice(standing.subscribers).live.query
                     await standing.subscribe(standing.world.random.choice(apps), query)
+            if standing.world.random.random() < 0.1:
+                await standing.cancel(standing.world.random.choice(standing.subscribers))
             standing.write(standing.world.random.randint(1, 6) if burst else 1)
             await standing.check(f"seed {seed}, write {number}")
         for subscriber in standing.subscribers:

@@ -3,6 +3,7 @@ nothing is kept for those that are gone."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -92,6 +93,58 @@ async def test_cells_and_stages_may_be_killed_at_any_time(opened: Opened, shape:
             await standing.check(f"kill {number}")
     assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
     assert sum(subscriber.events for subscriber in standing.subscribers) > 50
+
+
+@pytest.mark.anyio
+async def test_the_grid_may_be_partitioned_anew(opened: Opened) -> None:
+    """More cells, then fewer: subscriptions move to where their queries belong now, and nobody has to begin anew."""
+    standing = opened(ONE, seed=36)
+    await subscribed(standing, 8)
+    standing.write(5)
+    await standing.check("one cell")
+    for shape in (FOUR, GridShape(query_partitions=3, write_partitions=1), ONE):
+        standing.grid.reshape(shape)
+        standing.write(5)
+        await standing.until_right()
+        standing.write(5)
+        await standing.check(str(shape))
+    assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
+
+
+class Stalling(MemoryEventLayer):
+    """Nobody gets to read one kind of pipeline until told otherwise."""
+
+    kind = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.going = threading.Event()
+        self.going.set()
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        if any(stream.endswith(self.kind) for stream in offsets):
+            self.going.wait(20)
+        return super().read(offsets, count=count, block_ms=block_ms)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [":matched", ":results"])
+async def test_what_is_trimmed_before_it_is_read_is_made_good(opened: Opened, kind: str) -> None:
+    """A stage, or an app process, that stands still for longer than the retention: the lists are right afterwards."""
+    layer = Stalling()
+    layer.kind = kind
+    standing = opened(ONE, seed=37, layer=lambda: layer, retention_ms=600)
+    await subscribed(standing, 6)
+    standing.write(5)
+    await standing.check("before")
+    layer.going.clear()
+    standing.write(10)
+    stream = f"quaestor:{{oracle:q0}}{kind}"
+    await eventually(lambda: layer.first_offset(stream) is None)
+    layer.going.set()
+    standing.write(2)
+    await standing.check("after")
+    assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
 
 
 @pytest.mark.anyio

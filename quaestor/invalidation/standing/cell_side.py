@@ -89,9 +89,8 @@ class CellSide:
                 self._lost(query.query_id, query.token, "its membership has outgrown its announcement", final=False)
 
     def _announced(self, event: Standing) -> None:
-        part = self._cell.write_partition
-        members = None if event.members is None else [side[part] for side in event.members]
         try:
+            members = None if event.members is None else [self._share(side) for side in event.members]
             replayed = self._node.standing.announce(
                 event.query_id,
                 event.token,
@@ -115,6 +114,11 @@ class CellSide:
             self._say(Ready(cell=self._cell, query_id=event.query_id, token=event.token))
             if self._ticked is not None and len(self._node.standing) == 1:
                 self._reached(self._ticked)
+
+    def _share(self, side: tuple[bytes, ...]) -> bytes:
+        if len(side) != self._node.shape.write_partitions:
+            raise StandingError("announced to a grid of another shape", final=False)
+        return side[self._cell.write_partition]
 
     def _reached(self, tick: AfterImage) -> None:
         self._say(Reached(cell=self._cell, version=tick.version, fresh_as_of_ms=tick.wall_ms))

@@ -35,6 +35,11 @@ class Replica:
         self._list: list[Row] = []
         self._rows: dict[Hashable, Row] = {}
 
+    def begin_anew(self, subscription_id: str) -> None:
+        """What is known may be old; the next whole result for this subscription takes its place, told as differences."""
+        self._subscription_id = subscription_id
+        self.known, self.epoch, self.sequence = False, "", 0
+
     def rows(self) -> tuple[tuple[Any, Any], ...]:
         """Key and document, in order if the query has one. O(their number)."""
         return tuple((row.id, row.document) for row in self._current())

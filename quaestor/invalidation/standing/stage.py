@@ -131,13 +131,13 @@ class StageLoop:
         self._out.send()
         entries = tail.read(block_ms=self._patience_ms(wait_ms))
         now_ms = self._clock()
-        if tail.missed(self._matched):
-            self._telemetry.failure("event-layer", "stage.matched_missed", self._matched, stage=self._partition)
-            self._want_all("entries of the matched pipeline were trimmed before they were read", now_ms)
         for entry in entries:
             if entry.stream == self._queries:
                 self._on_query_event(entry, now_ms)
             else:
+                if tail.missed(entry):
+                    self._telemetry.failure("event-layer", "stage.matched_missed", entry.offset, stage=self._partition)
+                    self._want_all("entries of the matched pipeline were trimmed before they were read", now_ms)
                 self._on_matched(entry, now_ms)
             tail.passed(entry)
         for outcome in self._readers.done():

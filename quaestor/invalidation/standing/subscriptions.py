@@ -38,6 +38,7 @@ from quaestor.invalidation.standing.messages import (
     Unsubscription,
 )
 from quaestor.invalidation.standing.replica import OutOfStepError, Replica
+from quaestor.invalidation.standing.tail import Tail
 from quaestor.model import CapturedRead, GridShape, Query
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
@@ -46,7 +47,6 @@ from quaestor.telemetry import Telemetry
 _ASK_AGAIN_MS: Final = 1_000
 _LOOK_BACK_MS: Final = 5_000
 """By how much the event layer's clock may differ from ours: what is read twice is recognised."""
-_ENTRIES_AT_ONCE: Final = 500
 _MOST_BYTES: Final = 256 * 1024
 """Of a query: it is repeated whenever its lease is extended."""
 _RECONNECT_S: Final = 0.2
@@ -96,12 +96,12 @@ class Subscriptions:
         self._counter = itertools.count(1)
         self._lock = threading.RLock()
         self._followed: dict[str, _Followed] = {}
-        self._offsets: dict[str, str] = {}
+        self._tail = Tail(layer, {}, retention_ms=settings.retention_ms)
+        self._offsets = self._tail.positions
         self._columns: dict[str, Column] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._kept_ms = 0
-        self._read_ms = clock()
         self._partitions = 0
         self._work = threading.Event()
 
@@ -174,7 +174,7 @@ class Subscriptions:
         with self._lock:
             followed = self._followed.get(query_id)
             if followed is None:
-                name = f"{self._origin}:{next(self._counter)}"
+                name = self._name()
                 shared = Shared(
                     lock=self._lock,
                     query_id=query_id,
@@ -187,6 +187,9 @@ class Subscriptions:
             live = LiveResult(followed.shared, queue=self._settings.subscription_queue, cancel=self._leave)
             followed.live.add(live)
             return live
+
+    def _name(self) -> str:
+        return f"{self._origin}:{next(self._counter)}"
 
     async def _leave(self, live: LiveResult, shared: Shared) -> None:
         with self._lock:
@@ -263,25 +266,19 @@ class Subscriptions:
                 self._stop.wait(_RECONNECT_S)
 
     def _step(self) -> None:
-        with self._lock:
-            positions = dict(self._offsets) if self._followed else {}
-        if not positions:
+        if not self._offsets or not self._followed:
             self._work.wait(_LOOK_AGAIN_S * 10)
             self._work.clear()
-            self._read_ms = self._clock()
             self._housekeep()
             return
-        began_ms = self._clock()
-        entries = self._layer.read(positions, count=_ENTRIES_AT_ONCE, block_ms=self._settings.heartbeat_ms)
-        if began_ms - self._read_ms > self._settings.retention_ms / 2:
-            for stream, offset in positions.items():
-                if streams.missed(offset, self._layer.first_offset(stream)):
-                    raise EventLayerResetError("results were trimmed before they were read")
-        self._read_ms = self._clock()
+        entries = self._tail.read(block_ms=self._settings.heartbeat_ms)
         with self._lock:
             for entry in entries:
-                if entry.stream in self._offsets:
-                    self._offsets[entry.stream] = entry.offset
+                if entry.stream not in self._offsets:
+                    continue
+                if self._tail.missed(entry):
+                    raise EventLayerResetError("results were trimmed before they were read")
+                self._tail.passed(entry)
                 self._take(entry.stream, decode_result(entry.payload))
         self._housekeep()
 
@@ -324,20 +321,23 @@ class Subscriptions:
             live.fail(error)
 
     def _begin_anew(self) -> None:
-        """Nothing says what was missed: ask for every result."""
+        """Nothing says what was missed: ask for every result, from the present on."""
         now_ms = self._clock()
-        with self._lock:
-            for followed in self._followed.values():
-                followed.shared.fresh, followed.asked_ms = True, 1
-            streams_read = list(self._offsets)
         try:
-            offsets = {stream: self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in streams_read}
+            offsets = {stream: self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in list(self._offsets)}
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
             return
         with self._lock:
             self._offsets.update(offsets)
-        self._read_ms = self._clock()
+            for followed in self._followed.values():
+                self._rename(followed)
+
+    def _rename(self, followed: _Followed) -> None:
+        """Under another name, so that no older message can be taken for the answer. The old one's lease ends."""
+        followed.id = self._name()
+        followed.shared.replica.begin_anew(followed.id)
+        followed.shared.fresh, followed.asked_ms = True, min(followed.asked_ms, 1)
 
     def _housekeep(self) -> None:
         """Once a second: keep leases, ask again for what was not shown, give up what nobody holds any more."""
@@ -352,7 +352,8 @@ class Subscriptions:
                 del self._followed[followed.query_id]
             due = [followed for followed in self._followed.values() if self._due(followed, now_ms)]
             wanted = {self._stream(followed) for followed in self._followed.values()}
-            self._offsets = {stream: offset for stream, offset in self._offsets.items() if stream in wanted}
+            for stream in self._offsets.keys() - wanted:
+                del self._offsets[stream]
         for followed in abandoned:
             event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
             self._send_quietly(followed.partition, event)
@@ -369,16 +370,14 @@ class Subscriptions:
         shape = self._shape()
         if shape is None or shape.query_partitions == self._partitions:
             return
-        self._partitions = shape.query_partitions
+        results = [streams.results(self._settings.deployment, number) for number in range(shape.query_partitions)]
+        offsets = [self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in results]
         with self._lock:
-            moved = [
-                followed
-                for followed in self._followed.values()
-                if query_partition(followed.query_id, self._partitions) != followed.partition
-            ]
-            for followed in moved:
-                followed.partition = query_partition(followed.query_id, self._partitions)
-                followed.shared.column = self._column(followed.partition)
-                followed.shared.fresh, followed.asked_ms = True, 1
-                offset = self._layer.offset_at(self._stream(followed), now_ms - _LOOK_BACK_MS)
-                self._offsets.setdefault(self._stream(followed), offset)
+            for followed in self._followed.values():
+                partition = query_partition(followed.query_id, shape.query_partitions)
+                if partition != followed.partition:
+                    followed.partition = partition
+                    followed.shared.column = self._column(partition)
+                    self._offsets.setdefault(results[partition], offsets[partition])
+                    self._rename(followed)
+        self._partitions = shape.query_partitions

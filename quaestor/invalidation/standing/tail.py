@@ -13,28 +13,39 @@ _AT_ONCE: Final = 500
 
 
 class Tail:
-    """Not thread-safe. What is read again after a failure is what has not been `passed`."""
+    """One reader. What is read again after a failure is what has not been `passed`.
+
+    positions: by pipeline; another thread may add and remove some. retention_ms: what is younger is not trimmed.
+
+    A read that does not bring as much as it could covers all that was appended before it began. Only if that has been long
+    ago may entries have come and gone unseen: then the entry read last must still be there when the next one comes.
+    """
 
     def __init__(self, layer: EventLayer, positions: Mapping[str, str], *, retention_ms: int) -> None:
+        self.positions = dict(positions)
         self._layer = layer
-        self._positions = dict(positions)
-        self._retention_s = retention_ms / 1000
-        self._read_s = time.monotonic()
-        self._doubtful = False
+        self._doubtful_s = retention_ms / 2_000
+        self._covered_s = time.monotonic()
+        self._doubtful: set[str] = set()
 
     def read(self, *, block_ms: int) -> list[StreamEntry]:
         """The next entries of each pipeline, waiting up to block_ms for the first."""
-        entries = self._layer.read(self._positions, count=_AT_ONCE, block_ms=block_ms)
-        now_s = time.monotonic()
-        self._doubtful = now_s - self._read_s > self._retention_s / 2 or len(entries) >= _AT_ONCE
-        self._read_s = now_s
+        began_s, positions = time.monotonic(), dict(self.positions)
+        entries = self._layer.read(positions, count=_AT_ONCE, block_ms=block_ms)
+        if time.monotonic() - self._covered_s > self._doubtful_s:
+            self._doubtful.update(positions)
+        if len(entries) < _AT_ONCE:
+            self._covered_s = began_s
         return entries
 
-    def missed(self, stream: str) -> bool:
-        """Whether entries of this pipeline may be missing before those of the last read. Asks only if that took long, or
-        brought so much that there may be a backlog."""
-        return self._doubtful and streams.missed(self._positions[stream], self._layer.first_offset(stream))
+    def missed(self, entry: StreamEntry) -> bool:
+        """Whether entries may be missing before this one, the next of its pipeline."""
+        if entry.stream not in self._doubtful:
+            return False
+        self._doubtful.discard(entry.stream)
+        return streams.missed(self.positions[entry.stream], self._layer.first_offset(entry.stream))
 
     def passed(self, entry: StreamEntry) -> None:
-        """It has been worked off."""
-        self._positions[entry.stream] = entry.offset
+        """It has been worked off. Does nothing for a pipeline that is not read any more."""
+        if entry.stream in self.positions:
+            self.positions[entry.stream] = entry.offset
