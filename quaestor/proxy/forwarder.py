@@ -20,7 +20,7 @@ from quaestor.proxy import fields
 from quaestor.proxy.answers import problem
 from quaestor.proxy.connection import Interim, RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
-from quaestor.proxy.origin import Answer, Origin, OriginError
+from quaestor.proxy.origin import Answer, Origin, OriginBrokeOffError, OriginError
 from quaestor.proxy.protocol import INTERIM
 from quaestor.proxy.reading import target_of
 from quaestor.read_path.key import Target, target
@@ -30,6 +30,8 @@ DEPENDS = b"quaestor-depends"
 """The field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
 BODY_S = 60.0
 """How long a client may be silent within its request's body."""
+UNREAD_S = 60.0
+"""How long a client may leave an answer unread."""
 FINISH_S = 10.0
 """How long an answer is still fetched after its client has left: others may wait for it, and a write must be seen to its end."""
 
@@ -140,16 +142,16 @@ class Forwarder:
     async def _hand_on(self, answer: Answer, send: Send, *, bodyless: bool) -> None:
         headers = fields.response_fields(answer.headers, status=answer.status, version=answer.version)
         headers = [(name, value) for name, value in headers if name != DEPENDS]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await _pass_on(send, {"type": "http.response.start", "status": answer.status, "headers": headers})
         # One piece is kept back: if it is the last, the server and the cache get the body in one message.
         last: bytes | None = None
         if not bodyless:
             async with aclosing(answer.body()) as body:
                 async for piece in body:
                     if last is not None:
-                        await send({"type": "http.response.body", "body": last, "more_body": True})
+                        await _pass_on(send, {"type": "http.response.body", "body": last, "more_body": True})
                     last = piece
-        await send({"type": "http.response.body", "body": last or b"", "more_body": False})
+        await _pass_on(send, {"type": "http.response.body", "body": last or b"", "more_body": False})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -160,6 +162,15 @@ class Forwarder:
                 self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+async def _pass_on(send: Send, message: Message) -> None:
+    """Raises OriginBrokeOffError for a client that does not read: it must not hold a connection to the origin."""
+    try:
+        async with asyncio.timeout(UNREAD_S):
+            await send(message)
+    except TimeoutError as error:
+        raise OriginBrokeOffError(f"the client has read nothing for {UNREAD_S} s") from error
 
 
 def _interim(scope: Scope) -> Interim:

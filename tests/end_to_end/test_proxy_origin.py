@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -176,4 +176,25 @@ async def test_the_time_a_client_takes_to_send_is_not_the_origins() -> None:
         async with asyncio.timeout(20):
             got = await reader.read()
         assert got.endswith(b"abc")
+        writer.close()
+
+
+async def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not hold a connection to the origin for ever."""
+    monkeypatch.setattr(forwarder, "UNREAD_S", 0.2)
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+                await writer.drain()
+        gone.set()
+
+    async with origin_of(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
+        _, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]), limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.wait_for(gone.wait(), 30)
         writer.close()
