@@ -292,16 +292,13 @@ def _number(call: Call, name: str) -> int:
     return int(text)
 
 
-_SHOWN = ("requests", "uncacheable", "widened", "invalidations", "evicted", "purges", "failures", "registrations")
-
-
 def _counts(quaestor: Quaestor) -> Mapping[str, Any]:
-    """The counters of this process, by label: {"requests": {"hit": 12, ...}, ...}."""
+    """The counters and gauges of this process, by label: {"requests": {"hit": 12, ...}, "registrations": {"all": 3}, ...}."""
     counts: dict[str, dict[str, float]] = {}
     for metric in quaestor.telemetry.registry.collect():
-        name = metric.name.removeprefix("quaestor_")
-        if name not in _SHOWN:
+        if metric.type not in ("counter", "gauge"):
             continue
+        name = metric.name.removeprefix("quaestor_")
         for sample in metric.samples:
             if not sample.name.endswith("_created"):
                 counts.setdefault(name, {})[",".join(sample.labels.values()) or "all"] = sample.value

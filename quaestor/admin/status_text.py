@@ -23,6 +23,9 @@ def text(status: Mapping[str, Any]) -> str:
         *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
     ]
     for name, title in (
+        ("hits", "hits by layer"),
+        ("store_entries", "entries"),
+        ("store_bytes", "bytes"),
         ("uncacheable", "not stored"),
         ("invalidations", "invalidated"),
         ("widened", "widened"),
