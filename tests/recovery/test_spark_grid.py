@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pymongo
 import pytest
+from anyio import to_thread
 
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError
@@ -109,6 +110,15 @@ class Grid:
         )
 
 
+def executor_of(pid: int) -> psutil.Process:
+    """The executor of a task's process; between them is the daemon that forks the workers."""
+    daemon = psutil.Process(pid).parent()
+    assert daemon is not None
+    executor = daemon.parent()
+    assert executor is not None
+    return executor
+
+
 @pytest.fixture(scope="module")
 def client(mongo_url: str) -> Iterator[Any]:
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
@@ -185,9 +195,7 @@ def test_ingest_killed_together_with_a_cell_comes_back_too(grid: Grid) -> None:
     worker = psutil.Process(cell_pids(grid.layer, DEPLOYMENT)[CELLS[0]])
     daemon = worker.parent()
     assert daemon is not None
-    executor = daemon.parent()
-    assert executor is not None
-    executor.kill()
+    executor_of(worker.pid).kill()
     for cell, board in boards.items():
         grid.write(board, cell.write_partition)
     for cell, board in boards.items():
@@ -198,8 +206,9 @@ def test_ingest_killed_together_with_a_cell_comes_back_too(grid: Grid) -> None:
 
 
 @pytest.mark.anyio
-async def test_subscriptions_go_on_when_their_cells_are_killed(grid: Grid, redis_url: str) -> None:
-    """A sorted window through two cells and a stage, with a cell killed on the way: told once, and never anew."""
+async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: Grid, redis_url: str) -> None:
+    """A sorted window through two cells and a stage, with a cell killed on the way, then every task of the grid at
+    once: told once, and never anew."""
     layer = RedisEventLayer(redis_url, DEPLOYMENT)
     app = Subscriptions(
         layer,
@@ -231,6 +240,14 @@ async def test_subscriptions_go_on_when_their_cells_are_killed(grid: Grid, redis
             row = query_partition(plan_query(query).query_id, 2)
             victim = Cell(query_partition=row, write_partition=1)
             os.kill(cell_pids(grid.layer, DEPLOYMENT)[victim], signal.SIGKILL)
+            for number in range(6):
+                grid.write("subscribed", number % 2)
+            grid.flights.delete_many({"_id": {"$in": [key for key, _ in rows]}})
+            await eventually(right, within_s=DEADLINE_S)
+            await to_thread.run_sync(grid.fresh)
+            for executor in {executor_of(pid) for pid in cell_pids(grid.layer, DEPLOYMENT).values()}:
+                for task in executor.children(recursive=True):
+                    task.kill()  # cells, stages, ingest and what forks them; Spark starts each again
             for number in range(6):
                 grid.write("subscribed", number % 2)
             grid.flights.delete_many({"_id": {"$in": [key for key, _ in rows]}})
