@@ -7,6 +7,7 @@ a cache. Its answer is held back until it is complete and guarded, or until it t
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
 from middleware.headers import storable
@@ -44,6 +45,8 @@ class Exchange(Lookup):
         self._chunks: list[bytes] = []
         self._held_bytes = 0
         self._shown = self._scope
+        self._missing = "absent"
+        self._handler_begun_s = 0.0
         self._fat = False
         self._impatience: asyncio.TimerHandle | None = None
         self._release_task: asyncio.Task[None] | None = None
@@ -87,6 +90,7 @@ class Exchange(Lookup):
         if key is None or read_path.flights.under_way(key) is not None:
             return None
         self._key = key
+        self._missing = "refresh"
         self._flight = read_path.flights.lead(key)
         try:
             found = None
@@ -109,6 +113,9 @@ class Exchange(Lookup):
 
     async def _run_handler(self) -> None:
         read_path = self._read_path
+        if self._missing != "refresh":
+            self._missing = self._why_missing()
+        self._handler_begun_s = time.perf_counter()
         with recording(clock_window_ms=read_path.settings.clock_window_ms) as self._recorder:
             self._since, self._asked_ms = read_path.watermark(), read_path.clock()
             scope = self._shown = self._handler_scope()
@@ -134,6 +141,16 @@ class Exchange(Lookup):
             else:
                 self._step(Event.RAISED)
         return None
+
+    def _why_missing(self) -> str:
+        """For the metrics."""
+        if self._old is None:
+            return self._read_path.telemetry.departures.why(self._key)
+        return "expired" if self._read_path.clock() >= self._old.response.fresh_until_ms else "request"
+
+    def _answered(self) -> None:
+        """The handler is done, or at least its answer is."""
+        self._read_path.telemetry.handler_s.observe(time.perf_counter() - self._handler_begun_s)
 
     def _start_over(self) -> None:
         """The handler's 304 was about another answer than the one that was stored: ask it for the whole."""
@@ -219,7 +236,7 @@ class Exchange(Lookup):
             return False
         old.settled = Settled.SPARED
         self._land(Landing.LEFT)
-        self._read_path.telemetry.requests.labels("hit").inc()
+        self._read_path.telemetry.served("stale")
         self._read_path.telemetry.stale_served.labels("error").inc()
         self._step(Event.SPARED)
         return True
@@ -240,6 +257,7 @@ class Exchange(Lookup):
     async def _complete(self, body: bytes) -> None:
         """The answer is whole: make an entry of it, and answer from that; or hand it on without leave to keep it."""
         read_path = self._read_path
+        self._answered()
         headers = storable(self._headers, body, status=self._status)
         if headers is None:
             return await self._withhold("length", more=False)
@@ -274,7 +292,7 @@ class Exchange(Lookup):
             self._reasons, self._detail = verdict.reasons, verdict.detail
             if verdict.resident is not None:
                 self._stored(verdict.resident)
-                read_path.telemetry.requests.labels("miss").inc()
+                read_path.telemetry.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
                 received = self._old is None or self._old.settled is None
                 await self._send_from(verdict.resident, self._forwarded() + b"; stored", received=received)
                 return None
@@ -308,7 +326,7 @@ class Exchange(Lookup):
         self._land(Landing.LEFT if failed else Landing.REFUSED)
         if not failed and not _TRANSIENT.issuperset(self._reasons):
             read_path.flights.go_solo(self._key, now_ms=read_path.clock())
-        read_path.telemetry.requests.labels("miss").inc()
+        read_path.telemetry.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
         for reason in self._reasons:
             read_path.telemetry.uncacheable.labels(reason).inc()
         headers = self._outgoing.withheld(self._status, self._headers, self._reasons, self._forwarded(), self._detail)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
 from middleware.old_entry import OldEntry
@@ -65,6 +67,9 @@ class Lookup:
         self._flight: Flight | None = None
         self._old: OldEntry | None = None
         self._waited = 0
+        self._waited_for = "process"
+        self._layer = "memory"
+        self._begun_s = time.perf_counter()
         self._looks = 0
         self._reasons: tuple[str, ...] = ()
         self._detail = ""
@@ -93,15 +98,23 @@ class Lookup:
         found = read_path.resident(key, now_ms) or read_path.kept(key, now_ms)
         use = self._use(found)
         if use is Use.VALIDATE and (self._credentials or not self._may_store()):
-            found = found or await read_path.look(key)
+            if found is None:
+                found = await read_path.look(key)
+                self._layer = "redis" if read_path.flights.leases is not None else "memory"
             use = self._use(found)
         elif use is Use.VALIDATE and not read_path.flights.solo(key, now_ms=now_ms):
             if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
                 return self._step(Event.BUSY)
             self._flight = read_path.flights.lead(key)
+            begun_s = time.perf_counter()
             found = await read_path.look(key, self._flight, self._policy)
             use = self._use(found)
-            self._waited += self._flight.waited
+            if read_path.flights.leases is not None:
+                self._layer = "redis"
+            if self._flight.waited:
+                self._waited += 1
+                self._waited_for = "workers"
+                read_path.telemetry.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
         if found is not None and use is not Use.VALIDATE:
             if not self._credentials or explicit.shared(explicit.governing(found.response.headers)):
                 return await self._serve(found, use)
@@ -136,8 +149,10 @@ class Lookup:
 
     async def _wait(self) -> None:
         flight = self._read_path.flights.under_way(self._key)
+        begun_s = time.perf_counter()
         landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
         self._waited += 1
+        self._read_path.telemetry.wait_s.labels("process").observe(time.perf_counter() - begun_s)
         match landing:
             case Landing.STORED:
                 self._step(Event.LEADER_STORED)
@@ -155,7 +170,10 @@ class Lookup:
             how = b"hit; ttl=%d" % (-late_ms // 1000)
         if await self._send_from(resident, how, stale=use is not Use.FRESH):
             self._land(Landing.STORED if use is Use.FRESH else Landing.LEFT)
-            telemetry.requests.labels("coalesced" if self._waited else "hit").inc()
+            if self._waited:
+                telemetry.followed(self._waited_for)
+            else:
+                telemetry.served(self._layer if use is Use.FRESH else "stale")
             self._step(Event.FOUND)
             if use is not Use.FRESH:
                 telemetry.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()

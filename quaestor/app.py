@@ -42,6 +42,7 @@ from quaestor.read_path.service import ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
+from quaestor.store.measured import keep_measuring
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.strike import RedisStrike
@@ -73,8 +74,13 @@ class Quaestor:
         index: DependencyIndex
         share: ShareEffects | None = None
         leases: Leases | None = None
-        memory = MemoryStore(budget_bytes=self.settings.memory_bytes)
-        self.telemetry.memory_bytes.set_function(lambda: memory.used_bytes)
+        memory = MemoryStore(
+            budget_bytes=self.settings.memory_bytes,
+            on_left=self.telemetry.left,
+            on_refused=lambda why: self.telemetry.refused.labels("memory", why).inc(),
+        )
+        self.telemetry.store_bytes.labels("memory").set_function(lambda: memory.used_bytes)
+        self.telemetry.store_entries.labels("memory").set_function(lambda: len(memory))
         store: MemoryStore | TwoLevelStore = memory
         if self.settings.redis_url is None:
             layer, index = MemoryEventLayer(clock=clock), MemoryIndex()
@@ -156,6 +162,7 @@ class Quaestor:
         self._by_hand: ByHand | None = None
         self._starting: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     @classmethod
     def from_env(cls, **overrides: Any) -> Quaestor:
@@ -213,6 +220,10 @@ class Quaestor:
         """Start the background work. Never fails because a part is away: requests bypass the cache until it answers."""
         await self._effects.start()
         self.registry.start()
+        if self._redis is not None:
+            index = RedisIndex(self._redis, deployment=self.settings.deployment)
+            measuring = keep_measuring(self._redis, index, self.telemetry)
+            self._measuring = asyncio.create_task(measuring, name="quaestor-measuring")
         if not self.settings.grid:
             self.telemetry.event("quaestor.started", mode="without a grid")
             return
@@ -245,10 +256,11 @@ class Quaestor:
         """Stop the background work and close what was opened. The object is done then."""
         if self._by_hand is not None:
             self._by_hand.close()
-        if self._polling is not None:
-            self._polling.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._polling
+        for task in (self._polling, self._measuring):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
         await anyio.to_thread.run_sync(self.subscriptions.stop)
         if self._grid is not None:
             await anyio.to_thread.run_sync(self._grid.stop)

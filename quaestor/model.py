@@ -255,6 +255,7 @@ class Invalidated:
     """A write changed (or, for widened queries, may have changed) the result behind these registrations.
 
     Delivered at least once; acting on it twice is harmless. version and written_at_ms are those of the write.
+    exact: the query is exact, and the write was judged by it; otherwise more writes count than change the result.
     """
 
     registration_ids: tuple[str, ...]
@@ -264,6 +265,7 @@ class Invalidated:
     key: Any
     written_at_ms: int
     cell: Cell
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

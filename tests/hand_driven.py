@@ -149,7 +149,8 @@ class HandEngine:
         self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()
         self.sketch = HandSketch()
-        self.store = store or MemoryStore(budget_bytes=self.settings.memory_bytes)
+        memory = MemoryStore(budget_bytes=self.settings.memory_bytes, on_left=self.telemetry.left)
+        self.store = memory if store is None else store
         self.index = index or MemoryIndex()
         self.cdn: list[CdnAdapter] = []
         self.life: list[str] = []

@@ -19,6 +19,7 @@ class Effect(BaseModel):
     written_at_ms: int
     evicted_at_ms: int
     purged_at_ms: int | None = None
+    exact: bool = False
 
 
 class WorkerReport(BaseModel):
@@ -27,6 +28,7 @@ class WorkerReport(BaseModel):
     worker: int
     requests: dict[str, int]
     invalidations: dict[str, int]
+    """By precision: exact, widened."""
     uncacheable: dict[str, int]
     evicted: int
     registrations: int
@@ -58,7 +60,10 @@ class Activity:
             if effect.purged_at_ms is not None:
                 purged_ms = max(0, effect.purged_at_ms - effect.written_at_ms)
                 self._purged_ms.append(purged_ms)
-            self._add("evict", now_ms, keys=list(effect.keys), evicted_ms=evicted_ms, purged_ms=purged_ms)
+            self._add(
+                "evict", now_ms,
+                keys=list(effect.keys), evicted_ms=evicted_ms, purged_ms=purged_ms, exact=effect.exact,
+            )  # fmt: skip
 
     def wrote(self, text: str, *, now_ms: int) -> None:
         self.writes += 1
@@ -86,7 +91,6 @@ class Activity:
             (report.invalidations for report in reports), key=lambda counts: sum(counts.values()), default={}
         )
         alive = [self._workers[worker] for worker, at_ms in self._latest_worker_ms.items() if now_ms - at_ms < 3_000]
-        widened = invalidations.get("match", 0)
         return {
             "at_ms": now_ms,
             "clock": self.clock,
@@ -99,7 +103,7 @@ class Activity:
             },
             "uncacheable": _total(report.uncacheable for report in reports),
             "writes": self.writes,
-            "invalidations": {"exact": sum(invalidations.values()) - widened, "widened": widened},
+            "invalidations": {name: invalidations.get(name, 0) for name in ("exact", "widened")},
             "evicted": sum(report.evicted for report in reports),
             "evicted_ms": percentiles(self._evicted_ms),
             "purged_ms": percentiles(self._purged_ms),

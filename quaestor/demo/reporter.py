@@ -28,6 +28,8 @@ class Observation(Protocol):
     def evicted_at_ms(self) -> int: ...
     @property
     def purged_at_ms(self) -> int | None: ...
+    @property
+    def exact(self) -> bool: ...
 
 
 class Reporter:
@@ -47,6 +49,7 @@ class Reporter:
                     written_at_ms=observed.written_at_ms,
                     evicted_at_ms=observed.evicted_at_ms,
                     purged_at_ms=observed.purged_at_ms,
+                    exact=observed.exact,
                 )
             )
 
@@ -55,8 +58,10 @@ class Reporter:
         counts: dict[str, dict[str, int]] = {}
         for metric in self._telemetry.registry.collect():
             for sample in metric.samples:
-                label = next(iter(sample.labels.values()), "")
-                counts.setdefault(sample.name, {})[label] = int(sample.value)
+                # The last one: of invalidations, how precisely they were judged.
+                label = next(reversed(sample.labels.values()), "")
+                known = counts.setdefault(sample.name, {})
+                known[label] = known.get(label, 0) + int(sample.value)
         effects, self._effects = self._effects, []
         return WorkerReport(
             worker=os.getpid(),

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
 from quaestor.invalidation.registry import everything_tag
-from quaestor.model import Dependent, Invalidated, MatchType
+from quaestor.model import Dependent, Invalidated, MatchType, Version
 from quaestor.ports import (
     CacheSketch,
     CdnAdapter,
@@ -71,7 +71,7 @@ class Observed:
     """One invalidation, done: for dashboards and measurements. Times are ms since the epoch.
 
     refused_at_ms: from then on this process no longer served it; evicted_at_ms: it was gone from the stores;
-    purged_at_ms: every CDN had acknowledged, None if no copy was outside.
+    purged_at_ms: every CDN had acknowledged, None if no copy was outside. exact: see model.Invalidated.
     """
 
     keys: tuple[str, ...]
@@ -79,15 +79,22 @@ class Observed:
     refused_at_ms: int
     evicted_at_ms: int
     purged_at_ms: int | None
+    exact: bool = False
 
 
 class _Death(NamedTuple):
-    """Why a registration died (None: without a write), since when it has been refused, and the entry that was in memory
-    for it."""
+    """Why a registration died (None: without a write), since when it has been refused, how precisely that was judged, the
+    version of the write, and the entry that was in memory for it."""
 
     written_at_ms: int | None
     refused_at_ms: int
+    precision: str
+    version: Version = 0
     entry: Guarded | None = None
+
+
+def _precision(one: Invalidated) -> str:
+    return "exact" if one.exact else "widened"
 
 
 class Effects:
@@ -171,20 +178,27 @@ class Effects:
             if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
                 self._telemetry.withdrawn.inc(len(one.registration_ids))
                 self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
-                death = _Death(None, refused_at_ms)
+                death = _Death(None, refused_at_ms, "withdrawn")
             else:
-                self._telemetry.invalidations.labels(one.match_type.value).inc(len(one.registration_ids))
+                count = self._telemetry.invalidations.labels(one.match_type.value, _precision(one))
+                count.inc(len(one.registration_ids))
                 self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
-                death = _Death(one.written_at_ms, refused_at_ms)
+                death = _Death(one.written_at_ms, refused_at_ms, _precision(one), one.version)
             for i in one.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign)[i] = death
-        for entry in self._forget(list(own)):
-            for i in own.keys() & entry.registrations:
-                own[i] = own[i]._replace(entry=entry)
+        for i, entry in self._forgotten(own):
+            own[i] = own[i]._replace(entry=entry)
         self._work_off(own)
         if foreign:
-            self._forget(list(foreign))
+            self._forgotten(foreign)
             loop.call_later(FOREIGN_DELAY_S, self._work_off, foreign)
+
+    def _forgotten(self, deaths: Mapping[str, _Death]) -> list[tuple[str, Guarded]]:
+        """Entries that these deaths took out of this process's memory, by registration."""
+        found = [(i, entry) for entry in self._forget(list(deaths)) for i in entry.registrations if i in deaths]
+        for i, entry in found:
+            self._telemetry.departures.judged(entry.key, deaths[i].precision)
+        return found
 
     def _work_off(self, deaths: Mapping[str, _Death]) -> None:
         self._waiting.update(deaths)
@@ -305,6 +319,7 @@ class Effects:
                 refused_at_ms=death.refused_at_ms,
                 evicted_at_ms=evicted_at_ms,
                 purged_at_ms=purged_at_ms,
+                exact=death.precision == "exact",
             )
             for observer in self.observers:
                 observer(observed)

@@ -38,6 +38,7 @@ from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.notification_reader import NotificationReader
 from quaestor.invalidation.registering import dependencies, registration
 from quaestor.invalidation.usage import UsageReports
+from quaestor.metrics import widening
 from quaestor.model import (
     Activated,
     Cancellation,
@@ -114,6 +115,7 @@ class Registry:
         self._ends = Leases()
         self._pending: dict[str, Activation] = {}
         self._serving_until_ms = 0
+        self._begun_ms = clock()
         self._suspended = False
         self._reader = NotificationReader(
             layer, settings=settings, telemetry=telemetry, clock=clock, take=self._take, reset=self._reset
@@ -171,7 +173,7 @@ class Registry:
         rate_hz = await self._activate(registrations, shape)
         widened = tuple(d.plan.reason for d in found if d.plan.reason)
         for reason in widened:
-            self._telemetry.widened.labels(reason).inc()
+            self._telemetry.widened.labels(widening(reason)).inc()
         query_ids = tuple(r.query_id for r in registrations)
         return Registered(
             ids=tuple(r.id for r in registrations),
@@ -260,6 +262,7 @@ class Registry:
                 self._send(_Outgoing(stream, codec.encode_query_event(usage)))
         self._telemetry.registrations.set(len(self._leases))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
+        self._telemetry.grid_lag_s.set(max(0, now_ms - (self._grid.oldest_ms() or self._begun_ms)) / 1000)
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
         """Prolong the tombstones of registrations whose effects are not settled yet."""

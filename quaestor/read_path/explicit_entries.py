@@ -24,7 +24,7 @@ Announce = Callable[[Sequence[str]], Awaitable[None]]
 class LocalStore(ResponseStore, Protocol):
     def resident(self, key: str) -> Resident | None: ...
 
-    def drop(self, key: str) -> None: ...
+    def drop(self, key: str, why: str = ...) -> None: ...
 
 
 class ExplicitEntries:
@@ -70,11 +70,11 @@ class ExplicitEntries:
         names = labels(response)
         since_ms = response.stored_at_ms if asked_ms is None else min(asked_ms, response.stored_at_ms)
         if self._strikes.struck(names, since_ms=since_ms):
-            self._store.drop(response.key)
+            self._store.drop(response.key, "outdated")
             return False
         leaves = self._strikes.hold(response, names)
         if leaves is not None:
-            self._store.drop(leaves)
+            self._store.drop(leaves, "demand")
         return True
 
     async def outdate(self, what: Outdated, *, url_origin: str) -> None:
@@ -105,7 +105,7 @@ class ExplicitEntries:
         """Outdate what these labels stand for, here; returns registrations that have to die for it. Others are passed over."""
         keys, registrations = self._strikes.strike(filter(unsafe.is_label, names), at_ms=self._clock())
         for key in keys:
-            self._store.drop(key)
+            self._store.drop(key, "outdated")
         return registrations
 
     async def _evict(self, key: str) -> None:

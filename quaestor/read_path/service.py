@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
 from quaestor.capture import Outcome
 from quaestor.clock import Clock
@@ -21,7 +20,6 @@ from quaestor.ports import (
     LifetimeEstimator,
     QueryRegistry,
     Registered,
-    ResponseStore,
 )
 from quaestor.read_path import explicit, freshness, refresh, reuse, vary
 from quaestor.read_path.decision import Event
@@ -38,6 +36,7 @@ from quaestor.read_path.entries import (
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.flights import Flight, Flights
 from quaestor.read_path.key import Target
+from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.selection import covered
 from quaestor.read_path.tags import declared_reads, waived
@@ -50,16 +49,6 @@ MOST_SERVED = 10_000
 """Entries whose reads are counted between two calls of take_served()."""
 MAX_URLS = 16
 """Spellings of one entry's URL that may be handed out with leave to keep: each has to be purged."""
-
-
-class LocalStore(ResponseStore, Protocol):
-    """A store part of which is in this process's memory."""
-
-    def resident(self, key: str) -> Resident | None: ...
-
-    def keep(self, response: CachedResponse) -> Resident: ...
-
-    def drop(self, key: str) -> None: ...
 
 
 class ReadPath:
@@ -111,7 +100,7 @@ class ReadPath:
         if not self._valid(response, now_ms) and (
             now_ms >= response.fresh_until_ms or self._registry.serving(now_ms=now_ms)
         ):
-            self._store.drop(key)
+            self._store.drop(key, "expired" if now_ms >= response.fresh_until_ms else "invalidated")
         return None
 
     def kept(self, key: str, now_ms: int) -> Resident | None:
@@ -141,8 +130,8 @@ class ReadPath:
         return self._valid(response, now_ms) and reuse.rescues(response, allowed, asked, now_ms=now_ms)
 
     def drop(self, key: str) -> None:
-        """Forget the entry in memory."""
-        self._store.drop(key)
+        """Forget the entry in memory: something newer is known."""
+        self._store.drop(key, "outdated")
 
     def hold(self, response: CachedResponse) -> Resident | None:
         """Keep something that registrations guard in this process's memory alone; None if it has died meanwhile. No I/O."""
@@ -186,7 +175,8 @@ class ReadPath:
         if response is None:
             return self.kept(key, self.clock())
         if not self._keepable(response):
-            self._store.drop(key)  # reading it took it into memory
+            # Reading it took it into memory.
+            self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
             return None
         return self.early.settle(self._store.resident(key) or Resident(response))
 
@@ -306,8 +296,10 @@ class ReadPath:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
-        verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
+        with self.telemetry.store_s.time():
+            verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
         if verdict.resident is not None:
+            self.telemetry.kept(response)
             if self.settings.debug_header:
                 verdict.resident.explain = explain(outcome.reads, registered, response)
             self._estimator.observe_read(

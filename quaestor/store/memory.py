@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -48,10 +48,25 @@ def size_bytes(response: CachedResponse) -> int:
     return _ENTRY_OVERHEAD_BYTES + len(response.body) + 2 * headers + names
 
 
-class MemoryStore:
-    """Implements ResponseStore, and resident() for the hit path. Use from one event loop. Every call is O(1) a key."""
+def _unnoticed(*_: object) -> None: ...
 
-    def __init__(self, *, budget_bytes: int) -> None:
+
+class MemoryStore:
+    """Implements ResponseStore, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
+
+    on_left: told of every entry that leaves without another one in its place, and why (metrics.LEFT). on_refused: told why an
+    entry was not taken (metrics.REFUSED).
+    """
+
+    def __init__(
+        self,
+        *,
+        budget_bytes: int,
+        on_left: Callable[[CachedResponse, str], None] = _unnoticed,
+        on_refused: Callable[[str], None] = _unnoticed,
+    ) -> None:
+        self._on_left = on_left
+        self._on_refused = on_refused
         self._budget_bytes = budget_bytes
         self._entries: dict[str, Resident] = {}
         self._guarded: dict[str, str] = {}
@@ -71,14 +86,22 @@ class MemoryStore:
         """Store a response, unless it is larger than the budget or less in demand than what would have to leave."""
         key = response.key
         entry = Resident(response)
-        self.drop(key)
-        if entry.size_bytes <= self._budget_bytes:
+        if key in self._entries:
+            self._admission.remove(key)
+            self._forget(key)
+        if entry.size_bytes > self._budget_bytes:
+            self._on_refused("too-large")
+        else:
             self._entries[key] = entry
             self._guarded.update(dict.fromkeys(response.registrations, key))
             self.used_bytes += entry.size_bytes
             self._tell_hits()
             for left in self._admission.admit(key, entry.size_bytes):
-                self._forget(left)
+                if left == key:
+                    self._forget(key)
+                    self._on_refused("demand")
+                else:
+                    self._forget(left, "demand")
         return entry
 
     def _tell_hits(self) -> None:
@@ -93,14 +116,17 @@ class MemoryStore:
         if len(keys) < _HEARD:
             self._unheard = iter(list(self._entries))
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str, why: str = "invalidated") -> None:
+        """Forget an entry. why: one of metrics.LEFT."""
         if key in self._entries:
             self._admission.remove(key)
-            self._forget(key)
+            self._forget(key, why)
 
-    def _forget(self, key: str) -> None:
+    def _forget(self, key: str, why: str = "") -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
+            if why:
+                self._on_left(entry.response, why)
             self.used_bytes -= entry.size_bytes
             for registration_id in entry.response.registrations:
                 self._guarded.pop(registration_id, None)
@@ -118,6 +144,8 @@ class MemoryStore:
         return dropped
 
     def drop_all(self) -> None:
+        for entry in self._entries.values():
+            self._on_left(entry.response, "cleared")
         self._entries.clear()
         self._guarded.clear()
         self._admission.clear()

@@ -95,6 +95,7 @@ class RedisStore:
         if len(entry) > self._max_bytes:
             if self._telemetry is not None:
                 self._telemetry.uncacheable.labels("too-large").inc()
+                self._telemetry.refused.labels("redis", "too-large").inc()
             return None
         if self._level and len(entry) > self._compress_above_bytes:
             if len(entry) > _OFF_THE_LOOP_BYTES:

@@ -28,9 +28,9 @@ class TwoLevelStore:
         """Take what was read from the shared store into this process's memory. No I/O."""
         return self._memory.keep(response)
 
-    def drop(self, key: str) -> None:
-        """Forget the entry in this process's memory. No I/O."""
-        self._memory.drop(key)
+    def drop(self, key: str, why: str = "invalidated") -> None:
+        """Forget the entry in this process's memory; why: one of metrics.LEFT. No I/O."""
+        self._memory.drop(key, why)
 
     async def get(self, key: str) -> CachedResponse | None:
         """What the shared store holds, and memory from now on; memory alone if the shared one has nothing."""
@@ -45,7 +45,7 @@ class TwoLevelStore:
         try:
             await self._shared.put(response, ttl_ms=ttl_ms)
         except BaseException:
-            self._memory.drop(response.key)
+            self._memory.drop(response.key, "outdated")
             raise
         self._memory.keep(response)
 

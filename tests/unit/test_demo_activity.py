@@ -24,7 +24,7 @@ def report(worker: int, **changes: object) -> WorkerReport:
     given: dict[str, object] = {
         "worker": worker,
         "requests": {"hit": 3, "miss": 1},
-        "invalidations": {"add": 2, "match": 1},
+        "invalidations": {"exact": 2, "widened": 1},
         "uncacheable": {},
         "evicted": 1,
         "registrations": 4,
@@ -36,7 +36,7 @@ def report(worker: int, **changes: object) -> WorkerReport:
 def test_requests_and_evictions_add_up_over_workers_but_an_invalidation_counts_once() -> None:
     activity = Activity()
     activity.absorb(report(1), now_ms=0)
-    activity.absorb(report(2, invalidations={"add": 1}), now_ms=0)
+    activity.absorb(report(2, invalidations={"exact": 1}), now_ms=0)
     told = activity.snapshot(after=0, now_ms=100)
     assert told["app"] == {"requests": 8, "hits": 6, "misses": 2, "bypassed": 0}
     assert told["invalidations"] == {"exact": 2, "widened": 1}
@@ -106,14 +106,15 @@ def test_who_answered_is_read_from_the_headers(headers: dict[str, str], expected
 def test_a_worker_reports_its_totals_and_each_effect_once() -> None:
     telemetry = Telemetry()
     telemetry.requests.labels("hit").inc(3)
-    telemetry.invalidations.labels("add").inc(2)
+    telemetry.invalidations.labels("add", "exact").inc(1)
+    telemetry.invalidations.labels("remove", "exact").inc(1)
     telemetry.evicted.inc()
     telemetry.serving.set(1)
     reporter = Reporter(telemetry, "http://127.0.0.1:1")
-    reporter.observe(Effect(keys=("k",), written_at_ms=1, evicted_at_ms=2))
+    reporter.observe(Effect(keys=("k",), written_at_ms=1, evicted_at_ms=2, exact=True))
     first, second = reporter.report(), reporter.report()
-    assert (first.requests, first.invalidations, first.evicted, first.serving) == ({"hit": 3}, {"add": 2}, 1, True)
-    assert [effect.keys for effect in first.effects] == [("k",)]
+    assert (first.requests, first.invalidations, first.evicted, first.serving) == ({"hit": 3}, {"exact": 2}, 1, True)
+    assert [(effect.keys, effect.exact) for effect in first.effects] == [(("k",), True)]
     assert second.effects == ()
     assert second.requests == first.requests
 

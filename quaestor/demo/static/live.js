@@ -66,7 +66,7 @@ function showEvents(events) {
     if (event.kind === "evict") {
       const latency = document.createElement("b");
       latency.textContent = event.purged_ms === null ? ms(event.evicted_ms) : `${ms(event.evicted_ms)}, Varnish ${ms(event.purged_ms)}`;
-      line.append(latency, `evicted ${event.keys.map(withoutHost).join(", ")}`);
+      line.append(latency, `evicted${event.exact ? "" : " (widened)"} ${event.keys.map(withoutHost).join(", ")}`);
       line.title = event.keys.join("\n");
     } else {
       line.textContent = event.text;

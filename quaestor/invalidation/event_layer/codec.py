@@ -7,7 +7,7 @@
 | `c` cancellation | tenant, qid, ids |
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
-| `!` invalidated | ids, qid, m match type, ver, key, w, cell |
+| `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact |
 | `h` heartbeat | cell, shape, now, fresh, ver, regs, writes |
 
 The images lie inside as opaque bytes and are decoded when somebody first looks at them: a node that has no query on a
@@ -248,6 +248,8 @@ def encode_notification(notification: Notification) -> bytes:
                 "m": notification.match_type.value, "ver": notification.version, "key": notification.key,
                 "w": notification.written_at_ms,
             }  # fmt: skip
+            if notification.exact:
+                fields["x"] = True
         case Heartbeat():
             fields |= {
                 "t": "h", "shape": [notification.shape.query_partitions, notification.shape.write_partitions],
@@ -279,6 +281,7 @@ def _notification(fields: _Fields) -> Notification:
                 key=fields["key"],
                 written_at_ms=int(fields["w"]),
                 cell=cell,
+                exact=bool(fields.get("x", False)),
             )
     query_partitions, write_partitions = fields["shape"]
     return Heartbeat(

@@ -343,9 +343,11 @@ class MatchingNode:
 
     def _fire(self, changes: Changes, image: AfterImage) -> list[Invalidated]:
         """Forget what changed; one notification for each query and match type."""
-        grouped: dict[tuple[str, MatchType], list[str]] = {}
+        judged_by_query = image.kind not in (WriteKind.COLLECTION, WriteKind.GAP)
+        grouped: dict[tuple[str, MatchType, bool], list[str]] = {}
         for live, change in changes.items():
-            grouped.setdefault((live.query.query_id, change), []).append(live.id)
+            exact = judged_by_query and live.query.rules.exact
+            grouped.setdefault((live.query.query_id, change, exact), []).append(live.id)
             self._forget(live)
         return [
             Invalidated(
@@ -356,8 +358,9 @@ class MatchingNode:
                 key=image.key,
                 written_at_ms=image.wall_ms,
                 cell=self.cell,
+                exact=exact,
             )
-            for (query_id, change), ids in grouped.items()
+            for (query_id, change, exact), ids in grouped.items()
         ]
 
     def _seed(self, namespace: str) -> int:

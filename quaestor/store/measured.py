@@ -1,0 +1,36 @@
+"""How much the shared store holds, for the metrics: asked every few seconds, and never waited for by a request."""
+
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from quaestor.store.index_redis import RedisIndex
+from quaestor.telemetry import Telemetry
+
+EVERY_S = 5.0
+
+
+async def measure(client: Redis, index: RedisIndex) -> tuple[int, int]:
+    """Entries that the dependency index knows of, and bytes that the server uses, whoever uses them.
+
+    Raises RedisError, OSError.
+    """
+    entries = await client.hlen(index.keys[0])
+    told = await client.info("memory")
+    return int(entries), int(told.get("used_memory", 0))
+
+
+async def keep_measuring(client: Redis, index: RedisIndex, telemetry: Telemetry) -> None:
+    """For ever. While the server is away the last values stay: that it is away is counted where it matters."""
+    while True:
+        try:
+            entries, used_bytes = await measure(client, index)
+        except (RedisError, OSError):
+            pass
+        else:
+            telemetry.store_entries.labels("redis").set(entries)
+            telemetry.store_bytes.labels("redis").set(used_bytes)
+        await asyncio.sleep(EVERY_S)

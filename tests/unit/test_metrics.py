@@ -1,0 +1,161 @@
+"""Metrics: the document lists them all, and there are never more series than anybody has foreseen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import Counter
+
+from quaestor import metrics
+from quaestor.departures import Departures
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.metrics import MOST_NAMES, OTHER, Labelled, widening
+from quaestor.model import CachedResponse, Operation, Query
+from quaestor.telemetry import Telemetry
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for part in ("quaestor", "middleware", "cdn_adapters") for path in (ROOT / part).rglob("*.py")]
+
+
+def families(telemetry: Telemetry) -> dict[str, list[str]]:
+    """Of every metric its labels, by the name under which it is exposed."""
+    found = {}
+    for collector in telemetry.registry._collector_to_names:
+        suffix = "_total" if isinstance(collector, Counter) else ""
+        found[f"{collector._name}{suffix}"] = list(collector._labelnames)  # type: ignore[attr-defined]
+    return found
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """Of every metric in the document, its labels and its sentence."""
+    lines = (ROOT / "docs/metrics.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `quaestor_")]
+    return {row[0].strip("`"): (row[1], row[2]) for row in rows}
+
+
+def test_the_document_lists_every_metric_with_its_labels_and_a_sentence() -> None:
+    known, told = families(Telemetry()), documented()
+    assert told.keys() == known.keys()
+    for name, (labels, sentence) in told.items():
+        assert re.findall(r"`(\w+)`", labels) == known[name], name
+        assert sentence.endswith("."), name
+
+
+def test_the_document_names_only_values_that_a_label_can_have() -> None:
+    telemetry = Telemetry()
+    for name, (labels, _) in documented().items():
+        for label, values in re.findall(r"`(\w+)`: ([\w, -]+)", labels):
+            vocabulary = telemetry.vocabularies[name.removesuffix("_total")][label]
+            assert vocabulary == set(values.split(", ")) or (
+                vocabulary is not None and label == "precision" and set(values.split(", ")) <= vocabulary
+            ), (name, label)
+
+
+def test_every_label_has_a_vocabulary_or_a_limit() -> None:
+    telemetry = Telemetry()
+    for name, labels in families(telemetry).items():
+        assert list(telemetry.vocabularies.get(name.removesuffix("_total"), {})) == labels
+
+
+def test_whatever_is_counted_there_are_no_more_series_than_foreseen() -> None:
+    telemetry = Telemetry()
+    for stranger in ("/a?user=ann", "x" * 10_000, *map(str, range(1_000))):
+        telemetry.uncacheable.labels(stranger).inc()
+        telemetry.rest_problems.labels(stranger).inc()
+    text = telemetry.exposition().decode()
+    assert "ann" not in text
+    assert text.count("quaestor_uncacheable_total{") == 1
+    assert text.count("quaestor_rest_problems_total{") == MOST_NAMES + 1
+
+
+def test_a_known_value_stays_itself_and_another_is_counted_as_other() -> None:
+    telemetry = Telemetry()
+    telemetry.requests.labels("hit").inc(2)
+    telemetry.requests.labels("surprise").inc()
+    value = telemetry.registry.get_sample_value
+    assert value("quaestor_requests_total", {"outcome": "hit"}) == 2
+    assert value("quaestor_requests_total", {"outcome": OTHER}) == 1
+
+
+def test_a_wrong_number_of_labels_is_a_mistake() -> None:
+    counter = Labelled(Counter("c", "c", ["a"], registry=None), [frozenset({"x"})])
+    with pytest.raises(ValueError, match="zip"):
+        counter.labels("x", "y")
+
+
+def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric() -> None:
+    """What is worked out at run time is counted as `other` at worst; what is written down must not be."""
+    vocabularies = Telemetry().vocabularies
+    for path in SOURCES:
+        text = path.read_text()
+        for name, arguments in re.findall(r"telemetry\.(\w+)\.labels\(([^()]*)\)", text):
+            labels = list(
+                vocabularies.get(f"quaestor_{name}", vocabularies.get(f"quaestor_{name[:-2]}_seconds", {})).items()
+            )
+            for (label, vocabulary), argument in zip(labels, arguments.split(","), strict=True):
+                for literal in re.findall(r'"([^"]+)"', argument):
+                    assert vocabulary is None or literal in vocabulary, (path.name, name, label, literal)
+        for part in re.findall(r'failure\(\s*"([a-z-]+)"', text):
+            assert part in metrics.PARTS, (path.name, part)
+        for why in re.findall(r'(?:drop|_on_left|_forget)\([^()]*, "([a-z-]+)"', text):
+            assert why in metrics.LEFT, (path.name, why)
+        if path.parts[-2] == "middleware":
+            for reason in re.findall(r'(?:_withhold|pass_by)\("([a-z-]+)"', text):
+                assert reason in metrics.REASONS, (path.name, reason)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ({"filter": {"name": "x"}, "collation": {"locale": "de-SECRET"}}, "collation"),
+        ({"filter": {"$jsonSchema": {"properties": {"a.b": {}}}}}, "json-schema"),
+        ({"filter": {"name": {"$regex": "(*COMMIT)x"}}}, "regular-expression"),
+        ({"filter": {"$text": {"$search": "x"}}}, "text"),
+        ({"operation": Operation.AGGREGATE, "filter": {}, "pipeline": ({"$match": {"a": 1}}, {"$facet": {}})}, "leading-match"),
+        ({"filter": {"a": 1}, "sort": (("$natural", 1),)}, "sort"),
+        ({"filter": {"a": 1}, "let": {"x": 1}}, "variables"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_widening_quotes_nothing_of_the_query(query: dict[str, object], kind: str) -> None:
+    asked = Query(**({"namespace": "shop.items", "operation": Operation.FIND} | query))  # type: ignore[arg-type]
+    reason = plan_query(asked).reason
+    assert reason is not None
+    assert widening(reason) == kind
+    assert kind in metrics.WIDENED
+
+
+def entry(key: str, etag: bytes = b'"1"') -> CachedResponse:
+    return CachedResponse(
+        key=key, status=200, headers=(), body=b"", etag=etag, stored_at_ms=0, fresh_until_ms=1, registrations=(), tags=(),
+        resource=key,
+    )  # fmt: skip
+
+
+def test_an_answer_that_comes_back_as_it_was_was_invalidated_for_nothing() -> None:
+    departures = Departures()
+    departures.left(entry("a"), "invalidated")
+    departures.judged("a", "exact")
+    departures.left(entry("b"), "invalidated")
+    departures.left(entry("c"), "demand")
+    assert departures.why("a") == "invalidated"
+    assert departures.returned(entry("a")) == ("exact", True)
+    assert departures.returned(entry("b", etag=b'"2"')) == ("unknown", False)
+    assert departures.returned(entry("c")) is None
+    assert departures.why("a") == "absent"
+
+
+def test_what_is_withdrawn_was_not_invalidated() -> None:
+    departures = Departures()
+    departures.left(entry("a"), "invalidated")
+    departures.judged("a", "withdrawn")
+    assert departures.why("a") == "withdrawn"
+    assert departures.returned(entry("a")) is None
+
+
+def test_only_so_many_departures_are_remembered() -> None:
+    departures = Departures(limit=2)
+    for key in "abc":
+        departures.left(entry(key), "demand")
+    assert [departures.why(key) for key in "abc"] == ["absent", "demand", "demand"]
