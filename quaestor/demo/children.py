@@ -6,29 +6,42 @@ import http.client
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from cdn_adapters import varnish_vcl
 from quaestor.demo import replay, servers
 from quaestor.demo.servers import HOST, Server
+from quaestor.model import GridShape
+
+_DEMO_SHAPE: Final = GridShape(query_partitions=2, write_partitions=2)
 
 
 def grid_server(
-    folder: Path, *, deployment: str, redis_url: str, mongo_url: str, settings: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    deployment: str,
+    redis_url: str,
+    mongo_url: str,
+    shape: GridShape = _DEMO_SHAPE,
+    settings: Mapping[str, str] | None = None,
 ) -> Server:
-    """The matching grid on Spark, 2 x 2 cells and ingest in two executors; ready when ingest feeds every cell.
+    """The matching grid on Spark, 2 x 2 cells unless told otherwise, and ingest; ready when ingest feeds every cell.
 
     settings: QUAESTOR_... variables.
     """
     environment = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url} | dict(settings or {})
     server = Server(
         "Spark grid",
-        [sys.executable, "-m", "quaestor.invalidation.spark"],
+        [
+            sys.executable, "-m", "quaestor.invalidation.spark",
+            "--query-partitions", str(shape.query_partitions), "--write-partitions", str(shape.write_partitions),
+        ],
         folder,
         0,
         "",
         ready=lambda: "cells + ingest running" in server.log_tail(),
         environment=environment | {"QUAESTOR_DEPLOYMENT": deployment},
-    )
+    )  # fmt: skip
     return server
 
 

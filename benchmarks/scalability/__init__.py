@@ -1,0 +1,1 @@
+"""Parts of benchmarks/invalidb_scalability.py: workload, client processes, grids, bare Redis, search, plots."""

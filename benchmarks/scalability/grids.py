@@ -1,0 +1,219 @@
+"""Grids to be measured: on Spark, as in production, or the same cells as plain processes, to tell what Spark itself costs.
+
+A grid keeps its queries from experiment to experiment; `hold` brings their number to what the next one needs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import harness
+from benchmarks.scalability import workload
+from benchmarks.scalability.workload import MEASURED_AN_EXPERIMENT, Collections
+from quaestor.demo import children, reaper
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.spark.job import FREEZE_EVERY
+from quaestor.invalidation.stats import cell_stats
+from quaestor.model import Cell, GridShape
+
+HEARTBEAT_MS: Final = 250
+RETENTION_MS: Final = 60_000
+MOST_REGISTRATIONS: Final = 2_000_000
+MEMORY_BYTES: Final = 4 * 1024**3
+_AT_ONCE: Final = 2_000
+_SPAWN: Final = multiprocessing.get_context("spawn")
+
+
+class Grid:
+    """A running grid, and what is registered with it."""
+
+    def __init__(self, redis_url: str, deployment: str, shape: GridShape, *, kind: str) -> None:
+        self.redis_url = redis_url
+        self.deployment = deployment
+        self.shape = shape
+        self.kind = kind
+        self._layer = RedisEventLayer(redis_url, deployment)
+        self._held: dict[Collections, int] = {}
+        self._measured = 0
+        self._experiments = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.shape.query_partitions}x{self.shape.write_partitions}"
+
+    def hold(self, count: int, collections: Collections, *, timeout_s: float = 600) -> float:
+        """Have exactly `count` background queries, all in these collections; returns the seconds it took."""
+        begun_s = time.monotonic()
+        for other, held in self._held.items():
+            if other != collections and held:
+                self._cancel(range(held), other)
+                self._held[other] = 0
+        held = self._held.get(collections, 0)
+        if held > count:
+            self._cancel(range(count, held), collections)
+        else:
+            self._register(range(held, count), collections)
+        self._held[collections] = count
+        self._until(count + self._measured, timeout_s)
+        return time.monotonic() - begun_s
+
+    def measured(self, collections: Collections) -> int:
+        """Register the queries of another experiment; returns its number."""
+        self._experiments += 1
+        first = workload.measured_number(self._experiments, 0)
+        self._register(range(first, first + MEASURED_AN_EXPERIMENT), collections)
+        self._until(sum(self._held.values()) + MEASURED_AN_EXPERIMENT, 60)
+        self._measured = 0
+        return self._experiments
+
+    def forget_measured(self, experiment: int, collections: Collections) -> None:
+        """What has not fired (a lost notification would leave it there)."""
+        first = workload.measured_number(experiment, 0)
+        self._cancel(range(first, first + MEASURED_AN_EXPERIMENT), collections)
+
+    def memory_bytes(self) -> int:
+        """Of all cells."""
+        return sum(stats.rss_bytes for stats in cell_stats(self._layer, self.deployment))
+
+    def close(self) -> None:
+        self._layer.close()
+
+    def tick(self) -> None:
+        """Without ingest nobody else tells the cells where time begins."""
+        for part in range(self.shape.write_partitions):
+            self._layer.append(streams.writes(self.deployment, part), [workload.tick()])
+
+    def _register(self, numbers: range, collections: Collections) -> None:
+        since = workload.now_version()
+        self.tick()
+        partitions = self.shape.query_partitions
+        batches: list[list[bytes]] = [[] for _ in range(partitions)]
+        for number in numbers:
+            batch = batches[workload.partition_of_query(number, collections, partitions)]
+            batch.append(workload.registration(number, collections, since=since))
+            if len(batch) >= _AT_ONCE:
+                self._flush(batches)
+        self._flush(batches)
+
+    def _cancel(self, numbers: range, collections: Collections) -> None:
+        for first in range(numbers.start, numbers.stop, _AT_ONCE):
+            some = range(first, min(first + _AT_ONCE, numbers.stop))
+            payload = workload.cancellation(some, collections)
+            for part in range(self.shape.query_partitions):
+                self._layer.append(streams.queries(self.deployment, part), [payload])
+
+    def _flush(self, batches: list[list[bytes]]) -> None:
+        for part, batch in enumerate(batches):
+            self._layer.append(streams.queries(self.deployment, part), batch)
+            batch.clear()
+
+    def _until(self, registrations: int, timeout_s: float) -> None:
+        """Every cell holds its part: each registration lies in all cells of its row."""
+        wanted = registrations * self.shape.write_partitions
+        begun_ms = int(time.time() * 1000)
+
+        def held() -> bool:
+            stats = cell_stats(self._layer, self.deployment)
+            return (
+                len(stats) == len(self.shape.cells)
+                and all(one.at_ms >= begun_ms for one in stats)
+                and sum(one.registrations for one in stats) == wanted
+            )
+
+        harness.until(held, timeout_s=timeout_s, every_s=0.1)
+
+
+@contextmanager
+def on_spark(folder: Path, redis_url: str, mongo_url: str, deployment: str, shape: GridShape) -> Iterator[Grid]:
+    """Cells, stages and ingest as tasks of a Spark job in two executors."""
+    with ExitStack() as stack:
+        folder.mkdir()
+        server = children.grid_server(
+            folder,
+            deployment=deployment,
+            redis_url=redis_url,
+            mongo_url=mongo_url,
+            shape=shape,
+            settings={"QUAESTOR_NODE_MEMORY_BYTES": str(MEMORY_BYTES)},
+        )
+        stack.callback(reaper.stop_tree, server)
+        server.launch()
+        server.wait_ready(timeout_s=120)
+        grid = Grid(redis_url, deployment, shape, kind="spark")
+        stack.callback(grid.close)
+        yield grid
+
+
+@contextmanager
+def as_processes(redis_url: str, deployment: str, shape: GridShape) -> Iterator[Grid]:
+    """One Python process a cell, running the same loop with the same settings as a Spark task does."""
+    processes = [
+        _SPAWN.Process(target=_cell, args=(redis_url, deployment, shape, cell), daemon=True) for cell in shape.cells
+    ]
+    for process in processes:
+        process.start()
+    grid = Grid(redis_url, deployment, shape, kind="processes")
+    try:
+        grid.tick()
+        yield grid
+    finally:
+        grid.close()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell) -> None:
+    stop, parent = threading.Event(), os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    node = MatchingNode(
+        cell,
+        shape,
+        retention_ms=RETENTION_MS,
+        max_registrations=MOST_REGISTRATIONS,
+        max_bytes=MEMORY_BYTES,
+        freeze_every=FREEZE_EVERY,
+    )
+    profiled: Any = os.environ.get("QUAESTOR_PROFILE_CELL")
+    with closing(RedisEventLayer(redis_url, deployment)) as layer:
+        loop = CellLoop(
+            node,
+            layer,
+            cell,
+            shape,
+            deployment=deployment,
+            heartbeat_ms=HEARTBEAT_MS,
+            retention_ms=RETENTION_MS,
+        )
+        if profiled:
+            import cProfile
+
+            profile = cProfile.Profile()
+            profile.runcall(loop.run, stop)
+            profile.dump_stats(profiled)
+        else:
+            loop.run(stop)
+    sys.stdout.flush()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
