@@ -26,16 +26,16 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
 from quaestor.invalidation.by_hand import ByHand
 from quaestor.invalidation.by_name import ByName
+from quaestor.invalidation.collection_events import CollectionEvents
 from quaestor.invalidation.effects import Effects, Observed
 from quaestor.invalidation.embedded import EmbeddedGrid
-from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.invalidation.registry import Registry
 from quaestor.invalidation.standing.live import LiveResult
 from quaestor.invalidation.standing.subscriptions import Subscriptions
-from quaestor.model import AfterImage, Query, WriteKind
+from quaestor.model import Query
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, ShareEffects
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
@@ -119,6 +119,10 @@ class Quaestor:
             on_invalidated=lambda invalidated: self._effects.notify(invalidated),
             on_reset=lambda why: self._effects.reset(why),
         )
+        self._collection_events = CollectionEvents(
+            layer, deployment=self.settings.deployment, shape=lambda: self.registry.shape, clock=clock
+        )
+        self.registry.on_succeeded = self._collection_events.again
         self._effects = Effects(
             registrations=self.registry,
             store=store,
@@ -235,7 +239,7 @@ class Quaestor:
         self._by_hand = ByHand(
             self._watched,
             self.settings,
-            collection_changed=self._send_changed,
+            collection_changed=self._collection_events.send,
             stored=self._stored,
             kill=self._kill,
         )
@@ -278,20 +282,9 @@ class Quaestor:
     def _collection_changed(self, namespaces: frozenset[str]) -> None:
         """A view or a collection's options mean something else now: through the grid, as any other write."""
         try:
-            self._send_changed(namespaces)
+            self._collection_events.send(namespaces)
         except EventLayerError as error:
             self.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
-
-    def _send_changed(self, namespaces: frozenset[str]) -> None:
-        shape = self.registry.shape
-        if shape is None:
-            return  # nothing is registered before the grid has been heard of
-        images = [
-            codec.encode_image(AfterImage(namespace=n, kind=WriteKind.COLLECTION, version=0))
-            for n in sorted(namespaces)
-        ]
-        for partition in range(shape.write_partitions):
-            self._layer.append(streams.writes(self.settings.deployment, partition), images)
 
     def _catalog_failed(self, error: DependencyError) -> None:
         self.telemetry.failure("mongodb", "catalog.poll_failed", error)

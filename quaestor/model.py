@@ -225,8 +225,20 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridShape:
+    """generation: counts how often the deployment was partitioned anew; each has pipelines of its own."""
+
     query_partitions: int
     write_partitions: int
+    generation: int = 0
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All of them, one query partition after the other."""
+        return [
+            Cell(query_partition=query_partition, write_partition=write_partition)
+            for query_partition in range(self.query_partitions)
+            for write_partition in range(self.write_partitions)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

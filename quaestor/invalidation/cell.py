@@ -23,6 +23,8 @@ from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event, encode_notification
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.resizing.cell_side import Succession
+from quaestor.invalidation.resizing.messages import concerns_resizing
 from quaestor.invalidation.standing.cell_side import CellSide
 from quaestor.invalidation.standing.codec import concerns_standing
 from quaestor.invalidation.stats import CellMeter, encode_stats
@@ -75,21 +77,23 @@ class CellLoop:
         self._layer = layer
         self._cell = cell
         self._shape = shape
-        self._queries = streams.queries(deployment, cell.query_partition)
-        self._writes = streams.writes(deployment, cell.write_partition)
+        self._queries = streams.queries(deployment, cell.query_partition, shape.generation)
+        self._writes = streams.writes(deployment, cell.write_partition, shape.generation)
         self._notifications = streams.notifications(deployment)
-        self._checkpoint_name = streams.checkpoint(deployment, cell)
+        self._checkpoint_name = streams.checkpoint(deployment, cell, shape.generation)
         self._heartbeat_s = heartbeat_ms / 1000
         self._retention_ms = retention_ms
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
-        self._standing = CellSide(node, cell, deployment=deployment, telemetry=self._telemetry)
+        matched = streams.matched(deployment, cell.query_partition, shape.generation)
+        self._standing = CellSide(node, cell, stream=matched, telemetry=self._telemetry)
         self._started = False
         self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
         self._complete: tuple[str, Version] | None = None
         self._pending: list[bytes] = []
         self._leases = LongestLeases()
-        self._stats_name = streams.stats(deployment, cell)
+        self._succession = Succession(layer, cell, shape, deployment=deployment, leases=self._leases)
+        self._stats_name = streams.stats(deployment, cell, shape.generation)
         self._meter = CellMeter()
         self._matched = 0
         self._heartbeat_due_s = 0.0
@@ -121,6 +125,7 @@ class CellLoop:
         """Take over from the cell that saved the checkpoint, if there is one and nothing was lost since."""
         since = self._layer.offset_at(self._writes, self._clock() - self._retention_ms)
         saved = self._saved_checkpoint()
+        self._succession.joined |= saved is not None
         if saved is None:
             self._position = Checkpoint(offsets.START, self._rebuild_retention(since, None), _NO_VERSION)
         elif streams.missed(saved.writes, self._layer.first_offset(self._writes)):
@@ -163,7 +168,7 @@ class CellLoop:
                 if concerns_standing(entry.payload):
                     self._leases.add(offsets.appended_at_ms(entry.offset), self._standing.lease_of(entry.payload))
                     continue
-                event = self._understood(entry)
+                event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)
                 if isinstance(event, Cancellation):
                     for registration_id in event.registration_ids:
                         found.pop(registration_id, None)
@@ -176,12 +181,14 @@ class CellLoop:
     def _take_over(self, saved: Checkpoint) -> None:
         """Registrations that were active at the checkpoint hold as of its version. They need no second activation."""
         for entry, registration in self._retained_registrations(saved.queries):
-            as_of = replace(registration, since=max(registration.since, saved.version))
-            for outcome in self._registered(entry, as_of):
-                if isinstance(outcome, Refused):
-                    self._pending.append(encode_notification(self._invalidated(registration)))
-                elif isinstance(outcome, Invalidated):
-                    self._pending.append(encode_notification(outcome))
+            self._taken_over(entry, replace(registration, since=max(registration.since, saved.version)))
+
+    def _taken_over(self, entry: StreamEntry, registration: Registration) -> None:
+        for outcome in self._registered(entry, registration):
+            if isinstance(outcome, Refused):
+                self._pending.append(encode_notification(self._invalidated(registration)))
+            elif isinstance(outcome, Invalidated):
+                self._pending.append(encode_notification(outcome))
 
     def _all_invalidated(self, saved: Checkpoint) -> list[Invalidated]:
         return [self._invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
@@ -202,6 +209,7 @@ class CellLoop:
         self._interrupt()
         self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
         self._complete = None
+        self._succession.lost()
         self._started = True  # there is nothing to take over
 
     def _interrupt(self) -> None:
@@ -217,6 +225,7 @@ class CellLoop:
         """One read, everything that follows from it, one append."""
         if self._pending or self._standing.pending:
             self._send()
+        self._succession.look()
         wait_ms = max(1, int((self._heartbeat_due_s - time.monotonic()) * 1000))
         position = self._position
         entries = self._layer.read(
@@ -225,19 +234,23 @@ class CellLoop:
         queries = [entry for entry in entries if entry.stream == self._queries]
         writes = [entry for entry in entries if entry.stream == self._writes]
         self._require_unbroken(position.writes, writes)
-        for entry in queries:
-            self._on_query_event(entry)
         ticked = False
-        for entry in writes:
-            ticked |= self._on_write(entry)
+        # What is taken over holds as of the tick that the write pipeline of a new generation begins with.
+        for entry in [*queries, *writes] if self._succession.joined else [*writes, *queries]:
+            if entry.stream == self._queries:
+                self._on_query_event(entry)
+            else:
+                ticked |= self._on_write(entry)
+        self._succession.read(len(queries))
         now_s = time.monotonic()
         due = ticked or now_s >= self._heartbeat_due_s
         if due:
-            self._pending.append(encode_notification(self._heartbeat()))
+            if self._succession.joined:
+                self._pending.append(encode_notification(self._heartbeat()))
             self._heartbeat_due_s = now_s + self._heartbeat_s
         if self._pending or self._standing.pending:
             self._send()
-        if due:
+        if due and self._succession.joined:
             self._save_checkpoint()
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + _TRIM_EVERY_S
@@ -247,6 +260,11 @@ class CellLoop:
         if concerns_standing(entry.payload):
             lease_ms = self._standing.take_query_event(entry.payload)
             self._leases.add(offsets.appended_at_ms(entry.offset), lease_ms)
+            self._position = self._position._replace(queries=entry.offset)
+            return
+        if concerns_resizing(entry.payload):
+            if (taken_over := self._resized(entry)) is not None:
+                self._taken_over(entry, taken_over)
             self._position = self._position._replace(queries=entry.offset)
             return
         event = self._understood(entry)
@@ -266,9 +284,18 @@ class CellLoop:
             self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
             return None
 
+    def _resized(self, entry: StreamEntry) -> Registration | None:
+        try:
+            return self._succession.take_query_event(entry)
+        except EventLayerError as error:  # so was the registration behind it: nobody relies on it
+            self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
+            return None
+
     def _registered(
         self, entry: StreamEntry, registration: Registration
     ) -> Sequence[Activated | Refused | Invalidated]:
+        if self._succession.fenced:
+            return [Refused(registration_id=registration.id, cell=self._cell, reason="the grid is partitioned anew")]
         self._leases.add(offsets.appended_at_ms(entry.offset), registration.expires_at_ms)
         try:
             return self._node.register(registration, now_ms=self._clock())

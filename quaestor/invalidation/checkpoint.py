@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import bson
 
+from quaestor.invalidation.event_layer.shapes import encode_shape
 from quaestor.model import GridShape, Version
 
 
@@ -24,14 +25,13 @@ class Checkpoint(NamedTuple):
 
     def encode(self, shape: GridShape) -> bytes:
         """As the value kept beside the pipelines."""
-        partitions = [shape.query_partitions, shape.write_partitions]
-        return bson.encode({"v": 1, "shape": partitions} | self._asdict())
+        return bson.encode({"v": 1, "shape": encode_shape(shape)} | self._asdict())
 
     @classmethod
     def decode(cls, value: bytes, shape: GridShape) -> Checkpoint | None:
         """None if it is that of a grid of another shape: its registrations lie in other partitions."""
         fields = bson.decode(value)
-        if fields["v"] != 1 or fields["shape"] != [shape.query_partitions, shape.write_partitions]:
+        if fields["v"] != 1 or fields["shape"] != encode_shape(shape):
             return None
         return cls(fields["queries"], fields["writes"], int(fields["version"]))
 

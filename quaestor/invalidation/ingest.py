@@ -48,6 +48,7 @@ from quaestor.invalidation.current_records import needs_record, with_current_rec
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image
 from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.invalidation.resizing.handover import Handover
 from quaestor.model import AfterImage, GridShape, Version, WriteKind
 from quaestor.ports import EventLayer
 from quaestor.telemetry import Telemetry
@@ -106,18 +107,21 @@ class Ingest:
         *,
         deployment: str,
         heartbeat_ms: int,
+        earlier: Sequence[GridShape] = (),
         clock: Clock = system_clock,
         telemetry: Telemetry | None = None,
     ) -> None:
+        """earlier: the grids that this one takes over from (see resizing); their own ingest may go on meanwhile."""
         self._client = client
         self._layer = layer
         self._partitions = shape.write_partitions
-        self._pipelines = [streams.writes(deployment, partition) for partition in range(self._partitions)]
-        self._position_name = streams.resume_position(deployment)
+        self._pipelines = [streams.writes(deployment, part, shape.generation) for part in range(self._partitions)]
+        self._position_name = streams.resume_position(deployment, shape.generation)
         self._heartbeat_s = heartbeat_ms / 1000
         self._await_ms = max(1, heartbeat_ms // 2)
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
+        self._handover = Handover(layer, shape, earlier, deployment=deployment, clock=clock, telemetry=self._telemetry)
         self._position: Position | None = None
         self._loaded = False
         self._gap = False
@@ -144,6 +148,7 @@ class Ingest:
             except EventLayerResetError as error:
                 self._telemetry.failure("event-layer", "ingest.event_layer_reset", error)
                 self._gap = True
+                self._handover.lost()
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "ingest.append_failed", error)
             except (PyMongoError, DatabaseError) as error:
@@ -155,8 +160,11 @@ class Ingest:
     # One life of a change stream cursor
 
     def _follow(self, stop: threading.Event) -> None:
+        if not self._handover.begin():
+            stop.wait(self._heartbeat_s)
+            return
         if not self._loaded:
-            self._position, self._loaded = self._saved_position(), True
+            self._position, self._loaded = self._saved_position() or self._taken_over(), True
         probe = self._probe()
         position = self._start_from(probe)
         with closing(self._open(position, probe)) as stream:
@@ -165,6 +173,8 @@ class Ingest:
                 self._append([_gap(position.version)])
                 self._gap = False
             self._save(position)
+            if not self._handover.done:
+                self._take_over(position)
             self._refused = self._failed = 0
             self._pump(stream, first, probe, stop)
 
@@ -184,6 +194,7 @@ class Ingest:
                 version = _UNKNOWN if batch else self._watermark
                 self._append([AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=moment)])
                 self._save(self._position_after(stream, None))
+                self._handover.tidy()
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s
                 probes.append(self._probe())
@@ -274,6 +285,16 @@ class Ingest:
             return None  # not allowed to ask
 
     # The position
+
+    def _taken_over(self) -> Position | None:
+        as_of = self._handover.as_of
+        return Position(None, as_of, self._handover.database()) if as_of else None
+
+    def _take_over(self, position: Position) -> None:
+        if position.token is None and position.version == self._handover.as_of:
+            # From here on nothing is missing: what was read before cannot have been matched by these cells.
+            self._append([AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=position.version, wall_ms=0)])
+        self._handover.complete()
 
     @property
     def _watermark(self) -> Version:

@@ -32,7 +32,7 @@ from quaestor.errors import (
 )
 from quaestor.invalidation.activation import Activation
 from quaestor.invalidation.event_layer import codec, streams
-from quaestor.invalidation.grid_view import GridView
+from quaestor.invalidation.grid_view import Change, GridView
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.notification_reader import NotificationReader
@@ -85,6 +85,7 @@ class Registry:
     on_invalidated: called in the reading thread with every batch of `Invalidated`, after they were marked dead.
     on_reset: called in the reading thread when nothing stored can be trusted any more (the event layer lost its
         data, notifications were missed, the grid was re-partitioned). Nothing is served until resume() is called.
+    on_succeeded: called in the reading thread when another generation of the grid is relied on.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Registry:
         self._on_invalidated = on_invalidated
         self._on_reset = on_reset
         self.resolver = resolver
+        self.on_succeeded: Callable[[], None] = lambda: None
         self.usage = UsageReports(deployment=settings.deployment)
         self._counter = itertools.count(1)
         self._watermark: Version = 0
@@ -208,7 +210,8 @@ class Registry:
             self._ends.add(r.id, r.expires_at_ms)
         deployment = self._settings.deployment
         for r in registrations:
-            self._send(_Outgoing(streams.queries(deployment, columns[r.id]), codec.encode_query_event(r), pending))
+            stream = streams.queries(deployment, columns[r.id], shape.generation)
+            self._send(_Outgoing(stream, codec.encode_query_event(r), pending))
         started_ms = self._clock()
         try:
             async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
@@ -241,7 +244,8 @@ class Registry:
         deployment = self._settings.deployment
         for query_id, ids in by_query.items():
             cancellation = Cancellation(tenant=deployment, query_id=query_id, registration_ids=tuple(ids))
-            stream = streams.queries(deployment, query_partition(query_id, shape.query_partitions))
+            partition = query_partition(query_id, shape.query_partitions)
+            stream = streams.queries(deployment, partition, shape.generation)
             self._send(_Outgoing(stream, codec.encode_query_event(cancellation)))
 
     def housekeep(self) -> None:
@@ -350,15 +354,28 @@ class Registry:
                         pending.finish(RegistrationRefusedError(notification.reason))
                 case Heartbeat():
                     self._watermark = max(self._watermark, notification.watermark)
-                    if self._grid.observe(notification):
-                        self._reset("the grid was re-partitioned")
-                        self._grid.observe(notification)
+                    self._beat(notification)
         if self._reader.caught_up and not self._suspended:
             self._serving_until_ms = self._grid.oldest_ms() + self._settings.staleness_bound_ms
         if invalidated:
             # The cell that fired has forgotten them; the others of the column have to be told.
             self.cancel([i for notification in invalidated for i in notification.registration_ids])
             self._on_invalidated(invalidated)
+
+    def _beat(self, beat: Heartbeat) -> None:
+        change = self._grid.observe(beat)
+        if change is Change.RESHAPED:
+            self._reset("the grid was re-partitioned")
+            self._grid.observe(beat)
+        elif change is Change.SUCCEEDED:
+            # Whatever was active has been taken over; what the old cells have not activated yet, they will not.
+            for pending in list(self._pending.values()):
+                pending.finish(RegistrationRefusedError("the grid was partitioned anew meanwhile"))
+            self._telemetry.event("registry.grid_succeeded", shape=str(beat.shape))
+            try:
+                self.on_succeeded()
+            except EventLayerError as error:
+                self._reset(f"the grid that has taken over could not be told what has changed: {error}")
 
     def resume(self) -> None:
         """Called when everything stored before a reset is gone: the next heartbeats may open the cache again."""

@@ -24,6 +24,7 @@ import bson
 from bson.errors import BSONError
 
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
@@ -76,12 +77,7 @@ def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
     shape = _shape(layer, deployment)
     if shape is None:
         return []
-    cells = [
-        Cell(query_partition=query_partition, write_partition=write_partition)
-        for query_partition in range(shape.query_partitions)
-        for write_partition in range(shape.write_partitions)
-    ]
-    said = (_read(layer, deployment, cell) for cell in cells[:_MOST_CELLS])
+    said = (_read(layer, deployment, cell, shape.generation) for cell in shape.cells[:_MOST_CELLS])
     return [stats for stats in said if stats is not None and stats.shape == shape]
 
 
@@ -89,14 +85,13 @@ def _shape(layer: EventLayer, deployment: str) -> GridShape | None:
     """Of the grid that was started last; where none was started on a cluster, as the first cell has it."""
     value = layer.get(streams.grid(deployment))
     if value is not None:
-        query_partitions, write_partitions = bson.decode(value)["shape"]
-        return GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
-    first = _read(layer, deployment, Cell(query_partition=0, write_partition=0))
+        return decode_shape(bson.decode(value)["shape"])
+    first = _read(layer, deployment, Cell(query_partition=0, write_partition=0), 0)
     return None if first is None else first.shape
 
 
-def _read(layer: EventLayer, deployment: str, cell: Cell) -> CellStats | None:
-    value = layer.get(streams.stats(deployment, cell))
+def _read(layer: EventLayer, deployment: str, cell: Cell, generation: int) -> CellStats | None:
+    value = layer.get(streams.stats(deployment, cell, generation))
     return None if value is None else decode_stats(value)
 
 
@@ -105,7 +100,7 @@ def encode_stats(stats: CellStats) -> bytes:
     return bson.encode(
         {
             "v": _FORMAT, "t": "s", "cell": [cell.query_partition, cell.write_partition],
-            "shape": [shape.query_partitions, shape.write_partitions], "at": stats.at_ms,
+            "shape": encode_shape(shape), "at": stats.at_ms,
             "q": stats.queries, "r": stats.registrations, "b": stats.bytes,
             "w": stats.writes, "try": stats.tried, "fail": stats.failed, "evict": stats.evicted,
             "wps": stats.writes_per_s, "tpw": stats.tried_per_write,
@@ -122,10 +117,9 @@ def decode_stats(value: bytes) -> CellStats | None:
         if fields["v"] != _FORMAT:
             return None
         query_partition, write_partition = fields["cell"]
-        query_partitions, write_partitions = fields["shape"]
         return CellStats(
             cell=Cell(query_partition=query_partition, write_partition=write_partition),
-            shape=GridShape(query_partitions=query_partitions, write_partitions=write_partitions),
+            shape=decode_shape(fields["shape"]),
             at_ms=int(fields["at"]),
             queries=fields["q"],
             registrations=fields["r"],

@@ -64,4 +64,4 @@ class UsageReports:
         for partition in range(shape.query_partitions) if foreign else sorted(by_partition):
             queries = tuple(by_partition.get(partition, Counter()).most_common(MOST_REPORTED))
             usage = Usage(tenant=self._deployment, queries=queries, registrations=foreign)
-            yield streams.queries(self._deployment, partition), usage
+            yield streams.queries(self._deployment, partition, shape.generation), usage

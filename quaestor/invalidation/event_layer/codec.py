@@ -26,13 +26,13 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError, UnsupportedQueryError
+from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
 from quaestor.model import (
     Activated,
     AfterImage,
     Cancellation,
     Cell,
     Document,
-    GridShape,
     Heartbeat,
     Invalidated,
     MatchType,
@@ -252,7 +252,7 @@ def encode_notification(notification: Notification) -> bytes:
                 fields["x"] = True
         case Heartbeat():
             fields |= {
-                "t": "h", "shape": [notification.shape.query_partitions, notification.shape.write_partitions],
+                "t": "h", "shape": encode_shape(notification.shape),
                 "now": notification.at_ms, "fresh": notification.fresh_as_of_ms, "ver": notification.watermark,
                 "regs": notification.registrations, "writes": notification.writes,
             }  # fmt: skip
@@ -283,10 +283,9 @@ def _notification(fields: _Fields) -> Notification:
                 cell=cell,
                 exact=bool(fields.get("x", False)),
             )
-    query_partitions, write_partitions = fields["shape"]
     return Heartbeat(
         cell=cell,
-        shape=GridShape(query_partitions=query_partitions, write_partitions=write_partitions),
+        shape=decode_shape(fields["shape"]),
         at_ms=int(fields["now"]),
         fresh_as_of_ms=int(fields["fresh"]),
         watermark=int(fields["ver"]),

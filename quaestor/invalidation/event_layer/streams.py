@@ -1,6 +1,7 @@
 """Names of the pipelines and of the small values kept beside them.
 
-`{}` is a Redis hash tag: what belongs to one partition has one slot. `<d>` is the deployment.
+`{}` is a Redis hash tag: what belongs to one partition has one slot. `<d>` is the deployment. The generation counts how often
+the grid was partitioned anew (see invalidation/resizing); the names of the first, 0, do not say it.
 """
 
 from __future__ import annotations
@@ -9,24 +10,32 @@ from quaestor.invalidation.event_layer import offsets
 from quaestor.model import Cell
 
 
-def writes(deployment: str, write_partition: int) -> str:
+def _of(generation: int) -> str:
+    return f"g{generation}:" if generation else ""
+
+
+def _cell(deployment: str, cell: Cell, generation: int) -> str:
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}cell:{cell.query_partition}:{cell.write_partition}"
+
+
+def writes(deployment: str, write_partition: int, generation: int = 0) -> str:
     """After-images of the records of one write partition; read by its column of cells."""
-    return f"quaestor:{{{deployment}:w{write_partition}}}:writes"
+    return f"quaestor:{{{deployment}:{_of(generation)}w{write_partition}}}:writes"
 
 
-def queries(deployment: str, query_partition: int) -> str:
+def queries(deployment: str, query_partition: int, generation: int = 0) -> str:
     """Registrations and cancellations of one query partition; read by its row of cells."""
-    return f"quaestor:{{{deployment}:q{query_partition}}}:queries"
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:queries"
 
 
-def matched(deployment: str, query_partition: int) -> str:
+def matched(deployment: str, query_partition: int, generation: int = 0) -> str:
     """What the cells of one query partition found for its standing queries; read by its later stage."""
-    return f"quaestor:{{{deployment}:q{query_partition}}}:matched"
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:matched"
 
 
-def results(deployment: str, query_partition: int) -> str:
+def results(deployment: str, query_partition: int, generation: int = 0) -> str:
     """How the results of one query partition's standing queries change; read by the app processes that follow any."""
-    return f"quaestor:{{{deployment}:q{query_partition}}}:results"
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:results"
 
 
 def notifications(deployment: str) -> str:
@@ -34,24 +43,34 @@ def notifications(deployment: str) -> str:
     return f"quaestor:{{{deployment}:n}}:notifications"
 
 
-def resume_position(deployment: str) -> str:
+def resume_position(deployment: str, generation: int = 0) -> str:
     """Value: where ingest has got to in the change stream."""
-    return f"quaestor:{{{deployment}:n}}:ingest:position"
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}ingest:position"
 
 
-def checkpoint(deployment: str, cell: Cell) -> str:
+def handover(deployment: str, generation: int) -> str:
+    """Value: how far this generation has taken over from those before it (see invalidation/resizing)."""
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}handover"
+
+
+def presence(deployment: str, cell: Cell, generation: int) -> str:
+    """Value: there once this cell of a new generation is running."""
+    return f"{_cell(deployment, cell, generation)}:present"
+
+
+def checkpoint(deployment: str, cell: Cell, generation: int = 0) -> str:
     """Value: where a cell has got to in its two pipelines."""
-    return f"quaestor:{{{deployment}:n}}:cell:{cell.query_partition}:{cell.write_partition}:checkpoint"
+    return f"{_cell(deployment, cell, generation)}:checkpoint"
 
 
-def process(deployment: str, cell: Cell) -> str:
+def process(deployment: str, cell: Cell, generation: int = 0) -> str:
     """Value: the process that runs a cell."""
-    return f"quaestor:{{{deployment}:n}}:cell:{cell.query_partition}:{cell.write_partition}:process"
+    return f"{_cell(deployment, cell, generation)}:process"
 
 
-def stats(deployment: str, cell: Cell) -> str:
+def stats(deployment: str, cell: Cell, generation: int = 0) -> str:
     """Value: what a cell says of itself, for people (see invalidation/stats.py)."""
-    return f"quaestor:{{{deployment}:n}}:cell:{cell.query_partition}:{cell.write_partition}:stats"
+    return f"{_cell(deployment, cell, generation)}:stats"
 
 
 def grid(deployment: str) -> str:

@@ -17,6 +17,7 @@ import uuid
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_notification
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
+from quaestor.invalidation.resizing.state import GridState, Run, get_state, put_state
 from quaestor.invalidation.spark.home import (
     configuration,
     default_master,
@@ -37,9 +39,10 @@ from quaestor.invalidation.spark.home import (
     require_slots,
     spark_home,
 )
-from quaestor.invalidation.spark.job import GridJob, GridState, get_state, put_state, run_task
+from quaestor.invalidation.spark.job import GridJob, run_task
 from quaestor.invalidation.standing.rules import StageRules
 from quaestor.model import Cell, GridShape, Heartbeat
+from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 
@@ -99,7 +102,7 @@ class SparkGrid:
         self._require_database()
         self._started_ms = system_clock()
         with closing(RedisEventLayer(self.job.redis_url, self.job.deployment)) as layer:
-            put_state(layer, self.job.deployment, self._state(stopped=False))
+            self._enter(layer)
         with ExitStack() as cleanup:
             home = cleanup.enter_context(spark_home())
             context = self._context(home, cleanup)
@@ -137,11 +140,15 @@ class SparkGrid:
                 for entry in layer.read({stream: after}, count=1000, block_ms=200):
                     after = entry.offset
                     beat = decode_notification(entry.payload)
-                    if isinstance(beat, Heartbeat) and beat.fresh_as_of_ms >= self._started_ms:
+                    if isinstance(beat, Heartbeat) and self._proves(beat):
                         fresh.add(beat.cell)
                 if len(fresh) != known:
                     progress(len(fresh))
+            self._promote(layer)
         return True
+
+    def _proves(self, beat: Heartbeat) -> bool:
+        return beat.shape == self.job.shape and beat.fresh_as_of_ms >= self._started_ms
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the job has ended (`error` says why), waiting for that up to timeout_s."""
@@ -155,14 +162,31 @@ class SparkGrid:
                 suppress(EventLayerError),
                 closing(RedisEventLayer(self.job.redis_url, self.job.deployment)) as layer,
             ):
-                current = get_state(layer, self.job.deployment)
-                if current is None or current.run == self.job.run:
-                    put_state(layer, self.job.deployment, self._state(stopped=True))
+                current = get_state(layer, self.job.deployment) or self._alone()
+                if (ended := current.ended(self.job.run)) != current:
+                    put_state(layer, self.job.deployment, ended)
                 self._ended.wait(_STOP_S)
         self._cleanup.close()
 
-    def _state(self, *, stopped: bool) -> GridState:
-        return GridState(self.job.run, self.job.shape, stopped)
+    def _alone(self) -> GridState:
+        return GridState(serving=Run(run=self.job.run, shape=self.job.shape))
+
+    def _enter(self, layer: EventLayer) -> None:
+        """Say that this grid is there: instead of one of the same shape at once, beside one of another until it has taken
+        over."""
+        known = get_state(layer, self.job.deployment)
+        if known is None:
+            state = self._alone()
+        else:
+            state, own, earlier = known.started(self.job.run, self.job.shape)
+            self.job = replace(self.job, shape=own.shape, earlier=earlier)
+        put_state(layer, self.job.deployment, state)
+
+    def _promote(self, layer: EventLayer) -> None:
+        """Every cell is fresh, so every registration has been taken over: the grid before this one may stop."""
+        state = get_state(layer, self.job.deployment)
+        if state is not None:
+            put_state(layer, self.job.deployment, state.promoted(self.job.run))
 
     def _require_database(self) -> None:
         with pymongo.MongoClient[dict[str, Any]](self.job.mongo_url) as client:
@@ -226,7 +250,7 @@ class SparkGrid:
             while not self._stopping.wait(_STATE_EVERY_S):
                 with suppress(EventLayerError):
                     if get_state(layer, self.job.deployment) is None:
-                        put_state(layer, self.job.deployment, self._state(stopped=False))
+                        put_state(layer, self.job.deployment, self._alone())
 
 
 def _task(job: GridJob, indexes: Any) -> None:

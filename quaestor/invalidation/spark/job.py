@@ -1,7 +1,8 @@
 """What a Spark task of the grid does: run one cell, one stage, or ingest, until told to stop. Nothing in here knows Spark.
 
 Each task makes its own clients; what is sent to it is a `GridJob`, plain data. How a task is told to stop: the grid's
-value in the event layer names the current run; a task of another run ends, one whose run is marked stopped too.
+value in the event layer names the current run, and the one that takes over from it; a task of another run ends, one whose run is
+marked stopped too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import bson
 import pymongo
@@ -24,6 +25,7 @@ from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.resizing.state import get_state
 from quaestor.invalidation.spark.home import tasks_of
 from quaestor.invalidation.standing.rules import StageRules
 from quaestor.invalidation.standing.snapshots import MongoSnapshots
@@ -42,7 +44,8 @@ _RESTART_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridJob:
-    """Everything a task needs to know. `run` is unique for each start of a grid. rules, standing_records: of the stages."""
+    """Everything a task needs to know. `run` is unique for each start of a grid. rules, standing_records: of the stages.
+    earlier: the grids that this one takes over from."""
 
     run: str
     redis_url: str
@@ -54,58 +57,31 @@ class GridJob:
     node_memory_bytes: int
     rules: StageRules = field(default_factory=StageRules)
     standing_records: int = 100_000
+    earlier: tuple[GridShape, ...] = ()
 
     @property
     def cells(self) -> list[Cell]:
         """One task each, in this order; then come the stages, one for each query partition, then ingest."""
-        return [
-            Cell(query_partition=query_partition, write_partition=write_partition)
-            for query_partition in range(self.shape.query_partitions)
-            for write_partition in range(self.shape.write_partitions)
-        ]
+        return self.shape.cells
 
     @property
     def tasks(self) -> int:
         return tasks_of(self.shape)
 
 
-class GridState(NamedTuple):
-    """The grid's value in the event layer."""
-
-    run: str
-    shape: GridShape
-    stopped: bool
-
-
-def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:
-    shape = [state.shape.query_partitions, state.shape.write_partitions]
-    layer.put(
-        streams.grid(deployment), bson.encode({"v": 1, "run": state.run, "shape": shape, "stopped": state.stopped})
-    )
-
-
-def get_state(layer: EventLayer, deployment: str) -> GridState | None:
-    """The grid that was started last; None if there never was one."""
-    value = layer.get(streams.grid(deployment))
-    if value is None:
-        return None
-    fields = bson.decode(value)
-    query_partitions, write_partitions = fields["shape"]
-    shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
-    return GridState(fields["run"], shape, fields["stopped"])
-
-
 def cell_pids(layer: EventLayer, deployment: str) -> dict[Cell, int]:
-    """The process that runs each cell of the current grid, on whatever host; cells that have not started are missing."""
+    """The process that runs each cell of the current grid, on whatever host; cells that have not started are missing.
+
+    While a grid takes over, its cells are named once they run.
+    """
     state = get_state(layer, deployment)
     if state is None:
         return {}
     pids: dict[Cell, int] = {}
-    for query_partition in range(state.shape.query_partitions):
-        for write_partition in range(state.shape.write_partitions):
-            cell = Cell(query_partition=query_partition, write_partition=write_partition)
-            value = layer.get(streams.process(deployment, cell))
-            if value is not None and (fields := bson.decode(value))["run"] == state.run:
+    for one in (state.serving, *((state.successor,) if state.successor is not None else ())):
+        for cell in one.shape.cells:
+            value = layer.get(streams.process(deployment, cell, one.shape.generation))
+            if value is not None and (fields := bson.decode(value))["run"] == one.run:
                 pids[cell] = int(fields["pid"])
     return pids
 
@@ -172,7 +148,13 @@ def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Tel
 def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
     with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
         Ingest(
-            client, layer, job.shape, deployment=job.deployment, heartbeat_ms=job.heartbeat_ms, telemetry=telemetry
+            client,
+            layer,
+            job.shape,
+            deployment=job.deployment,
+            heartbeat_ms=job.heartbeat_ms,
+            earlier=job.earlier,
+            telemetry=telemetry,
         ).run(stop)
 
 
@@ -187,9 +169,9 @@ def _watch(job: GridJob, cell: Cell | None, stop: threading.Event) -> None:
         while True:
             try:
                 if cell is not None:
-                    layer.put(streams.process(job.deployment, cell), process)
+                    layer.put(streams.process(job.deployment, cell, job.shape.generation), process)
                 state = get_state(layer, job.deployment)
-                if state is not None and (state.run != job.run or state.stopped):
+                if state is not None and not state.concerns(job.run):
                     stop.set()
             except EventLayerError:
                 pass  # the task itself reports it

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from quaestor.errors import EventLayerError, QueryError
-from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.standing import StandingError
@@ -34,8 +33,8 @@ _TO_ALL: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 class CellSide:
     """stream: where the payloads of `pending` belong. Not thread-safe."""
 
-    def __init__(self, node: MatchingNode, cell: Cell, *, deployment: str, telemetry: Telemetry) -> None:
-        self.stream = streams.matched(deployment, cell.query_partition)
+    def __init__(self, node: MatchingNode, cell: Cell, *, stream: str, telemetry: Telemetry) -> None:
+        self.stream = stream
         self.pending: list[bytes] = []
         self._node = node
         self._cell = cell

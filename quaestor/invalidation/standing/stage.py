@@ -78,9 +78,9 @@ class StageLoop:
     ) -> None:
         self._layer = layer
         self._shape = shape
-        self._queries = streams.queries(deployment, query_partition)
-        self._matched = streams.matched(deployment, query_partition)
-        self._results = streams.results(deployment, query_partition)
+        self._queries = streams.queries(deployment, query_partition, shape.generation)
+        self._matched = streams.matched(deployment, query_partition, shape.generation)
+        self._results = streams.results(deployment, query_partition, shape.generation)
         self._epoch_name = streams.stage_epoch(deployment, query_partition)
         self._heartbeat_ms = heartbeat_ms
         self._retention_ms = retention_ms

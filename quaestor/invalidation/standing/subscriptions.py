@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -53,13 +53,24 @@ _RECONNECT_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.01
 
 
+class _Place(NamedTuple):
+    """Whose stage a query is."""
+
+    partition: int
+    generation: int
+
+    @classmethod
+    def of(cls, query_id: str, shape: GridShape) -> _Place:
+        return cls(query_partition(query_id, shape.query_partitions), shape.generation)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Followed:
     """One query of this process. asked_ms: when its stage was last told; 0: not yet."""
 
     id: str
     query_id: str
-    partition: int
+    place: _Place
     shared: Shared
     live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
     asked_ms: int = 0
@@ -102,7 +113,7 @@ class Subscriptions:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._kept_ms = 0
-        self._partitions = 0
+        self._placed: GridShape | None = None
         self._work = threading.Event()
 
     @property
@@ -125,7 +136,7 @@ class Subscriptions:
         try:
             with anyio.fail_after(deadline_s):
                 shape = await self._known_shape()
-                live = self._join(query_id, query, query_partition(query_id, shape.query_partitions))
+                live = self._join(query_id, query, _Place.of(query_id, shape))
                 try:
                     await anyio.to_thread.run_sync(self._open, query_id)
                     await live.ready()
@@ -148,7 +159,7 @@ class Subscriptions:
             for one in followed:
                 self._over(one, SubscriptionError("this process follows nothing any more"))
         for one in followed:
-            self._send_quietly(one.partition, Unsubscription(query_id=one.query_id, subscription_ids=(one.id,)))
+            self._send_quietly(one.place, Unsubscription(query_id=one.query_id, subscription_ids=(one.id,)))
 
     async def _resolved(self, query: Query) -> Query:
         if self.resolver is None:
@@ -170,7 +181,7 @@ class Subscriptions:
             shape = self._shape()
         return shape
 
-    def _join(self, query_id: str, query: Query, partition: int) -> LiveResult:
+    def _join(self, query_id: str, query: Query, place: _Place) -> LiveResult:
         with self._lock:
             followed = self._followed.get(query_id)
             if followed is None:
@@ -180,9 +191,9 @@ class Subscriptions:
                     query_id=query_id,
                     query=query,
                     replica=Replica(name),
-                    column=self._column(partition),
+                    column=self._column(place),
                 )
-                followed = _Followed(id=name, query_id=query_id, partition=partition, shared=shared)
+                followed = _Followed(id=name, query_id=query_id, place=place, shared=shared)
                 self._followed[query_id] = followed
             live = LiveResult(followed.shared, queue=self._settings.subscription_queue, cancel=self._leave)
             followed.live.add(live)
@@ -201,10 +212,10 @@ class Subscriptions:
                 return
             del self._followed[shared.query_id]
         event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
-        await anyio.to_thread.run_sync(self._send_quietly, followed.partition, event)
+        await anyio.to_thread.run_sync(self._send_quietly, followed.place, event)
 
-    def _column(self, partition: int) -> Column:
-        return self._columns.setdefault(streams.results(self._settings.deployment, partition), Column())
+    def _column(self, place: _Place) -> Column:
+        return self._columns.setdefault(streams.results(self._settings.deployment, *place), Column())
 
     def _open(self, query_id: str) -> None:
         """Tell the stage that this process follows the query, unless it knows."""
@@ -238,17 +249,17 @@ class Subscriptions:
             fresh=followed.shared.fresh,
             expires_at_ms=now_ms + self._settings.subscription_lease_ms,
         )
-        self._send_quietly(followed.partition, event)
+        self._send_quietly(followed.place, event)
 
-    def _send_quietly(self, partition: int, event: Subscription | Unsubscription) -> None:
+    def _send_quietly(self, place: _Place, event: Subscription | Unsubscription) -> None:
         """What could not be sent is sent again, or its lease ends."""
         try:
-            self._layer.append(streams.queries(self._settings.deployment, partition), [encode_query_event(event)])
+            self._layer.append(streams.queries(self._settings.deployment, *place), [encode_query_event(event)])
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "subscriptions.send_failed", error)
 
     def _stream(self, followed: _Followed) -> str:
-        return streams.results(self._settings.deployment, followed.partition)
+        return streams.results(self._settings.deployment, *followed.place)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -356,7 +367,7 @@ class Subscriptions:
                 del self._offsets[stream]
         for followed in abandoned:
             event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
-            self._send_quietly(followed.partition, event)
+            self._send_quietly(followed.place, event)
         for followed in due:
             self._ask(followed)
 
@@ -368,16 +379,19 @@ class Subscriptions:
     def _follow_shape(self, now_ms: int) -> None:
         """The grid was partitioned anew: the queries are others' now."""
         shape = self._shape()
-        if shape is None or shape.query_partitions == self._partitions:
+        if shape is None or shape == self._placed:
             return
-        results = [streams.results(self._settings.deployment, number) for number in range(shape.query_partitions)]
-        offsets = [self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in results]
         with self._lock:
-            for followed in self._followed.values():
-                partition = query_partition(followed.query_id, shape.query_partitions)
-                if partition != followed.partition:
-                    followed.partition = partition
-                    followed.shared.column = self._column(partition)
-                    self._offsets.setdefault(results[partition], offsets[partition])
-                    self._rename(followed)
-        self._partitions = shape.query_partitions
+            places = [(one, _Place.of(one.query_id, shape)) for one in self._followed.values()]
+        moved = [(one, place) for one, place in places if one.place != place]
+        offsets = {
+            place: self._layer.offset_at(streams.results(self._settings.deployment, *place), now_ms - _LOOK_BACK_MS)
+            for place in {place for _, place in moved}
+        }
+        with self._lock:
+            for followed, place in moved:
+                followed.place = place
+                followed.shared.column = self._column(place)
+                self._offsets.setdefault(self._stream(followed), offsets[place])
+                self._rename(followed)
+        self._placed = shape

@@ -1,0 +1,148 @@
+"""The grid is partitioned anew while apps read and the database changes: nothing is lost, and what was cached stays cached."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from quaestor.invalidation.event_layer import streams
+from quaestor.model import GridShape
+from tests.resizing_world import Generation, ResizingWorld
+
+pytestmark = pytest.mark.anyio
+
+ONE = GridShape(query_partitions=1, write_partitions=1)
+VALUES = 5
+KEYS = 12
+KNOWN = (1, 2, 3, 4)
+
+
+async def test_what_was_cached_before_is_guarded_after() -> None:
+    """Results registered with one shape live on in the next two, and each dies by its first change, and only then."""
+    world = ResizingWorld(ONE)
+    await world.settle()
+    for key in range(KEYS):
+        world.write(key, key % VALUES)
+    await world.settle()
+    for value in range(VALUES):
+        world.read(world.apps[0], value)
+    await world.settle()
+    assert [one.ids for one in world.cached if not one.ids] == []
+    for partitions in ((2, 2), (1, 2), (3, 1)):
+        old = world.generations[-1]
+        world.resize(*partitions)
+        await world.settle()
+        world.retire(old)
+        await world.settle()
+        assert all(world.live(one, app) for one in world.cached for app in world.apps)
+    assert world.resets == []
+    assert {one.generation for one in world.cached} == {0}
+    for value in range(VALUES):
+        world.write(100 + value, value)
+        await world.settle()
+        told = [one.value for one in world.cached if world.live(one, world.apps[1])]
+        assert told == list(range(value + 1, VALUES))
+    await world.close()
+
+
+async def test_a_write_that_only_the_old_cells_or_only_the_new_ones_see_is_not_lost() -> None:
+    """The old grid stops in the middle; what it has not matched, the new one reads from the database's log."""
+    world = ResizingWorld(ONE)
+    await world.settle()
+    world.read(world.apps[0], 1)
+    world.read(world.apps[0], 2)
+    await world.settle()
+    old = world.generations[-1]
+    world.write(1, 1)  # nobody has read it from the log yet
+    world.resize(2, 2)
+    world.retire(old)  # nor will the old ingest
+    world.check()
+    await world.settle()
+    assert [one.value for one in world.cached if world.live(one, world.apps[0])] == [2]
+    assert world.resets == []
+    await world.close()
+
+
+async def test_without_a_checkpoint_nothing_is_taken_over_and_everything_is_invalidated() -> None:
+    """A grid that left no word of how far it got cannot be succeeded without a gap."""
+    world = ResizingWorld(ONE)
+    await world.settle()
+    world.read(world.apps[0], 1)
+    await world.settle()
+    assert world.live(world.cached[0], world.apps[0])
+    world.write(1, 3)
+    await world.settle()
+    old = world.generations[-1]
+    del world.layer._values[streams.checkpoint("d", old.shape.cells[0])]
+    world.resize(1, 2)
+    world.retire(old)
+    await world.settle()
+    assert not world.live(world.cached[0], world.apps[0])
+    await world.close()
+
+
+@pytest.mark.parametrize("seed", [*KNOWN, *(random.SystemRandom().randrange(2**32) for _ in range(4))])
+async def test_nothing_is_stale_whatever_happens_meanwhile(seed: int) -> None:
+    """Writes, reads, lagging parts, cells that die, resizes, abandoned resizes and old grids that vanish, in any order."""
+    dice = random.Random(seed)
+    world = ResizingWorld(_shape(dice))
+    await world.settle()
+    served, outlived = 0, 0
+    for _ in range(900):
+        await _something(world, dice)
+        world.check()
+        for one in world.cached:
+            for app in world.apps:
+                if world.live(one, app):
+                    served += 1
+                    outlived += app.shape is not None and app.shape.generation > one.generation
+    world.retire(world.generations[-2]) if len(world.generations) > 1 else None
+    await world.settle(rounds=400)
+    for one in world.cached:
+        now = frozenset(key for key, a in world.records.items() if a == one.value)
+        assert one.shown == now or not any(world.live(one, app) for app in world.apps)
+    assert served or seed not in KNOWN, "the test must serve something"
+    print(f"seed={seed}: {served} looks at live results, {outlived} of them taken over")
+    assert world.resets == []
+    await world.close()
+
+
+def _shape(dice: random.Random) -> GridShape:
+    return GridShape(query_partitions=dice.randint(1, 3), write_partitions=dice.randint(1, 3))
+
+
+async def _something(world: ResizingWorld, dice: random.Random) -> None:
+    generation: Generation = dice.choice(world.generations)
+    newest = world.generations[-1]
+    match dice.choices(
+        ["cell", "cells", "ingest", "app", "write", "read", "die", "resize", "retire", "vanish"],
+        [30, 8, 20, 20, 8, 12, 1, 2, 3, 0.5],
+    )[0]:
+        case "cell":
+            world.step_cell(generation, dice.choice(list(generation.cells)))
+        case "cells":
+            for cell in list(generation.cells):
+                world.step_cell(generation, cell)
+        case "ingest":
+            world.step_ingest(generation, dice.choice([1, 3, 100]))
+        case "app":
+            await world.step_app(dice.choice(world.apps))
+        case "write":
+            world.write(dice.randrange(KEYS), dice.choice([None, *range(VALUES)]))
+        case "read":
+            world.read(dice.choice(world.apps), dice.randrange(VALUES))
+        case "die":
+            world.start_cell(generation, dice.choice(list(generation.cells)))
+        case "resize":
+            if len(world.generations) < 4:
+                shape = _shape(dice)
+                world.resize(shape.query_partitions, shape.write_partitions)
+        case "retire":
+            if len(world.generations) > 1 and all(app.shape == newest.shape for app in world.apps):
+                world.retire(world.generations[-2])
+        case "vanish":  # the old grid's processes are gone, though nobody has taken over yet
+            if len(world.generations) > 1:
+                world.generations[0].cells = {
+                    cell: loop for cell, loop in world.generations[0].cells.items() if dice.random() < 0.5
+                } or world.generations[0].cells
