@@ -56,8 +56,8 @@ class Racing(MongoSnapshots):
 
     meanwhile: Callable[[], None] | None = None
 
-    def read(self, queries: Sequence[Query], *, at_least: Version) -> Snapshot:
-        snapshot = super().read(queries, at_least=at_least)
+    def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
+        snapshot = super().read(queries, at_least=at_least, recent=recent)
         if self.meanwhile is not None:
             self.meanwhile()
         return snapshot

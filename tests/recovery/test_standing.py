@@ -288,11 +288,11 @@ class Failing(Racing):
 
     failures = 0
 
-    def read(self, queries: Sequence[Query], *, at_least: Version) -> Snapshot:
+    def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
         if self.failures:
             self.failures -= 1
             raise DatabaseError("no answer")
-        return super().read(queries, at_least=at_least)
+        return super().read(queries, at_least=at_least, recent=recent)
 
 
 @pytest.mark.anyio

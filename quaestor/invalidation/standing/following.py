@@ -75,8 +75,8 @@ class Followed:
         self._ready.clear()
         self.read_due_ms = due_ms if self.read_due_ms is None else max(due_ms, self.read_due_ms)
 
-    def order(self) -> ReadOrder:
-        """What to read now."""
+    def order(self, *, reached: Version) -> ReadOrder:
+        """What to read now. reached: by all cells; what is newer they find again, so what is read need not be newer."""
         maintained = self._maintained
         self.reading, self.read_due_ms = True, None
         renewal = None if maintained is None else maintained.renewal
@@ -84,6 +84,7 @@ class Followed:
             query_id=self.query_id,
             query=self.query,
             at_least=self._seen if renewal is None else max(self._seen, renewal.at_least),
+            recent=reached if maintained is not None and not self.failures else 0,
             memory=None if maintained is None else maintained.maintenance.memory,
             queries=() if maintained is None else maintained.bootstrap(),
             trust_images=self._trust_images,

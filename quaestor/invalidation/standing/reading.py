@@ -20,12 +20,14 @@ from quaestor.model import Query, Version
 class ReadOrder:
     """memory, queries: as the result is maintained now, and what renews it; None if there is no result.
 
-    at_least: what is read must contain every write up to it. trust_images: before-images may be relied on.
+    at_least: what is read must contain every write up to it. recent: the version to read at, if that is enough; 0: the
+    newest. trust_images: before-images may be relied on.
     """
 
     query_id: str
     query: Query
     at_least: Version
+    recent: Version
     memory: Memory | None
     queries: tuple[Query, ...]
     trust_images: bool
@@ -48,10 +50,10 @@ def read(order: ReadOrder, snapshots: Snapshots) -> ReadDone:
     """
     memory = _memory(order, snapshots)
     if memory is order.memory:
-        snapshot = snapshots.read(order.queries, at_least=order.at_least)
+        snapshot = snapshots.read(order.queries, at_least=order.at_least, recent=order.recent)
         return ReadDone(order=order, snapshot=snapshot, maintained=None)
     queries = bootstrap_queries(order.query, memory=memory, settings=order.settings)
-    snapshot = snapshots.read(queries, at_least=order.at_least)
+    snapshot = snapshots.read(queries, at_least=order.at_least, recent=order.recent)
     maintained = maintain(
         order.query,
         initial=snapshot.own,
@@ -67,7 +69,7 @@ def _memory(order: ReadOrder, snapshots: Snapshots) -> Memory:
     """By before-images where the collection records them, and what is shown can be kept without its records."""
     namespaces = plan_maintenance(order.query).namespaces
     own = order.query.namespace
-    images = snapshots.images([own, *sorted(namespaces - {own})])
+    images = snapshots.images([own, *sorted(namespaces - {own})], at_least=order.at_least)
     if not (images and order.trust_images):
         return Memory.MEMBERSHIP
     maintenance = plan_maintenance(order.query, Memory.BEFORE_IMAGES)

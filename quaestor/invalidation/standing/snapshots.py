@@ -6,6 +6,7 @@ write is either contained in what was read or newer than it, and images can be a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -21,6 +22,8 @@ from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
 from quaestor.model import Operation, Query, Version
 
 _BATCH: Final = 1_000
+_KNOWN_FOR_S: Final = 1.0
+_MOST_KNOWN: Final = 10_000
 _TRANSIENT: Final = frozenset({50, 91, 112, 133, 189, 202, 216, 239, 246, 262, 10107, 11600, 11602, 13435, 13436})
 """MaxTimeMSExpired, shutdowns, elections, snapshots that are too old or not there yet: the same read may succeed later."""
 
@@ -38,14 +41,17 @@ class Snapshot:
 class Snapshots(Protocol):
     """Where a stage reads. Called from several threads."""
 
-    def images(self, namespaces: Sequence[str]) -> bool:
-        """Whether the first of these collections records the images before and after each write.
+    def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
+        """Whether the first of these collections records the images before and after each write, as of `at_least` or later.
 
         Raises UnsupportedQueryError if one of them cannot be followed, DatabaseError if the database does not answer.
         """
 
-    def read(self, queries: Sequence[Query], *, at_least: Version) -> Snapshot:
-        """What the queries find, all at one version. Raises the same errors."""
+    def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
+        """What the queries find, all at one version: `recent`, if that is at least `at_least`; 0: the newest there is.
+
+        Raises the same errors.
+        """
 
 
 class MongoSnapshots:
@@ -57,29 +63,44 @@ class MongoSnapshots:
         self._client = client
         self._max_records = max_records
         self._timeout_ms = timeout_ms
+        self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
 
-    def images(self, namespaces: Sequence[str]) -> bool:
+    def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
         recorded = False
         for place, namespace in enumerate(namespaces):
-            options = self._options(namespace)
+            options = self._options(namespace, at_least)
             if place == 0:
                 recorded = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
         return recorded
 
-    def read(self, queries: Sequence[Query], *, at_least: Version) -> Snapshot:
+    def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
         try:
-            reply = self._client.admin.command("ping")
-            now = version_of(reply["operationTime"]) if "operationTime" in reply else 0
-            if not now:
-                raise DatabaseError("standing queries need a replica set; start mongod with --replSet", retryable=False)
-            version = max(at_least, now)
+            version = max(at_least, recent or self._newest())
             found = [self._find(query, version) for query in queries]
         except PyMongoError as error:
             raise _translated(error, queries[0].namespace) from error
         foreign = {query.namespace: records for query, records in zip(queries[1:], found[1:], strict=True)}
         return Snapshot(version=version, own=found[0], foreign=foreign)
 
-    def _options(self, namespace: str) -> Mapping[str, Any]:
+    def _newest(self) -> Version:
+        reply = self._client.admin.command("ping")
+        if "operationTime" not in reply:
+            raise DatabaseError("standing queries need a replica set; start mongod with --replSet", retryable=False)
+        return version_of(reply["operationTime"])
+
+    def _options(self, namespace: str, at_least: Version) -> Mapping[str, Any]:
+        """Asked for again after a second, or if the collection may have changed since. What is refused is not remembered."""
+        known = self._known.get(namespace)
+        if known is not None and known[0] > time.time() - _KNOWN_FOR_S and known[0] >= (at_least >> 32) + 2:
+            return known[1]
+        asked_s = time.time()
+        options = self._asked(namespace)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        self._known[namespace] = asked_s, options
+        return options
+
+    def _asked(self, namespace: str) -> Mapping[str, Any]:
         database, _, name = namespace.partition(".")
         try:
             found = list(self._client[database].list_collections(filter={"name": name}))

@@ -285,7 +285,7 @@ class StageLoop:
                 del self._waiting[query_id]
             elif not followed.reading and followed.read_due_ms <= now_ms:
                 del self._waiting[query_id]
-                self._readers.submit(followed.order())
+                self._readers.submit(followed.order(reached=self._how_far.version))
 
     def _on_read(self, outcome: Outcome, now_ms: int) -> None:
         followed = self._followed.get(outcome.order.query_id)
