@@ -26,6 +26,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError, UnsupportedQueryError
+from quaestor.invalidation.event_layer.query_fields import query_fields, query_of
 from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
 from quaestor.model import (
     Activated,
@@ -37,8 +38,6 @@ from quaestor.model import (
     Invalidated,
     MatchType,
     Notification,
-    Operation,
-    Query,
     Refused,
     Registration,
     Usage,
@@ -168,7 +167,7 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
         fields = {
             "v": FORMAT, "t": "r", "id": message.id, "tenant": message.tenant, "qid": message.query_id,
             "since": message.since, "at": message.read_at, "exp": message.expires_at_ms,
-            "query": _query_fields(message.query),
+            "query": query_fields(message.query),
         }  # fmt: skip
         if message.members is not None:
             fields["members"] = list(message.members)
@@ -178,16 +177,6 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
         raise UnsupportedQueryError(f"a value in it has no unambiguous BSON form: {error}") from error
-
-
-def _query_fields(query: Query) -> dict[str, Any]:
-    fields = {
-        "ns": query.namespace, "op": query.operation.value, "filter": query.filter, "sort": [*map(list, query.sort)],
-        "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
-        "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
-        "text": query.text_index,
-    }  # fmt: skip
-    return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
 
 def decode_query_event(payload: bytes) -> Registration | Cancellation | Usage:
@@ -200,27 +189,12 @@ def _query_event(fields: _Fields) -> Registration | Cancellation | Usage:
         return Cancellation(tenant=fields["tenant"], query_id=fields["qid"], registration_ids=tuple(fields["ids"]))
     if fields["t"] == "u":
         return Usage(tenant=fields["tenant"], queries=_counts(fields["q"]), registrations=_counts(fields["r"]))
-    query = fields["query"]
     members = fields.get("members")
     return Registration(
         id=fields["id"],
         tenant=fields["tenant"],
         query_id=fields["qid"],
-        query=Query(
-            namespace=query["ns"],
-            operation=Operation(query["op"]),
-            filter=query["filter"],
-            sort=tuple((path, direction) for path, direction in query.get("sort", ())),
-            skip=int(query.get("skip", 0)),
-            limit=int(query.get("limit", 0)),
-            projection=query.get("projection"),
-            pipeline=tuple(query.get("pipeline", ())),
-            distinct_key=query.get("distinct"),
-            collation=query.get("collation"),
-            let=query.get("let"),
-            text_index=query.get("text"),
-            widened=query.get("widened"),
-        ),
+        query=query_of(fields["query"]),
         since=int(fields["since"]),
         read_at=int(fields["at"]),
         members=None if members is None else tuple(members),
