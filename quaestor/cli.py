@@ -207,7 +207,7 @@ def run_cluster(
     """Run the grid until Ctrl-C: long-running tasks, each restarted by Spark alone.
 
     Needs Java 17 or 21, and a slot for each task: if there are too few, the refusal says how many. Another grid of the same
-    deployment gives way to this one.
+    deployment gives way to this one; if it has other partitions, after this one has taken over from it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -216,6 +216,30 @@ def run_cluster(
     cluster_command.run(
         cluster_command.settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment),
         master=master, query_partitions=query_partitions, write_partitions=write_partitions, ready_timeout_s=ready_timeout,
+    )  # fmt: skip
+
+
+@cluster.command("resize")
+def cluster_resize(
+    query_partitions: Annotated[int, typer.Option(min=1, help="Queries are split over so many columns of cells.")],
+    write_partitions: Annotated[int, typer.Option(min=1, help="Records are split over so many rows of cells.")],
+    master: Annotated[str | None, typer.Option(help="As of quaestor cluster.")] = None,
+    mongo_url: Annotated[str | None, typer.Option(envvar="MONGO_URL", help="The replica set that is followed.")] = None,
+    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
+) -> None:
+    """Run a grid with other partitions, which takes over from the running one while both run; that one then ends.
+
+    What is cached stays cached, nothing becomes stale. Like quaestor cluster, it runs until Ctrl-C.
+    """
+    from quaestor import cluster_command
+
+    settings = cluster_command.settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
+    cluster_command.require_resizable(settings, query_partitions=query_partitions, write_partitions=write_partitions)
+    cluster_command.run(
+        settings, master=master, query_partitions=query_partitions, write_partitions=write_partitions,
+        ready_timeout_s=ready_timeout,
     )  # fmt: skip
 
 

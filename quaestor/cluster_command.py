@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import closing
 from typing import Any
 
 from quaestor.errors import ConfigurationError
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
 
@@ -32,3 +35,24 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s)
+
+
+def require_resizable(settings: Settings, *, query_partitions: int, write_partitions: int) -> None:
+    """Whether there is a grid that one with these partitions can take over from.
+
+    Raises ConfigurationError if there is none, or if it has these partitions already; EventLayerError if Redis does not answer.
+    """
+    if settings.redis_url is None:
+        raise ConfigurationError("the grid is known to Redis: pass --redis-url or set REDIS_URL")
+    with closing(RedisEventLayer(settings.redis_url, settings.deployment)) as layer:
+        state = get_state(layer, settings.deployment)
+    if state is None:
+        raise ConfigurationError(
+            f"no grid was ever started in deployment {settings.deployment!r}: start one with quaestor cluster"
+        )
+    shape = state.serving.shape
+    if (shape.query_partitions, shape.write_partitions) == (query_partitions, write_partitions):
+        raise ConfigurationError(
+            f"the grid of deployment {settings.deployment!r} has {query_partitions} query x {write_partitions} write "
+            "partitions already"
+        )

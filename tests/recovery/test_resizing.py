@@ -1,0 +1,220 @@
+"""Resizing on real servers: a grid in threads, an app that caches and follows queries, a writer that never stops."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pymongo
+import pytest
+
+from quaestor.clock import system_clock
+from quaestor.errors import QuaestorError
+from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.ingest import Ingest
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.registry import Registry
+from quaestor.invalidation.standing.snapshots import MongoSnapshots
+from quaestor.invalidation.standing.stage import StageLoop
+from quaestor.invalidation.standing.subscriptions import Subscriptions
+from quaestor.model import CapturedRead, GridShape, Operation, Query
+from quaestor.settings import Settings
+from quaestor.telemetry import Telemetry
+from tests.oracle.standing_world import Loop, Subscriber
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+VALUES = 40
+KEYS = 200
+Document = dict[str, Any]
+
+
+class Threads:
+    """A whole grid of one generation, each part with an event layer of its own."""
+
+    def __init__(
+        self, redis_url: str, client: pymongo.MongoClient[Document], settings: Settings, shape: GridShape,
+        *earlier: GridShape,
+    ) -> None:  # fmt: skip
+        self.shape = shape
+        self._open = ExitStack()
+        common: Mapping[str, Any] = {"deployment": settings.deployment, "heartbeat_ms": settings.heartbeat_ms}
+
+        def layer() -> RedisEventLayer:
+            return self._open.enter_context(closing(RedisEventLayer(redis_url, settings.deployment)))
+
+        self._loops = [Loop(Ingest(client, layer(), shape, earlier=earlier, **common).run)]
+        for cell in shape.cells:
+            node = MatchingNode(cell, shape, retention_ms=settings.retention_ms)
+            loop = CellLoop(node, layer(), cell, shape, retention_ms=settings.retention_ms, **common)
+            self._loops.append(Loop(loop.run))
+        for partition in range(shape.query_partitions):
+            stage = StageLoop(
+                layer(), MongoSnapshots(client), partition, shape, retention_ms=settings.retention_ms, **common
+            )
+            self._loops.append(Loop(stage.run))
+
+    def stop(self) -> None:
+        for loop in self._loops:
+            loop.kill()
+        self._open.close()
+
+
+class App:
+    """Caches `{a: value}` for every value, again whenever it may not use what it has."""
+
+    def __init__(self, layer: RedisEventLayer, collection: Any, settings: Settings) -> None:
+        self.collection = collection
+        self.resets: list[str] = []
+        self.registry = Registry(
+            layer, settings=settings, telemetry=Telemetry(), clock=system_clock,
+            on_invalidated=lambda _: None, on_reset=self._reset,
+        )  # fmt: skip
+        self.cached: dict[int, tuple[tuple[str, ...], set[Any], int]] = {}
+        self.refused = 0
+
+    def _reset(self, why: str) -> None:
+        self.resets.append(why)
+        self.registry.resume()
+
+    def live(self, value: int) -> bool:
+        return value in self.cached and self.registry.live(self.cached[value][0], now_ms=system_clock())
+
+    def result(self, value: int) -> tuple[list[Any], int]:
+        reply = self.collection.database.command("find", self.collection.name, filter={"a": value}, batchSize=10_000)
+        at = reply["operationTime"]
+        return [record["_id"] for record in reply["cursor"]["firstBatch"]], at.time << 32 | at.inc
+
+    async def cache(self, value: int) -> None:
+        since, generation = self.registry.watermark(), self.registry.shape.generation if self.registry.shape else 0
+        ids, read_at = await anyio.to_thread.run_sync(self.result, value)
+        query = Query(namespace=self.collection.full_name, operation=Operation.FIND, filter={"a": value})
+        read = CapturedRead(query=query, read_at=read_at, ids=tuple(ids))
+        try:
+            registered = await self.registry.register([read], since=since, expires_at_ms=system_clock() + 600_000)
+        except QuaestorError:
+            self.refused += 1
+            return
+        self.cached[value] = registered.ids, set(ids), generation
+
+
+class Writer:
+    """Writes to half of the values, so that results of the others live; stands still while it is held."""
+
+    def __init__(self, collection: Any, seed: int) -> None:
+        self._collection = collection
+        self._dice = random.Random(seed)
+        self.held = threading.Lock()
+        self.writes = 0
+        self._loop = Loop(self._run)
+        self.stop = self._loop.kill
+
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.wait(0.002):
+            with self.held:
+                key, value = self._dice.randrange(KEYS), self._dice.randrange(VALUES // 2)
+                if self._dice.random() < 0.2:
+                    self._collection.delete_one({"_id": key, "a": {"$lt": VALUES // 2}})
+                else:
+                    self._collection.update_one({"_id": key, "a": {"$lt": VALUES // 2}}, {"$set": {"a": value}})
+                    if self._dice.random() < 0.3:
+                        self._collection.insert_one({"a": value})
+                self.writes += 1
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        with self.held:
+            yield
+
+
+async def check(app: App, writer: Writer) -> int:
+    """With the writer still and the app sure that it has heard of every write, what is live is what the database says."""
+    with writer.still():
+        moment = system_clock() + 1
+        await eventually(lambda: app.registry._grid.oldest_ms() > moment)
+        live = [value for value in app.cached if app.live(value)]
+        for value in live:
+            ids, _ = await anyio.to_thread.run_sync(app.result, value)
+            assert app.cached[value][1] == set(ids), f"stale: {value}, cached under {app.cached[value][2]}"
+    return len(live)
+
+
+async def load(app: App, seconds: float, dice: random.Random) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = dice.randrange(VALUES)
+        if app.live(value):
+            await anyio.lowlevel.checkpoint()
+        else:
+            await app.cache(value)
+
+
+async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
+    mongo_url: str, redis_url: str, prefix: str
+) -> None:
+    """Every live result equals its re-execution at any time; what no write has touched lives through both resizes; a
+    followed query's events, each applied once, give the database's result."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed={seed}")
+    dice = random.Random(seed)
+    settings = Settings(
+        deployment=prefix, heartbeat_ms=50, staleness_bound_ms=5_000, activation_deadline_ms=2_000,
+        subscription_extend_ms=500, subscription_lease_ms=30_000,
+    )  # fmt: skip
+    with ExitStack() as opened:
+        client = opened.enter_context(pymongo.MongoClient[Document](mongo_url))
+        collection = client[prefix]["c"]
+        collection.insert_many([{"_id": key, "a": key % VALUES} for key in range(KEYS)])
+        layer = opened.enter_context(closing(RedisEventLayer(redis_url, prefix)))
+        app = App(layer, collection, settings)
+        subscriptions = Subscriptions(layer, shape=lambda: app.registry.shape, settings=settings, telemetry=Telemetry())
+        grid = Threads(redis_url, client, settings, GridShape(query_partitions=1, write_partitions=1))
+        opened.callback(lambda: grid.stop())
+        app.registry.start()
+        opened.callback(app.registry.stop)
+        opened.callback(subscriptions.stop)
+        await eventually(lambda: app.registry.serving(now_ms=system_clock()))
+        query = Query(
+            namespace=collection.full_name, operation=Operation.FIND, filter={"a": {"$lt": 5}}, sort=(("_id", 1),)
+        )
+        follower = Subscriber(await subscriptions.subscribe(query), ordered=True)
+        writer = Writer(collection, seed)
+        opened.callback(writer.stop)
+        await load(app, 1.0, dice)
+        for generation, partitions in enumerate([(2, 2), (1, 2)], start=1):
+            assert await check(app, writer) >= VALUES // 2
+            shape = GridShape(query_partitions=partitions[0], write_partitions=partitions[1], generation=generation)
+            old, grid = grid, Threads(redis_url, client, settings, shape, grid.shape)
+            with anyio.fail_after(30):
+                while app.registry.shape != shape:
+                    await load(app, 0.05, dice)
+                    await check(app, writer)
+            await anyio.to_thread.run_sync(old.stop)
+            await load(app, 0.7, dice)
+            await follower.take()
+        assert await check(app, writer) >= VALUES // 2
+        survivors = [value for value in range(VALUES // 2, VALUES) if app.live(value) and not app.cached[value][2]]
+        assert len(survivors) == VALUES - VALUES // 2, "nothing touched them"
+        assert app.resets == []
+        assert writer.writes > 100
+        with writer.still():
+            expected = list(collection.find({"a": {"$lt": 5}}).sort("_id", 1))
+
+            async def caught_up() -> bool:
+                await follower.take()
+                return [document for _, document in follower.rows] == expected
+
+            await eventually(caught_up)
+        assert follower.wholes == 1, "and was never told the whole again"
+        for value in survivors:
+            collection.insert_one({"a": value})
+        await eventually(lambda: not any(app.live(value) for value in survivors))
+        await follower.live.cancel()
