@@ -334,6 +334,56 @@ async def test_what_cannot_be_followed_is_refused_with_the_reason(
 
 
 @pytest.mark.anyio
+async def test_a_record_that_fails_one_query_disturbs_no_other(opened: Opened) -> None:
+    """While MongoDB would fail the query its result stands still, and says so; it goes on when the record is gone."""
+    standing = opened(seed=38)
+    app, things = standing.grid.app(), standing.world.database["things"]
+    things.delete_many({})
+    namespace = f"{standing.world.name}.things"
+    divided = {"$project": {"share": {"$divide": [12, "$n"]}}}
+    failing = Query(namespace=namespace, operation=Operation.AGGREGATE, filter={}, pipeline=(divided,))
+    things.insert_one({"_id": 1, "n": 3})
+    standing.feed()
+    bad = await standing.subscribe(app, failing)
+    await standing.subscribe(app, opened.find(standing))
+    await standing.check("before")
+    things.insert_one({"_id": 2, "n": 0})
+    standing.feed()
+    assert bad is not None
+    standing.subscribers.remove(bad)
+    await standing.check("the other")
+    assert bad.live.version < standing.world.version
+    things.delete_one({"_id": 2})
+    things.insert_one({"_id": 3, "n": 4})
+    standing.feed()
+    standing.subscribers.append(bad)
+    await standing.check("it is gone")
+    assert bad.wholes == 1
+
+
+@pytest.mark.anyio
+async def test_before_images_that_turn_out_incomplete_are_not_relied_on(opened: Opened) -> None:
+    """The collection begins to record images, the stream does not carry them all: back to membership, and right."""
+    standing = opened(FOUR, seed=39, images=False)
+    await subscribed(standing, 10)
+    standing.write(5)
+    await standing.check("membership")
+    for name in ("things", "others"):
+        standing.world.database.command("collMod", name, changeStreamPreAndPostImages={"enabled": True})
+    images = standing.world.drain()
+    changed = [
+        AfterImage(namespace=f"{standing.world.name}.{name}", kind=WriteKind.COLLECTION, version=standing.world.version)
+        for name in ("things", "others")
+    ]
+    standing.grid.feed([*images, *changed], standing.world.version)
+    await standing.check("before-images, says the collection")
+    for number in range(6):
+        standing.write(3)
+        await standing.check(f"write {number}")
+    assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
+
+
+@pytest.mark.anyio
 async def test_without_a_grid_subscribing_fails_by_the_deadline(opened: Opened) -> None:
     standing = opened()
     for loop in [*standing.grid.stages.values()]:
