@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from typing import Any
 
 from middleware.headers import storable
 from middleware.interface import Message, RawHeaders, Receive, Scope, Send
@@ -24,6 +25,7 @@ from quaestor.read_path.forwarded import shown
 from quaestor.read_path.request import CONDITIONS, RequestFacts
 from quaestor.read_path.reuse import Use
 from quaestor.store.memory import Resident
+from quaestor.tracing import asked_by, asked_no_more, end, tell
 
 HOLD_S = 1.0
 """How long an answer that arrives in pieces is held back before it is passed on as it comes, uncached."""
@@ -47,12 +49,31 @@ class Exchange(Lookup):
         self._shown = self._scope
         self._missing = "absent"
         self._handler_begun_s = 0.0
+        self._tracing = self._read_path.telemetry.tracing
+        self._span: Any = None
+        self._handler_span: Any = None
         self._fat = False
         self._impatience: asyncio.TimerHandle | None = None
         self._release_task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
+        headers = self._scope["headers"]
+        asked = asked_by(headers)
+        try:
+            with self._tracing.request("quaestor.request", headers) as self._span:
+                await self._decide()
+                tell(
+                    self._span,
+                    state=self._state.value,
+                    layer=self._layer,
+                    waited=self._waited,
+                    uncacheable=self._reasons,
+                )
+        finally:
+            asked_no_more(asked)
+
+    async def _decide(self) -> None:
         try:
             while self._state not in TERMINAL:
                 match self._state:
@@ -78,7 +99,8 @@ class Exchange(Lookup):
             scope=scope, receive=receive, send=send, facts=facts, target=self._target,
             plan=self._plan, routes=self._routes, refreshes=self._refreshes,
         )  # fmt: skip
-        await exchange.refresh(early)
+        with self._tracing.request("quaestor.refresh", ()) as exchange._span:
+            await exchange.refresh(early)
 
     async def refresh(self, early: CachedResponse | None = None) -> None:
         """Instead of run(): whatever is stored, ask the handler and store what it says.
@@ -116,7 +138,11 @@ class Exchange(Lookup):
         if self._missing != "refresh":
             self._missing = self._why_missing()
         self._handler_begun_s = time.perf_counter()
-        with recording(clock_window_ms=read_path.settings.clock_window_ms) as self._recorder:
+        self._handler_span = self._tracing.begin("quaestor.handler", missing=self._missing)
+        with (
+            self._tracing.inside(self._handler_span),
+            recording(clock_window_ms=read_path.settings.clock_window_ms) as self._recorder,
+        ):
             self._since, self._asked_ms = read_path.watermark(), read_path.clock()
             scope = self._shown = self._handler_scope()
             try:
@@ -129,6 +155,7 @@ class Exchange(Lookup):
                     self._step(Event.RAISED)
                 raise
             finally:
+                end(self._handler_span)
                 await self._stop_releasing()
                 for name in scope.keys() - self._scope.keys():  # whoever wraps us looks there for the route
                     self._scope[name] = scope[name]
@@ -151,6 +178,7 @@ class Exchange(Lookup):
     def _answered(self) -> None:
         """The handler is done, or at least its answer is."""
         self._read_path.telemetry.handler_s.observe(time.perf_counter() - self._handler_begun_s)
+        end(self._handler_span)
 
     def _start_over(self) -> None:
         """The handler's 304 was about another answer than the one that was stored: ask it for the whole."""
@@ -270,17 +298,18 @@ class Exchange(Lookup):
         self._recorder.close()
         self._step(Event.ANSWERED)
         try:
-            verdict = await read_path.admit(
-                Answer(status=self._status, headers=headers, body=body),
-                outcome,
-                target=self._target,
-                request_headers=self._scope["headers"],
-                since=self._since,
-                policy=self._policy,
-                leave=self._outgoing.leaves(self._policy) and not self._facts.fat,
-                asked_ms=self._asked_ms,
-                credentials=self._credentials,
-            )
+            with self._tracing.inside(self._span):
+                verdict = await read_path.admit(
+                    Answer(status=self._status, headers=headers, body=body),
+                    outcome,
+                    target=self._target,
+                    request_headers=self._scope["headers"],
+                    since=self._since,
+                    policy=self._policy,
+                    leave=self._outgoing.leaves(self._policy) and not self._facts.fat,
+                    asked_ms=self._asked_ms,
+                    credentials=self._credentials,
+                )
         except Exception as error:  # a mistake of ours must not cost the handler's answer
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
             self._step(Event.UNGUARDED)
@@ -329,7 +358,9 @@ class Exchange(Lookup):
         read_path.telemetry.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
         for reason in self._reasons:
             read_path.telemetry.uncacheable.labels(reason).inc()
-        headers = self._outgoing.withheld(self._status, self._headers, self._reasons, self._forwarded(), self._detail)
+        headers = self._outgoing.withheld(
+            self._status, self._headers, self._reasons, self._forwarded(), self._detail, self._policy
+        )
         await self._send({"type": "http.response.start", "status": self._status, "headers": headers})
         if self._chunks or not more:
             body, self._chunks = b"".join(self._chunks), []

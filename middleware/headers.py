@@ -14,6 +14,7 @@ from enum import Enum, auto
 from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse, Uncacheable
 from quaestor.ports import CdnAdapter
+from quaestor.read_path import explaining
 from quaestor.read_path.explicit import governing, is_explicit
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
@@ -38,7 +39,6 @@ _NOT_MODIFIED = frozenset(
     }
 )  # fmt: skip
 """What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
-_EXPLAIN_BYTES = 2048
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
@@ -180,10 +180,17 @@ class HeaderPolicy:
         return headers
 
     def stored(
-        self, resident: Resident, now_ms: int, how: bytes, policy: RoutePolicy = DEFAULT, *, received: bool = False
+        self,
+        resident: Resident,
+        now_ms: int,
+        how: bytes,
+        policy: RoutePolicy = DEFAULT,
+        *,
+        received: bool = False,
+        layer: str = "memory",
     ) -> RawHeaders:
         """The fields of an answer from an entry. how: the parameters of Cache-Status. received: the entry was made of the very
-        answer that is sent; then an origin's own word of its age stands."""
+        answer that is sent; then an origin's own word of its age stands. layer: where it comes from, for people."""
         response = resident.response
         rendered = resident.rendered
         if rendered is None:
@@ -193,8 +200,12 @@ class HeaderPolicy:
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
         if self._debug:
-            text = resident.explain or f"stored by another process; {', '.join(response.registrations)}"
-            headers.append((b"x-quaestor-explain", _explain(text)))
+            browser_s, cdn_s = lives_s(response, policy, estimated=self._estimated)
+            text = explaining.entry(
+                response, policy,
+                known=resident.explain, layer=layer, browser_s=browser_s, cdn_s=cdn_s if self._cdn else 0, now_ms=now_ms,
+            )  # fmt: skip
+            headers.append((b"x-quaestor-explain", explaining.field(text)))
         return headers
 
     def not_modified(self, headers: RawHeaders) -> RawHeaders:
@@ -212,7 +223,13 @@ class HeaderPolicy:
         return [*((name, value) for name, value in headers if name not in _LIFETIMES), _NO_STORE]
 
     def withheld(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], reasons: Sequence[str], how: bytes, detail: str = ""
+        self,
+        status: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        reasons: Sequence[str],
+        how: bytes,
+        detail: str = "",
+        policy: RoutePolicy | None = None,
     ) -> RawHeaders:
         """The fields of a handler's own answer that was not stored."""
         fields = list(headers)
@@ -229,8 +246,8 @@ class HeaderPolicy:
         because = "".join(f"; detail={reason}" for reason in reasons[:1]).encode("ascii", "replace")
         fields.append((b"cache-status", b"%s; %s%s" % (CACHE, how, because)))
         if self._debug:
-            text = f"not stored: {', '.join(reasons)}" + (f" ({detail})" if detail else "")
-            fields.append((b"x-quaestor-explain", _explain(text)))
+            text = explaining.withheld(reasons, detail, policy)
+            fields.append((b"x-quaestor-explain", explaining.field(text)))
         return fields
 
     def _fixed(self, response: CachedResponse, policy: RoutePolicy) -> RawHeaders:
@@ -253,8 +270,3 @@ class HeaderPolicy:
             for adapter in self._cdn:
                 fixed += adapter.response_headers(response.tags)
         return fixed
-
-
-def _explain(text: str) -> bytes:
-    """Printable ASCII on one line."""
-    return "".join(c if " " <= c <= "~" else "?" for c in text)[:_EXPLAIN_BYTES].encode("ascii")

@@ -168,8 +168,12 @@ class Lookup:
         if use is not Use.FRESH:
             late_ms = self._read_path.clock() - resident.response.fresh_until_ms
             how = b"hit; ttl=%d" % (-late_ms // 1000)
+        elif how is None and self._layer != "memory" and self._read_path.settings.debug_header:
+            left_ms = resident.response.fresh_until_ms - self._read_path.clock()
+            how = b"hit; ttl=%d" % (max(0, left_ms) // 1000)
+        # First of all: neither those who wait nor this very request, if it has to look again, are to wait for its client to read.
+        self._land(Landing.STORED if use is Use.FRESH else Landing.LEFT)
         if await self._send_from(resident, how, stale=use is not Use.FRESH):
-            self._land(Landing.STORED if use is Use.FRESH else Landing.LEFT)
             if self._waited:
                 telemetry.followed(self._waited_for)
             else:
@@ -189,7 +193,7 @@ class Lookup:
         return await send_resident(
             self._read_path, self._outgoing, resident, self._send,
             target=self._target, facts=self._facts, policy=self._policy, head=self._scope["method"] == "HEAD", how=how,
-            stale=stale, received=received,
+            stale=stale, received=received, layer="the handler" if received else self._layer,
         )  # fmt: skip
 
     def _refresh(self, early: CachedResponse | None = None) -> None:

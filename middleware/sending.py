@@ -29,11 +29,12 @@ async def send_resident(
     how: bytes | None = None,
     stale: bool = False,
     received: bool = False,
+    layer: str = "memory",
 ) -> bool:
     """Answer from an entry that is live at this moment. False: it died before anything was sent.
 
     how: the parameters of Cache-Status; None for a hit. stale: its lifetime is over, so no CDN that is purged may keep it.
-    received: see HeaderPolicy.stored.
+    received, layer: see HeaderPolicy.stored.
     """
     response = resident.response
     by_itself = is_explicit(response)  # then its origin's word goes out as it is
@@ -47,7 +48,7 @@ async def send_resident(
     if how is None:
         headers = outgoing.hit(resident, now_ms, policy)
     else:
-        headers = outgoing.stored(resident, now_ms, how, policy, received=received)
+        headers = outgoing.stored(resident, now_ms, how, policy, received=received, layer=layer)
     if not leave:
         headers = outgoing.without_leave(headers)
     elif not target.own and not by_itself:

@@ -48,6 +48,7 @@ from quaestor.store.redis import RedisStore
 from quaestor.store.strike import RedisStrike
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.telemetry import Telemetry
+from quaestor.tracing import Tracing
 from quaestor.ttl import TtlEstimator
 
 REDIS_CONNECTIONS = 64
@@ -66,7 +67,7 @@ class Quaestor:
         if settings is not None and overrides:
             raise ConfigurationError("pass either a Settings object or its fields, not both")
         self.settings = settings or Settings.from_env({}, **overrides)
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
         self.capture = Capture()
         self._clock = clock
         self._redis: redis.asyncio.Redis | None = None

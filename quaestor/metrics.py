@@ -36,7 +36,7 @@ REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "admin",
-        "effects", "handler", "read-path", "routes",
+        "effects", "handler", "read-path", "routes", "statistics",
     }
 )  # fmt: skip
 """Parts that failures() names; docs/failure_modes.md describes each."""

@@ -45,7 +45,8 @@ class Settings:
     subscription_queue: events kept for a subscriber that is slow to take them; with more he gets the whole result anew.
     standing_records: records that one subscribed query may have to keep; larger ones are refused.
     poll_interval_ms: a subscribed query is read again at most once in this time.
-    debug_header: send X-Quaestor-Explain.
+    debug_header: send X-Quaestor-Explain (see docs/observability.md). tracing: OpenTelemetry spans of misses and of
+        invalidations; needs `quaestor[otel]`.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say: as a
         shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
@@ -77,6 +78,7 @@ class Settings:
     standing_records: int = 100_000
     poll_interval_ms: int = 1_000
     debug_header: bool = False
+    tracing: bool = False
     explicit: bool = False
     grid: bool = True
 

@@ -6,7 +6,6 @@ the request that they belong to. No bodies, no secrets, no raw keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -16,6 +15,7 @@ from quaestor import metrics
 from quaestor.departures import Departures
 from quaestor.metrics import Labelled, Vocabulary
 from quaestor.model import CachedResponse
+from quaestor.tracing import Tracing
 
 _LATENCY_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
@@ -23,10 +23,11 @@ _LATENCY_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05
 class Telemetry:
     """One per Quaestor, with a registry of its own, so that several can live in one process.
 
-    vocabularies: of each labelled metric, its labels and the values that each may have.
+    tracing: spans; off by default. vocabularies: of each labelled metric, its labels and the values that each may have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tracing: Tracing | None = None) -> None:
+        self.tracing = tracing or Tracing()
         self.registry = CollectorRegistry()
         self.departures = Departures()
         self.vocabularies: dict[str, dict[str, Vocabulary]] = {}
@@ -86,7 +87,6 @@ class Telemetry:
         self.invalidation_latency_s = self._histogram("invalidation_latency_seconds", "database write to evicted entry")
         self.purge_latency_s = self._histogram("purge_latency_seconds", "database write to acknowledged purge")
 
-        self.trace_id: Callable[[], str | None] = lambda: None
         self._log = structlog.get_logger("quaestor")
         self._hits = self.requests.labels("hit")
         self._memory_hits = self.hits.labels("memory")
@@ -178,7 +178,7 @@ class Telemetry:
         self._log.warning(name, part=part, error=str(error), **fields, **self._trace())
 
     def _trace(self) -> dict[str, str]:
-        trace_id = self.trace_id()
+        trace_id = self.tracing.trace_id()
         return {} if trace_id is None else {"trace_id": trace_id}
 
     def exposition(self) -> bytes:

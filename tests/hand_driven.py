@@ -18,6 +18,7 @@ from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.telemetry import Telemetry
+from quaestor.tracing import Tracing
 
 START_MS = 1_700_000_000_000
 
@@ -144,7 +145,7 @@ class HandEngine:
         **settings: Any,
     ) -> None:
         self.settings = Settings(**settings)
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
         self.clock = HandClock()
         self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()

@@ -235,4 +235,4 @@ def _uuid_representation() -> int | None:
 
 
 def _not_understood(recorder: Recorder, command_name: str, error: Exception) -> None:
-    recorder.refuse(Uncacheable.UNREADABLE, f"{command_name}: {type(error).__name__}: {error}")
+    recorder.refuse(Uncacheable.UNREADABLE, f"{command_name}: {type(error).__name__}")

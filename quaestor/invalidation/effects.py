@@ -40,6 +40,7 @@ from quaestor.ports import (
 from quaestor.settings import Settings
 from quaestor.store.strike import StepByStep
 from quaestor.telemetry import Telemetry
+from quaestor.tracing import tell, versions_text
 
 Answer = TypeVar("Answer")
 
@@ -84,13 +85,13 @@ class Observed:
 
 class _Death(NamedTuple):
     """Why a registration died (None: without a write), since when it has been refused, how precisely that was judged, the
-    version of the write, and the entry that was in memory for it."""
+    version of the write, and the entries that were in memory for it."""
 
     written_at_ms: int | None
     refused_at_ms: int
     precision: str
     version: Version = 0
-    entry: Guarded | None = None
+    entries: tuple[Guarded, ...] = ()
 
 
 def _precision(one: Invalidated) -> str:
@@ -187,7 +188,7 @@ class Effects:
             for i in one.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign)[i] = death
         for i, entry in self._forgotten(own):
-            own[i] = own[i]._replace(entry=entry)
+            own[i] = own[i]._replace(entries=(*own[i].entries, entry))
         self._work_off(own)
         if foreign:
             self._forgotten(foreign)
@@ -237,15 +238,22 @@ class Effects:
     async def _strike(self, deaths: Mapping[str, _Death]) -> None:
         """Claim, sketch and evict; the rest follows in a task of its own, because a CDN may take long."""
         ids = list(deaths)
-        entries = list({id(d.entry): d.entry for d in deaths.values() if d.entry is not None}.values())
-        struck = await self._until_done(
-            "store",
-            lambda: self._share.strike(ids, entries, now_ms=self._clock()),
-            meanwhile=lambda: self._registrations.keep_dead(ids),
-        )
+        with self._telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
+            if span is not None:
+                tell(span, versions=versions_text(death.version for death in deaths.values()))
+            await self._strike_all(ids, deaths)
+
+    async def _strike_all(self, ids: Sequence[str], deaths: Mapping[str, _Death]) -> None:
+        entries = list({id(entry): entry for death in deaths.values() for entry in death.entries}.values())
+        with self._telemetry.tracing.span("quaestor.claim", entries=len(entries)):
+            struck = await self._until_done(
+                "store",
+                lambda: self._share.strike(ids, entries, now_ms=self._clock()),
+                meanwhile=lambda: self._registrations.keep_dead(ids),
+            )
         if struck:
             self._telemetry.evicted.inc(len(struck))
-            # Its other queries guard nothing any more: each response has registrations of its own.
+            # Its other queries guard nothing any more, unless others rely on them.
             self._registrations.cancel([i for one in struck for i in one.dependent.registrations])
             left = [one.dependent for one in struck if not one.evicted]
             outside = [one.dependent for one in struck if one.outside_ms > 0]
@@ -282,7 +290,8 @@ class Effects:
         await self._until_done("store", lambda: self._index.settle(dependents))
 
     async def _evict(self, dependents: Sequence[Dependent]) -> int:
-        await self._until_done("store", lambda: self._store.evict(dependents))
+        with self._telemetry.tracing.span("quaestor.evict", entries=len(dependents)):
+            await self._until_done("store", lambda: self._store.evict(dependents))
         return self._clock()
 
     async def _purge_everywhere(self, dependents: Sequence[Dependent]) -> int | None:
@@ -292,9 +301,10 @@ class Effects:
         tags = tuple(dict.fromkeys(d.tags[0] for d in dependents if d.tags))
         urls = tuple(dict.fromkeys(url for d in dependents for url in d.urls))
         until_ms = max(d.copies_until_ms for d in dependents)
-        async with asyncio.TaskGroup() as purges:
-            for adapter in self.cdn:
-                purges.create_task(self._purge(adapter, tags, urls, until_ms))
+        with self._telemetry.tracing.span("quaestor.purge", tags=len(tags), urls=len(urls)):
+            async with asyncio.TaskGroup() as purges:
+                for adapter in self.cdn:
+                    purges.create_task(self._purge(adapter, tags, urls, until_ms))
         return self._clock()
 
     def _observe(

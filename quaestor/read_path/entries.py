@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quaestor.model import CachedResponse, CapturedRead, Dependent
+from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import Registered
 from quaestor.read_path import freshness, validation
 from quaestor.read_path.decision import Event
@@ -87,16 +87,6 @@ def guarded_entry(
 def kept_until_ms(response: CachedResponse) -> int:
     """Until when an entry may be used for anything."""
     return max(response.fresh_until_ms, response.stale_until_ms)
-
-
-def explain(reads: Sequence[CapturedRead], registered: Registered, response: CachedResponse) -> str:
-    """Which queries, by their shape: values are left out, they may be personal."""
-    shapes = dict.fromkeys(
-        f"{read.query.operation.value} on {read.query.namespace} by ({', '.join(read.query.filter)})" for read in reads
-    )
-    widened = f"; widened: {', '.join(registered.widened)}" if registered.widened else ""
-    lifetime_ms = response.fresh_until_ms - response.stored_at_ms
-    return f"depends on {', '.join(shapes)}{widened}; lives {lifetime_ms} ms; {', '.join(registered.ids)}"
 
 
 def dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:

@@ -21,14 +21,13 @@ from quaestor.ports import (
     QueryRegistry,
     Registered,
 )
-from quaestor.read_path import explicit, freshness, refresh, reuse, vary
+from quaestor.read_path import explaining, explicit, freshness, refresh, reuse, vary
 from quaestor.read_path.decision import Event
 from quaestor.read_path.entries import (
     COPY_SLACK_MS,
     Answer,
     Verdict,
     dependent,
-    explain,
     guarded_entry,
     in_groups,
     kept_until_ms,
@@ -274,11 +273,12 @@ class ReadPath:
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
         window_ms = self._window_ms(answer, policy)
         try:
-            registered = await self._registry.register(
-                reads,
-                since=since,
-                expires_at_ms=self.clock() + self.settings.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS,
-            )
+            with self.telemetry.tracing.span("quaestor.activation", reads=len(reads)):
+                registered = await self._registry.register(
+                    reads,
+                    since=since,
+                    expires_at_ms=self.clock() + self.settings.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS,
+                )
         except NotCacheableError as error:
             return Verdict(event=Event.UNGUARDED, reasons=error.reasons, detail=str(error))
         except RegistrationRefusedError as error:
@@ -296,12 +296,12 @@ class ReadPath:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
-        with self.telemetry.store_s.time():
+        with self.telemetry.store_s.time(), self.telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
         if verdict.resident is not None:
             self.telemetry.kept(response)
             if self.settings.debug_header:
-                verdict.resident.explain = explain(outcome.reads, registered, response)
+                verdict.resident.explain = explaining.depends(outcome.reads, registered)
             self._estimator.observe_read(
                 registered.query_ids,
                 now_ms=response.stored_at_ms,

@@ -1,0 +1,92 @@
+"""What X-Quaestor-Explain says: for people who wonder why an answer was or was not cached. Only with the setting `debug_header`.
+
+Names, never values: no filter value, cookie, audience or key. Bounded. An entry's part is made once, when it is stored; what
+another process stored is not known in detail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from quaestor.errors import QueryError
+from quaestor.invalidation.query.plan import plan_query
+from quaestor.metrics import widening
+from quaestor.model import CachedResponse, CapturedRead, Query, Uncacheable
+from quaestor.ports import Registered
+from quaestor.read_path.policy import DEFAULT, RoutePolicy
+
+MOST_BYTES = 2048
+_MOST_QUERIES = 8
+_MOST_NAMES = 8
+_NAME_CHARACTERS = 64
+_OF_CAPTURE = frozenset(reason.value for reason in Uncacheable)
+
+
+def depends(reads: Sequence[CapturedRead], registered: Registered) -> str:
+    """The queries behind an answer, by their shape, each with how its invalidation is judged. For Resident.explain."""
+    shapes = list(dict.fromkeys(_shape(read.query) for read in reads))
+    more = f" and {len(shapes) - _MOST_QUERIES} more" if len(shapes) > _MOST_QUERIES else ""
+    return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}; {', '.join(registered.ids[:_MOST_NAMES])}"
+
+
+def _shape(query: Query) -> str:
+    said = f"{query.operation.value} on {query.namespace} by ({_names(query.filter)})"
+    if query.pipeline:
+        said += f" through ({_names(name for stage in query.pipeline for name in stage)})"
+    if query.sort:
+        said += f" sorted by ({_names(path for path, _ in query.sort)})"
+    said += "".join(f", {name}" for name in ("skip", "limit") if getattr(query, name))
+    try:
+        plan = plan_query(query)
+    except QueryError:
+        return f"{said}: unreadable"
+    judged = "exact" if plan.reason is None else f"widened ({widening(plan.reason)})"
+    return f"{said}: {judged}, found by {plan.index}"
+
+
+def entry(
+    response: CachedResponse, policy: RoutePolicy, *, known: str, layer: str, browser_s: int, cdn_s: int, now_ms: int
+) -> str:
+    """Of an answer from an entry. known: what depends() said, if it was this process that stored it."""
+    store_ms = response.fresh_until_ms - response.stored_at_ms
+    return ". ".join(
+        (
+            f"from {layer}, stored {max(0, now_ms - response.stored_at_ms) // 1000} s ago",
+            f"lives {store_ms} ms in the store, {cdn_s} s in CDNs, {browser_s} s in browsers",
+            about(policy),
+            known or "stored by another process, or by its own header fields",
+        )
+    )
+
+
+def withheld(reasons: Sequence[str], detail: str, policy: RoutePolicy | None) -> str:
+    """Of an answer that was not stored. What failed is in the logs: an error's text may quote anything."""
+    said = f"not stored: {', '.join(reasons)}"
+    if detail and _OF_CAPTURE.issuperset(reasons):
+        said += f" ({detail})"
+    return said if policy is None else f"{said}. {about(policy)}"
+
+
+def about(policy: RoutePolicy) -> str:
+    """What the key is made of, and where that was said."""
+    source = "declared" if policy.explicit else "default" if policy == DEFAULT else "read from the route's parameters"
+    parts = ["method and URL" if policy.query is None else f"path and query ({_names(sorted(policy.query))})"]
+    if policy.personal:
+        parts.append(f"audience ({policy.sharing.value})")
+    if policy.headers:
+        parts.append(f"headers ({_names(name.decode('latin-1') for name in policy.headers)})")
+    if policy.cookies:
+        parts.append(f"cookies ({_names(policy.cookies)})")
+    if policy.keyed_body:
+        parts.append("body")
+    return f"key: {', '.join(parts)}; sharing: {policy.sharing.value}; policy: {source}"
+
+
+def field(text: str) -> bytes:
+    """A field value: printable ASCII on one line, of bounded length."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text[:MOST_BYTES]).encode("ascii")
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = [str(name)[:_NAME_CHARACTERS] for name in names]
+    return ", ".join(listed[:_MOST_NAMES] + (["..."] if len(listed) > _MOST_NAMES else []))

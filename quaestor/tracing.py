@@ -1,0 +1,135 @@
+"""OpenTelemetry spans of misses and of invalidations, and the trace id that log lines carry.
+
+Off unless the setting `tracing` is on; then nothing but a look at one attribute is spent on it, and nothing at all on the hit
+path: hits have no spans. Spans go to the tracer provider that the application has set up (`opentelemetry.trace`), under the
+name `quaestor`; without one they are no-ops.
+
+A miss is a child of whatever span is current (an instrumented server's), or else of the request's `traceparent` (W3C Trace
+Context, level 1). The handler runs inside it, so what it traces itself lies below. Attributes hold counts, reasons and names of
+parts; no URLs, no keys, nothing of a request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any
+
+from quaestor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,200})?")
+_NOTHING = b"0" * 32
+_MOST_VERSIONS = 16
+_asked: ContextVar[Headers] = ContextVar("quaestor_asked", default=())
+
+
+def trace_id_of(headers: Headers) -> str | None:
+    """The trace id of a request, if it has one `traceparent` field and that is well-formed."""
+    found = [value for name, value in headers if name == b"traceparent"]
+    match = _TRACEPARENT.fullmatch(found[0]) if len(found) == 1 else None
+    return None if match is None or match["trace"] == _NOTHING else match["trace"].decode()
+
+
+def asked_by(headers: Headers) -> Token[Headers]:
+    """What is logged from now on carries the request's trace id, whether spans are made or not, until asked_no_more()."""
+    return _asked.set(headers)
+
+
+def asked_no_more(token: Token[Headers]) -> None:
+    _asked.reset(token)
+
+
+def version_text(version: int) -> str:
+    """A version as MongoDB prints it: `seconds.increment`."""
+    return f"{version >> 32}.{version & 0xFFFFFFFF}"
+
+
+def versions_text(versions: Iterable[int]) -> list[str]:
+    """The causing writes, each once, the youngest few of them."""
+    return [version_text(version) for version in sorted(set(versions) - {0})[-_MOST_VERSIONS:]]
+
+
+class Tracing:
+    """One per Quaestor. Without `enabled` every call returns at once."""
+
+    def __init__(self, *, enabled: bool = False) -> None:
+        """Raises ConfigurationError if spans are wanted and opentelemetry-api is not installed."""
+        self.enabled = enabled
+        if enabled:
+            try:
+                from opentelemetry import trace
+                from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+            except ImportError as error:
+                raise ConfigurationError("tracing needs opentelemetry-api: install quaestor[otel]") from error
+            self._trace = trace
+            self._propagator = TraceContextTextMapPropagator()
+
+    @property
+    def _tracer(self) -> Tracer:
+        # Asked for anew each time: the application may set its provider after making its Quaestor.
+        return self._trace.get_tracer("quaestor")
+
+    def request(self, name: str, headers: Headers) -> AbstractContextManager[Span | None]:
+        """A span that is current inside, below the current one or the request's traceparent. It ends with the block."""
+        if not self.enabled:
+            return nullcontext()
+        parent: Context | None = None
+        if not self._trace.get_current_span().get_span_context().is_valid and trace_id_of(headers) is not None:
+            fields = {key.decode(): value.decode("latin-1") for key, value in headers if key in _CARRIED}
+            parent = self._propagator.extract(fields)
+        return self._tracer.start_as_current_span(
+            name, context=parent, record_exception=False, set_status_on_exception=False
+        )
+
+    def span(self, name: str, **attributes: Any) -> AbstractContextManager[Span | None]:
+        """A span that is current inside. It ends with the block."""
+        if not self.enabled:
+            return nullcontext()
+        return self._tracer.start_as_current_span(
+            name, attributes=_named(attributes), record_exception=False, set_status_on_exception=False
+        )
+
+    def inside(self, span: Span | None) -> AbstractContextManager[Span | None]:
+        """The span is current inside; it does not end with the block."""
+        if span is None:
+            return nullcontext()
+        return self._trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+    def begin(self, name: str, **attributes: Any) -> Span | None:
+        """A span for end(); current nowhere."""
+        return self._tracer.start_span(name, attributes=_named(attributes)) if self.enabled else None
+
+    def trace_id(self) -> str | None:
+        """Of the current span, or of the request that this code runs for; for log lines."""
+        if self.enabled:
+            context = self._trace.get_current_span().get_span_context()
+            if context.is_valid:
+                return f"{context.trace_id:032x}"
+        return trace_id_of(_asked.get())
+
+
+_CARRIED = frozenset({b"traceparent", b"tracestate"})
+
+
+def _named(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {f"quaestor.{name}": value for name, value in attributes.items()}
+
+
+def tell(span: Span | None, **attributes: Any) -> None:
+    """Attributes that are known later."""
+    if span is not None:
+        span.set_attributes(_named(attributes))
+
+
+def end(span: Span | None) -> None:
+    """Ending twice changes nothing."""
+    if span is not None and span.is_recording():
+        span.end()
