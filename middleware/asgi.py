@@ -90,7 +90,8 @@ class QuaestorMiddleware:
             claimed: tuple[tuple[bytes, bytes], ...] = ()
             for name, value in scope["headers"]:
                 if NOTABLE[name]:
-                    if name not in CLAIMS:
+                    # A tuple grows by copying: hundreds of them would be work for seconds.
+                    if name not in CLAIMS or len(claimed) == len(CLAIMS):
                         break
                     claimed += ((name, shown(name, value)),)
                 if name == b"host":
@@ -99,8 +100,16 @@ class QuaestorMiddleware:
                     host = value
             else:
                 path = scope.get("raw_path")
-                plan = self._plans.get(("GET", scope["scheme"], host or b"", path, scope["query_string"], claimed))
-                if plan is not None and plan.simple and "user" not in scope and (asked := plan.target) is not None:
+                plan = self._plans.get(
+                    ("GET", scope["scheme"], host or b"", scope["path"], path, scope["query_string"], claimed)
+                )
+                if (
+                    plan is not None
+                    and plan.simple
+                    and "user" not in scope
+                    and (not (extensions := scope.get("extensions")) or "tls" not in extensions)
+                    and (asked := plan.target) is not None
+                ):
                     now_ms = self._clock()
                     resident = self._resident(asked.key, now_ms)
                     # An entry that was never rendered is sent below, where its route's policy is known.

@@ -15,13 +15,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from middleware.declared import Found, find, policy_of, routes_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
 from quaestor.read_path.forwarded import CLAIMS, Claims
 from quaestor.read_path.key import Target, target
-from quaestor.read_path.policy import DEFAULT, RoutePolicy
+from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing
 from quaestor.read_path.query import TRACKING, Tracking, kept
 from quaestor.read_path.selection import selection
 
@@ -79,17 +80,18 @@ class Routes:
         self._on_error = on_error
         self._known: dict[tuple[str, str, str, str], tuple[RoutePolicy, Any]] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
-        """By (method, scheme, host, raw path, query string, claims); ask it before plan()."""
+        """By (method, scheme, host, path, raw path, query string, claims); ask it before plan()."""
 
     def plan(self, scope: Mapping[str, Any], *, host: bytes, raw_path: bytes, claimed: Claims) -> Plan:
         """The plan of a request. Remembered, if its URL is short; a HEAD has the plan of its GET."""
         method = _method(scope)
         query: bytes = scope["query_string"]
-        name = (method, scope["scheme"], host, raw_path, query, claimed)
+        path: str = scope["path"]
+        name = (method, scope["scheme"], host, path, raw_path, query, claimed)
         plan = self.plans.get(name)
         if plan is None:
             plan = self._make(scope, method, host, raw_path, query, claimed)
-            size = len(host) + len(raw_path) + len(query) + sum(len(value) for _, value in claimed)
+            size = len(path) + len(host) + len(raw_path) + len(query) + sum(len(value) for _, value in claimed)
             if size <= _REMEMBERED_BYTES and len(claimed) <= len(CLAIMS):
                 _remember(self.plans, name, plan, REMEMBERED_PLANS)
         return plan
@@ -108,10 +110,14 @@ class Routes:
         """Whether another endpoint was called than the one whose policy was read: a route was added, or a middleware between us
         and the router rewrote the path. Then the plan is forgotten, and nothing may be stored by it.
 
-        scope: the one that the handler was given; frameworks note there what they called.
+        scope: the one that the handler was given; frameworks note there what they called. Where nothing is noted, whoever has
+        the router's scope may have rewritten it: what its route does not declare is then as good as for any other route, but
+        nobody vouches for a declaration.
         """
         called = scope.get("endpoint")
-        if called is None or called is plan.endpoint or called == plan.endpoint:
+        if called is None:
+            return plan.endpoint is not None and (plan.policy.explicit or plan.policy.sharing is not Sharing.UNDECLARED)
+        if called is plan.endpoint or called == plan.endpoint:
             return False
         if plan.endpoint is None:
             dependant = getattr(scope.get("route"), "dependant", None)
@@ -127,8 +133,11 @@ class Routes:
         policy, endpoint = self.policy(scope)
         shown = kept(query, policy, self._tracking)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
-        if named is not None and claimed:
-            appended = selection(DEFAULT, (), claimed=claimed)
+        given = claimed
+        if not _as_sent(scope, raw_path):
+            given = (*claimed, (b":path", scope["path"].encode("utf-8", "surrogatepass")))
+        if named is not None and given:
+            appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)
         simple = not (policy.closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
         alike = named is not None and (named.own or not (self._leaves_copies or policy.browser_ttl_ms))
@@ -138,7 +147,7 @@ class Routes:
             query=shown,
             simple=simple and alike,
             endpoint=endpoint,
-            names=(method, scope["scheme"], host, raw_path, query, claimed),
+            names=(method, scope["scheme"], host, scope["path"], raw_path, query, claimed),
         )
 
     def _read(self, scope: Mapping[str, Any], method: str) -> tuple[RoutePolicy, Any]:
@@ -157,6 +166,14 @@ class Routes:
             self._on_error(error)
             return RoutePolicy(bypass=True), None
         return policy, found.endpoint
+
+
+def _as_sent(scope: Mapping[str, Any], raw_path: bytes) -> bool:
+    """Whether the path that the application will look at is the one that was sent, with or without what a mount or a proxy has
+    taken off it. If not, a middleware around us has rewritten it, by whatever it knows: then both are part of the key."""
+    path, root = scope["path"], scope.get("root_path", "")
+    sent = unquote(raw_path.decode("latin-1"))
+    return path == sent or (bool(root) and (root + path == sent or path == root + sent))
 
 
 def _with(named: Target, appended: str) -> Target:

@@ -1,0 +1,185 @@
+"""What stands around the cache (servers, proxies, other middleware) and what a client can do to it: nobody is given another's
+answer, and nobody is made to wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse, Response
+
+from middleware import QuaestorMiddleware
+from quaestor.caching import cached, private, public
+from quaestor.read_path.forwarded import CLAIMS, shown
+from tests.end_to_end.site import Site, until_waiting
+from tests.hand_driven import HandEngine, reads
+
+pytestmark = pytest.mark.anyio
+
+
+class Answered:
+    """One request at ASGI level, and what came back."""
+
+    def __init__(self, app: Any, path: str, **more: Any) -> None:
+        self.messages: list[Any] = []
+        self._app = app
+        headers = [(b"host", b"shop.test"), *more.pop("headers", ())]
+        self._scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "method": "GET", "scheme": "http", "path": path,
+            "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers, **more,
+        }  # fmt: skip
+
+    async def get(self) -> Answered:
+        requested = False
+
+        async def receive() -> Any:
+            nonlocal requested
+            if requested:
+                await asyncio.Event().wait()
+            requested = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await self._app(self._scope, receive, self.send)
+        return self
+
+    async def send(self, message: Any) -> None:
+        self.messages.append(message)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.messages)
+
+    @property
+    def status(self) -> str:
+        found: bytes = dict(self.messages[0]["headers"])[b"cache-status"]
+        return found.decode()
+
+
+async def echo(request: Request) -> Response:
+    reads()
+    certificate = ((request.scope.get("extensions") or {}).get("tls") or {}).get("client_cert_name")
+    return JSONResponse({"path": request.scope["path"], "certificate": certificate})
+
+
+async def test_who_has_a_client_certificate_is_not_given_what_is_in_memory_for_strangers() -> None:
+    site = Site(echo)
+    for _ in range(3):
+        stranger = await Answered(site.app, "/items").get()
+    assert "hit" in stranger.status
+    known = await Answered(site.app, "/items", extensions={"tls": {"client_cert_name": "CN=ann"}}).get()
+    assert "detail=credentials" in known.status
+    assert b"CN=ann" in known.body
+
+
+async def test_a_path_that_an_outer_middleware_has_rewritten_is_another_page() -> None:
+    """Such a middleware may know who asks; the path as it was sent is the same for all of them."""
+    site = Site(echo)
+    for _ in range(3):
+        await Answered(site.app, "/home").get()
+    for _ in range(2):
+        for tenant in ("/tenant-a/home", "/tenant-b/home"):
+            seen = await Answered(site.app, tenant, raw_path=b"/home").get()
+            assert tenant.encode() in seen.body
+    assert "hit" in seen.status, "each of them is cached all the same"
+    assert b'"/home"' in (await Answered(site.app, "/home").get()).body
+
+
+@pytest.mark.parametrize("raw_path", [b"/caf%C3%A9/x", b"/mounted/caf%c3%a9/x"])
+async def test_a_mounted_or_escaped_path_is_one_page(raw_path: bytes) -> None:
+    site = Site(echo)
+    for _ in range(2):
+        seen = await Answered(site.app, "/café/x", raw_path=raw_path, root_path="/mounted").get()
+    assert "hit" in seen.status
+    resident = site.engine.read_path.resident(
+        "http://shop.test" + raw_path.decode().replace("%c3%a9", "%C3%A9"), site.engine.read_path.clock()
+    )
+    assert resident is not None, "and has the plain key, by which it is purged"
+
+
+async def test_thousands_of_forwarding_fields_are_not_gathered_before_they_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the way to a hit they are copied together one by one, which takes 20 s for 100,000 of them."""
+    looked_at = 0
+
+    def counting(name: bytes, value: bytes) -> bytes:
+        nonlocal looked_at
+        looked_at += 1
+        return shown(name, value)
+
+    monkeypatch.setattr("middleware.asgi.shown", counting)
+    site = Site(echo)
+    seen = await Answered(site.app, "/items", headers=[(b"x-host", b"a")] * 4_000).get()
+    assert "detail=unkeyed" in seen.status
+    assert looked_at <= len(CLAIMS)
+
+
+async def test_a_declaration_does_not_count_where_a_middleware_rewrites_a_copy_of_the_scope() -> None:
+    """The router then notes what it calls where nobody sees it."""
+    engine = HandEngine()
+    app = FastAPI()
+
+    @app.get("/front/{name}")
+    @cached(scope=public())
+    async def front(name: str) -> Any:
+        reads()
+        return {"page": name}
+
+    @app.get("/me")
+    @cached(scope=private())
+    async def me(request: Request) -> Any:
+        reads()
+        return {"who": request.headers.get("authorization")}
+
+    class Rewriting:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            path = "/me" if scope.get("path") == "/front/me" else scope.get("path")
+            await self._inner({**scope, "path": path}, receive, send)
+
+    app.add_middleware(Rewriting)
+    around = QuaestorMiddleware(app, quaestor=engine)
+    for name in (b"ann", b"bob"):
+        seen = await Answered(around, "/front/me", headers=[(b"authorization", name)]).get()
+        assert name in seen.body
+        assert "detail=rerouted" in seen.status
+
+
+async def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
+    """Whoever found the answer in the shared store first is sent it at his own pace; who came after him is not."""
+    site = Site(echo)
+    await Answered(site.app, "/items").get()
+    store = site.engine.store
+    resident = site.engine.read_path.resident("http://shop.test/items", site.engine.read_path.clock())
+    assert resident is not None
+    looking, go_on = asyncio.Event(), asyncio.Event()
+
+    async def get(key: str) -> Any:
+        looking.set()
+        await go_on.wait()
+        return resident.response
+
+    store.get, store.resident = get, lambda key: None
+    slow, quick = Answered(site.app, "/items"), Answered(site.app, "/items")
+    reading = asyncio.Event()
+
+    async def stuck(message: Any) -> None:
+        slow.messages.append(message)
+        await reading.wait()
+
+    slow.send = stuck  # type: ignore[method-assign]
+    first = asyncio.create_task(slow.get())
+    await looking.wait()
+    second = asyncio.create_task(quick.get())
+    await until_waiting([second])
+    go_on.set()
+    async with asyncio.timeout(5):
+        await second
+    assert b"/items" in quick.body
+    assert not first.done()
+    reading.set()
+    await first
