@@ -16,7 +16,7 @@ import redis
 
 _STREAM: Final = "bare"
 _PERIOD_NS: Final = 1_000_000
-_SIZE: Final = 400
+_SIZE: Final = 260
 _SPAWN: Final = multiprocessing.get_context("spawn")
 
 

@@ -325,8 +325,10 @@ class CellLoop:
             self._matched += 1
             if image.version > known != _NO_VERSION:
                 self._complete = self._position.writes, known
-        self._pending += map(encode_notification, self._processed(image, entry.payload))
-        self._position = self._position._replace(writes=entry.offset)
+        if invalidated := self._processed(image, entry.payload):
+            self._pending += map(encode_notification, invalidated)
+        position = self._position
+        self._position = Checkpoint(position.queries, entry.offset, position.version)
         return image.kind is WriteKind.TICK
 
     def _processed(self, image: AfterImage, payload: bytes) -> list[Invalidated]:

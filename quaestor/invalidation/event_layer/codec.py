@@ -101,6 +101,24 @@ class LazyImage(AfterImage):
     __hash__ = None  # type: ignore[assignment]
 
 
+def _setter(owner: type, name: str) -> Callable[[AfterImage, Any], None]:
+    setter: Callable[[AfterImage, Any], None] = owner.__dict__[name].__set__
+    return setter
+
+
+_NEW_IMAGE: Final = object.__new__
+_SET_NAMESPACE: Final = _setter(AfterImage, "namespace")
+_SET_KIND: Final = _setter(AfterImage, "kind")
+_SET_VERSION: Final = _setter(AfterImage, "version")
+_SET_KEY: Final = _setter(AfterImage, "key")
+_SET_AFTER: Final = _setter(LazyImage, "_after")
+_SET_AFTER_EXACT: Final = _setter(AfterImage, "after_exact")
+_SET_BEFORE: Final = _setter(LazyImage, "_before")
+_SET_BEFORE_KNOWN: Final = _setter(AfterImage, "before_known")
+_SET_CHANGED: Final = _setter(AfterImage, "changed")
+_SET_WALL_MS: Final = _setter(AfterImage, "wall_ms")
+
+
 def _image_fields(image: AfterImage) -> tuple[Any, ...]:
     return tuple(getattr(image, name) for name in AfterImage.__dataclass_fields__)
 
@@ -135,20 +153,21 @@ def decode_image(payload: bytes) -> AfterImage:
 
 
 def _image(fields: _Fields) -> AfterImage:
+    """Every write to the database comes by here, in every cell: the fields are set without the dataclass' own constructor."""
     flags = fields["f"]
     changed = fields.get("p")
-    return LazyImage(
-        namespace=fields["ns"],
-        kind=_KINDS[fields["k"]],
-        version=int(fields["ver"]),
-        key=fields["key"],
-        after=fields.get("a"),
-        after_exact=bool(flags & _AFTER_EXACT),
-        before=fields.get("b"),
-        before_known=bool(flags & _BEFORE_KNOWN),
-        changed=None if changed is None else tuple(changed),
-        wall_ms=int(fields["w"]),
-    )
+    image: LazyImage = _NEW_IMAGE(LazyImage)
+    _SET_NAMESPACE(image, fields["ns"])
+    _SET_KIND(image, _KINDS[fields["k"]])
+    _SET_VERSION(image, int(fields["ver"]))
+    _SET_KEY(image, fields["key"])
+    _SET_AFTER(image, fields.get("a"))
+    _SET_AFTER_EXACT(image, flags & _AFTER_EXACT != 0)
+    _SET_BEFORE(image, fields.get("b"))
+    _SET_BEFORE_KNOWN(image, flags & _BEFORE_KNOWN != 0)
+    _SET_CHANGED(image, None if changed is None else tuple(changed))
+    _SET_WALL_MS(image, int(fields["w"]))
+    return image
 
 
 def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:

@@ -15,6 +15,11 @@ def offset(at_ms: int, sequence: int, epoch: str) -> str:
     return f"{at_ms:015d}-{sequence:020d}@{epoch}"
 
 
+def of_digits(at_ms: str, sequence: str, epoch: str) -> str:
+    """As `offset`, of numbers that are written in digits already: no entry comes by without one."""
+    return f"{at_ms.zfill(15)}-{sequence.zfill(20)}@{epoch}"
+
+
 def just_before(at_ms: int, epoch: str) -> str:
     """After it comes exactly what was appended at at_ms or later."""
     return offset(max(at_ms - 1, 0), LAST_SEQUENCE, epoch)

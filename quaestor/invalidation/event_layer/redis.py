@@ -88,9 +88,10 @@ class RedisEventLayer:
         block = ("BLOCK", min(block_ms, _LONGEST_BLOCK_MS)) if block_ms > 0 else ()
         (reply,) = self._call(("XREAD", "COUNT", count, *block, "STREAMS", *names, *ids))
         found: list[StreamEntry] = []
+        epoch = self._current_epoch()
         for stream_name, entries in reply or ():
             stream = stream_name.decode()
-            found += [StreamEntry(stream, self._offset(entry_id), fields[1]) for entry_id, fields in entries]
+            found += [StreamEntry(stream, _offset(entry_id, epoch), fields[1]) for entry_id, fields in entries]
             if entries:
                 self._note(stream, _position(entries[-1][0]))
         return found
@@ -100,7 +101,7 @@ class RedisEventLayer:
 
     def first_offset(self, stream: str) -> str | None:
         (reply,) = self._call(("XRANGE", stream, "-", "+", "COUNT", 1))
-        return self._offset(reply[0][0]) if reply else None
+        return _offset(reply[0][0], self._current_epoch()) if reply else None
 
     def trim(self, stream: str, *, before_ms: int) -> None:
         self._call(("XTRIM", stream, "MINID", "=", max(before_ms, 0)))
@@ -129,9 +130,6 @@ class RedisEventLayer:
             self._call()
         assert self._epoch is not None
         return self._epoch
-
-    def _offset(self, entry_id: bytes) -> str:
-        return offsets.offset(*_position(entry_id), self._current_epoch())
 
     def _entry_id(self, offset: str) -> str:
         epoch = offsets.epoch_of(offset)
@@ -246,6 +244,10 @@ def _require(replies: list[Any]) -> list[Any]:
 def _position(entry_id: bytes) -> _Position:
     at_ms, _, sequence = entry_id.partition(b"-")
     return int(at_ms), int(sequence)
+
+
+def _offset(entry_id: bytes, epoch: str) -> str:
+    return offsets.of_digits(*entry_id.decode().split("-"), epoch)
 
 
 def _lost(connection: _Connection, stream: str, seen: _Position) -> bool:

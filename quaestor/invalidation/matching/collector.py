@@ -1,15 +1,21 @@
-"""Keep registrations away from Python's cyclic garbage collector.
+"""Keep what a node holds away from Python's cyclic garbage collector.
 
-A full collection walks every object that can hold references; over a million registrations that is a pause of hundreds of
-milliseconds. Registrations live long and are freed by reference counting, so after every so many new ones whatever is
-alive is moved out of the collector's sight. This concerns the whole process, so only a process that does nothing but
-matching should ask for it: cycles that are garbage at that moment are collected first, later ones among frozen objects
-never.
+A full collection walks every object that can hold references: over a million registrations a pause of hundreds of
+milliseconds, over the writes of a few seconds one of 50 to 100. Registrations and retained writes live long and are freed
+by reference counting. So full collections are switched off, the young objects are collected as always, and after every so
+many new ones whatever has outlived that is moved out of the collector's sight. This concerns the whole process, so only
+a process that does nothing but matching should ask for it: cycles that are garbage at the start are collected, later ones
+only if they are so while they are young.
 """
 
 from __future__ import annotations
 
 import gc
+from typing import Final
+
+_NEVER: Final = 1 << 30
+_YOUNG: Final = 1
+"""The generations that are collected before what is left is frozen: a few thousand objects, a millisecond."""
 
 
 class Shield:
@@ -21,18 +27,16 @@ class Shield:
         self._every = every
         self._new = 0
         if every:
-            _freeze()  # what the process has loaded so far is long-lived as well
+            gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
+            gc.collect()
+            gc.freeze()  # what the process has loaded so far is long-lived as well
 
     def grew(self) -> None:
-        """One more long-lived object. Every so often this takes a collection of what came since, a few milliseconds."""
+        """One more long-lived object. O(1), but about a millisecond every so often."""
         if not self._every:
             return
         self._new += 1
         if self._new >= self._every:
             self._new = 0
-            _freeze()
-
-
-def _freeze() -> None:
-    gc.collect()
-    gc.freeze()
+            gc.collect(_YOUNG)
+            gc.freeze()

@@ -241,6 +241,7 @@ class MatchingNode:
         entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded)
         if entry is None:
             return []
+        self._shield.grew()
         self.tally.writes += 1
         self.tally.tried_last = 0
         self._rates.observe(identity, now_ms=now_ms)

@@ -21,6 +21,8 @@ _EVENTS: Final = "*"
 """Where collection events are kept; no namespace is called that."""
 _OVERHEAD: Final = 700
 """Bytes around one image."""
+_OLD_AT_ONCE: Final = 3
+"""More than one, so that what came in a burst goes while less is coming."""
 _DECODED: Final = 4
 """How much larger a document is as Python objects than as BSON."""
 
@@ -140,6 +142,11 @@ class Retention:
         if record is not None:
             self._newest[record] = entry
         while len(self._entries) > self.max_images or (self.bytes > self.max_bytes and len(self._entries) > 1):
+            self._drop_oldest()
+        oldest_ms = now_ms - self.retention_ms
+        for _ in range(_OLD_AT_ONCE):  # a second's worth at once, at thousands of writes a second, would hold them up
+            if not self._entries or self._entries[0].arrived_ms >= oldest_ms:
+                break
             self._drop_oldest()
         return entry
 

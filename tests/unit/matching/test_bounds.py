@@ -81,6 +81,7 @@ def test_only_so_many_predicates_are_kept_compiled_and_all_answer() -> None:
 
 
 def test_registrations_are_moved_out_of_the_collectors_sight() -> None:
+    thresholds = gc.get_threshold()
     try:
         shield = Shield(every=100)
         before = gc.get_freeze_count()
@@ -92,6 +93,22 @@ def test_registrations_are_moved_out_of_the_collectors_sight() -> None:
         shield.grew()
         assert gc.get_freeze_count() >= before + len(registrations)
     finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+def test_a_node_with_a_process_of_its_own_never_pauses_for_a_full_collection() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        shield = Shield(every=1_000)
+        full = gc.get_stats()[2]["collections"]
+        kept = []
+        for number in range(100_000):
+            kept.append([number])
+            shield.grew()
+        assert gc.get_stats()[2]["collections"] == full
+    finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 
