@@ -1,0 +1,78 @@
+"""`quaestor cluster`, then `quaestor cluster resize`, as an operator runs them: two Spark drivers, one succeeds the other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import anyio.to_thread
+import pymongo
+import pytest
+
+from quaestor.clock import system_clock
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.resizing.state import get_state
+from quaestor.model import GridShape
+from quaestor.settings import Settings
+from tests.recovery.test_resizing import App
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+START_S = 120
+STOP_S = 60
+
+
+@contextmanager
+def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own; told to stop at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quaestor.cli", "cluster", *arguments], text=True, stderr=subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        _, told = process.communicate(timeout=STOP_S)
+        print(told[-2_000:])
+
+
+async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, redis_url: str, prefix: str) -> None:
+    """The first command ends by itself when the second has taken over; what was cached stays cached until it changes."""
+    where = ("--mongo-url", mongo_url, "--redis-url", redis_url, "--deployment", prefix)
+    settings = Settings(deployment=prefix, staleness_bound_ms=10_000, activation_deadline_ms=10_000)
+    with ExitStack() as opened:
+        client = opened.enter_context(pymongo.MongoClient[dict[str, Any]](mongo_url))
+        client[prefix]["c"].insert_one({"_id": 1, "a": 1})
+        layer = opened.enter_context(closing(RedisEventLayer(redis_url, prefix)))
+        app = App(layer, client[prefix]["c"], settings)
+        app.registry.start()
+        opened.callback(app.registry.stop)
+        old = opened.enter_context(
+            command("--master", "local[3,8]", "--query-partitions", "1", "--write-partitions", "1", *where)
+        )
+        await eventually(lambda: app.registry.serving(now_ms=system_clock()), within_s=START_S)
+
+        async def cached() -> bool:
+            await app.cache(1)
+            return app.live(1)
+
+        await eventually(cached)
+        opened.enter_context(
+            command("resize", "--master", "local[4,8]", "--query-partitions", "1", "--write-partitions", "2", *where)
+        )
+        shape = GridShape(query_partitions=1, write_partitions=2, generation=1)
+        await eventually(lambda: app.registry.shape == shape, within_s=START_S)
+        assert app.live(1)
+        await anyio.to_thread.run_sync(old.wait, STOP_S)
+        state = get_state(layer, prefix)
+        assert state is not None
+        assert (state.serving.shape, state.successor, state.stopped) == (shape, None, False)
+        await eventually(lambda: app.registry.serving(now_ms=system_clock()))
+        assert app.live(1)
+        client[prefix]["c"].insert_one({"_id": 2, "a": 1})
+        await eventually(lambda: not app.live(1))
+        assert app.resets == []
