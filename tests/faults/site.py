@@ -1,0 +1,122 @@
+"""The app under test: pages of one record and lists of a group, read with plain pymongo, one process a worker.
+
+Around the middleware, so outside of the cache, each response is given `X-Known`: which invalidations of this page the worker
+had processed when the request came in. `create_broken_app` has a cache of its own instead, one that never hears of a write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.model import Invalidated
+
+DATABASE = "SITE_DATABASE"
+KNOWN = "x-known"
+_path: contextvars.ContextVar[str] = contextvars.ContextVar("path", default="")
+
+
+class Known:
+    """ASGI around everything: notes what the registry hears, tells it with each answer."""
+
+    def __init__(self, app: ASGIApp, quaestor: Quaestor) -> None:
+        self._app = app
+        self._pages: dict[str, str] = {}
+        self._versions: dict[str, dict[Any, int]] = {}
+        registry: Any = quaestor.registry
+        tell, register = registry._on_invalidated, registry.register
+
+        def invalidated(batch: Sequence[Invalidated]) -> None:
+            for one in batch:
+                page = self._pages.get(one.query_id)
+                if page is not None and one.version and one.key is not None:
+                    versions = self._versions.setdefault(page, {})
+                    versions[one.key] = max(one.version, versions.get(one.key, 0))
+            tell(batch)
+
+        async def registered(*args: Any, **options: Any) -> Any:
+            path = _path.get()
+            found = await register(*args, **options)
+            for query_id in found.query_ids:
+                self._pages[query_id] = path
+            return found
+
+        registry._on_invalidated, registry.register = invalidated, registered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        _path.set(scope["path"])
+        known = dict(self._versions.get(scope["path"], {}))
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start" and known:
+                told = ",".join(f"{key}:{version}" for key, version in known.items())
+                message["headers"] = [*message["headers"], (KNOWN.encode(), told.encode())]
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def create_app() -> ASGIApp:
+    """Settings come from the environment; MONGO_URL and SITE_DATABASE say where the records are."""
+    quaestor = Quaestor.from_env(ttl_min_ms=600_000)
+    app = _pages([quaestor.capture])
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    return Known(app, quaestor)
+
+
+def create_broken_app() -> ASGIApp:
+    app = _pages([])
+    entries: dict[str, bytes] = {}
+
+    @app.middleware("http")
+    async def cache(request: Any, call_next: Any) -> Response:
+        path = request.url.path
+        if path in entries:
+            return Response(entries[path], media_type="application/json", headers={"cache-status": "broken; hit"})
+        answer = await call_next(request)
+        body = b"".join([part async for part in answer.body_iterator])
+        entries[path] = body
+        return Response(body, media_type="application/json")
+
+    return app
+
+
+def _pages(listeners: list[Any]) -> FastAPI:
+    app = FastAPI()
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        os.environ["MONGO_URL"], event_listeners=listeners, serverSelectionTimeoutMS=1_500, connectTimeoutMS=1_500,
+        timeoutMS=4_000,
+    )  # fmt: skip
+    records = client[os.environ[DATABASE]].records
+
+    async def shown(rows: list[dict[str, Any]]) -> JSONResponse:
+        return JSONResponse({str(row["_id"]): row["n"] for row in rows})
+
+    @app.get("/page/{key}")
+    async def page(key: int) -> JSONResponse:
+        row = await records.find_one({"_id": key})
+        return await shown([row] if row else [])
+
+    @app.get("/group/{group}")
+    async def group(group: int) -> JSONResponse:
+        return await shown(await records.find({"group": group}).sort("_id", 1).to_list())
+
+    @app.get("/health")
+    async def health() -> dict[str, int]:
+        await asyncio.sleep(0)
+        return {"pid": os.getpid()}
+
+    return app

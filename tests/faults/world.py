@@ -1,0 +1,232 @@
+"""A whole deployment of real processes, with a link that can fail between every two of its parts, under load, watched.
+
+app worker 0 --.                  .-- cells, stages
+app worker 1 --+-- app_redis ----- Valkey ------- grid_redis --+
+               '-- app_mongo ----- mongod ------- grid_mongo --'-- ingest
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pymongo
+
+from quaestor.clock import system_clock
+from quaestor.demo import servers
+from quaestor.demo.children import grid_server
+from quaestor.demo.servers import HOST, Server
+from tests.faults.checker import Checker
+from tests.faults.history import History
+from tests.faults.load import Load
+from tests.faults.observed import Heartbeats
+from tests.faults.proxy import Link, Links
+
+BOUND_MS = 2_000
+CELLS = 4
+RECORDS = 40
+GROUPS = 4
+DATABASE = "faults"
+DEPLOYMENT = "faults"
+_STEP_S = 0.02
+
+
+def group_of(key: int, number: int) -> int:
+    """A record moves on to the next list with every third write."""
+    return (key + number // 3) % GROUPS
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one failure did. recovered_s: from the failure (or from its end, if it had one) until every cell was fresh again
+    and every worker answered from its cache again. without_cache_s: the longest time that a worker did not."""
+
+    recovered_s: float = 0.0
+    without_cache_s: float = 0.0
+    stalest_ms: int = 0
+    responses: int = 0
+    writes: int = 0
+    hits: int = 0
+    unanswered: int = 0
+    violations: int = 0
+
+    def document(self) -> dict[str, Any]:
+        return {name: round(value, 2) for name in self.__slots__ if (value := getattr(self, name)) is not None}
+
+
+@dataclass(slots=True)
+class World:
+    """mongods: one, or the members of a replica set (then nothing is between it and the others)."""
+
+    folder: Path
+    mongods: list[Server]
+    valkey: Server
+    links: Links
+    app_redis: Link
+    grid_redis: Link
+    app_mongo: Link | None
+    grid_mongo: Link | None
+    grid: Server
+    workers: list[Server]
+    client: pymongo.MongoClient[dict[str, Any]]
+    history: History
+    checker: Checker
+    load: Load
+    heartbeats: Heartbeats
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def healthy(self, since_ms: int = 0) -> bool:
+        """Every cell is fresh, and both workers have answered from the cache in the last half second."""
+        recent_s = time.monotonic() - 0.5
+        return self.heartbeats.all_fresh(since_ms, CELLS) and all(
+            reader.hits_s and reader.hits_s[-1] >= recent_s for reader in self.load.readers
+        )
+
+    def settle(self, *, within_s: float = 60.0) -> None:
+        """Return once all is well."""
+        self._until(self.healthy, within_s)
+
+    @contextmanager
+    def failure(self, *, within_s: float = 60.0) -> Iterator[Outcome]:
+        """Break something in the block, and mend it there if it does not mend itself; recovery is counted from the block's end
+        and waited for. Violations are the caller's to look at."""
+        self.settle()
+        self.checker.take_stalest_s()
+        began_s, counts, outcomes = time.monotonic(), self.checker.counts.copy(), self.load.outcomes
+        writes, violations = self.history.writes, len(self.checker.violations)
+        outcome = Outcome()
+        yield outcome
+        ended_s, ended_ms = time.monotonic(), system_clock()
+        self._until(lambda: self.healthy(ended_ms), within_s)
+        outcome.recovered_s = time.monotonic() - ended_s
+        # Whatever was lost has to show: whoever still held an old answer has now served it, and has been found out.
+        asked = self.checker.counts["responses"]
+        self._until(lambda: self.checker.counts["responses"] >= asked + 8 * RECORDS, within_s)
+        for reader in self.load.readers:
+            hits_s = [began_s, *(s for s in list(reader.hits_s) if s >= began_s), time.monotonic()]
+            longest_s = max(b - a for a, b in pairwise(hits_s))
+            outcome.without_cache_s = max(outcome.without_cache_s, longest_s)
+        outcome.stalest_ms = int(self.checker.take_stalest_s() * 1000)
+        outcome.responses = self.checker.counts["responses"] - counts["responses"]
+        outcome.hits = self.checker.counts["hits"] - counts["hits"]
+        outcome.writes = self.history.writes - writes
+        outcome.unanswered = self.load.outcomes["no answer"] - outcomes["no answer"]
+        outcome.violations = len(self.checker.violations) - violations
+
+    def _until(self, condition: Callable[[], bool], within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"not well within {within_s} s: {self.heartbeats.fresh_as_of_ms} at {system_clock()}; "
+                    f"{self.load.outcomes}; {self.checker.counts}"
+                )
+            time.sleep(_STEP_S)
+
+    def answered(self) -> int:
+        """How many requests were answered with 200 so far."""
+        return self.load.outcomes["hit"] + self.load.outcomes["handler"]
+
+    def forget(self, server: Server) -> None:
+        """Delete what Valkey has written; it must not be running."""
+        shutil.rmtree(server.folder / "appendonlydir", ignore_errors=True)
+
+
+def site_server(folder: Path, name: str, *, factory: str = "create_app", environment: dict[str, str]) -> Server:
+    """One worker of the site: a process of its own on a port of its own."""
+    port = servers.free_port()
+    url = f"http://{HOST}:{port}"
+    return Server(
+        name,
+        [sys.executable, "-m", "uvicorn", f"tests.faults.site:{factory}", "--factory", "--host", HOST, "--port", str(port),
+         "--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "2"],
+        folder, port, url, lambda: httpx.get(f"{url}/health", timeout=2).status_code == 200, environment,
+    )  # fmt: skip
+
+
+@contextmanager
+def world(
+    folder: Path,
+    *,
+    mongods: int = 1,
+    workers: int = 2,
+    writes_per_s: float = 30,
+    reads_per_s: float = 80,
+    seed: int = 1,
+) -> Iterator[World]:
+    """All of it, running and well. Everything is ended by its own id in the end."""
+    with ExitStack() as stack:
+
+        def started(server: Server) -> Server:
+            server.start()
+            stack.callback(server.stop)
+            return server
+
+        def place(name: str) -> Path:
+            (folder / name).mkdir()
+            return folder / name
+
+        members, mongo_url = _mongods(place, started, mongods)
+        valkey = started(servers.redis_server(place("valkey")))
+        links = Links()
+        stack.callback(links.close)
+        app_redis, grid_redis = links.to(valkey.port), links.to(valkey.port)
+        app_mongo = grid_mongo = None
+        app_mongo_url = grid_mongo_url = mongo_url
+        if mongods == 1:
+            app_mongo, grid_mongo = links.to(members[0].port), links.to(members[0].port)
+            app_mongo_url, grid_mongo_url = (
+                f"mongodb://{HOST}:{link.port}/?directConnection=true" for link in (app_mongo, grid_mongo)
+            )
+        client = stack.enter_context(pymongo.MongoClient[dict[str, Any]](mongo_url, serverSelectionTimeoutMS=3_000))
+        settings = {"QUAESTOR_STALENESS_BOUND_MS": str(BOUND_MS)}
+        grid = grid_server(
+            place("grid"), deployment=DEPLOYMENT, redis_url=f"redis://{HOST}:{grid_redis.port}/0",
+            mongo_url=grid_mongo_url, settings=settings,
+        )  # fmt: skip
+        grid.launch()
+        stack.callback(lambda: grid.stop())
+        environment = settings | {
+            "MONGO_URL": app_mongo_url, "REDIS_URL": f"redis://{HOST}:{app_redis.port}/0",
+            "QUAESTOR_DEPLOYMENT": DEPLOYMENT, "SITE_DATABASE": DATABASE,
+        }  # fmt: skip
+        apps = [started(site_server(place(f"app{i}"), f"app{i}", environment=environment)) for i in range(workers)]
+        history = History(RECORDS, group_of)
+        checker = Checker(history, bound_s=BOUND_MS / 1000)
+        load = Load(
+            checker, history, client, database=DATABASE, groups=GROUPS, ports=[app.port for app in apps],
+            writes_per_s=writes_per_s, reads_per_s=reads_per_s, seed=seed,
+        )  # fmt: skip
+        heartbeats = Heartbeats(valkey.url, DEPLOYMENT)
+        grid.wait_ready(150)
+        heartbeats.start()
+        stack.callback(heartbeats.stop)
+        load.start()
+        stack.callback(load.stop)
+        made = World(
+            folder, members, valkey, links, app_redis, grid_redis, app_mongo, grid_mongo, grid, apps, client, history,
+            checker, load, heartbeats,
+        )  # fmt: skip
+        made.settle()
+        yield made
+
+
+def _mongods(place: Callable[[str], Path], started: Callable[[Server], Server], count: int) -> tuple[list[Server], str]:
+    if count == 1:
+        server = started(servers.mongod_server(place("mongod")))
+        return [server], server.url
+    raise NotImplementedError
+
+
+def random_of(seed: int) -> random.Random:
+    """Printed by whoever uses it, so that a run can be repeated."""
+    return random.Random(seed)

@@ -1,0 +1,43 @@
+"""A whole deployment for the tests that break it, and what they found, written down if somebody asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.world import Outcome, World, world
+from tests.recovery.failures import FAILURES
+
+RESULTS = "RECOVERY_RESULTS"
+"""Environment variable: the folder where each failure's outcome is written."""
+
+Proven = Callable[[str, Outcome], None]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Grid on Spark with two executors, two app workers, Valkey, mongod; written to, read from and checked all the time."""
+    with world(tmp_path_factory.mktemp("deployment")) as made:
+        yield made
+        made.settle()
+        assert made.checker.violations == []
+        assert made.checker.counts["after a known invalidation"] > 0
+
+
+@pytest.fixture
+def proven(deployment: World) -> Proven:
+    return lambda name, outcome: prove(deployment, name, outcome)
+
+
+def prove(deployment: World, name: str, outcome: Outcome) -> None:
+    """Every response was right, and there were responses; then the outcome is written down."""
+    assert name in FAILURES
+    assert deployment.checker.violations[-outcome.violations :][: outcome.violations] == []
+    assert outcome.hits
+    assert outcome.writes
+    if folder := os.environ.get(RESULTS):
+        (Path(folder) / f"{name}.json").write_text(json.dumps(outcome.document()))

@@ -1,0 +1,197 @@
+"""What dies, and what is cut off: no invalidation is lost, nothing is served that is staler than announced, the other cells
+go on, all is well again without anybody's help.
+
+One deployment of real processes for the module, under load all the time; see tests/faults. Every response is checked.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import psutil
+import pytest
+
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.spark import cell_pids
+from quaestor.model import Cell
+from tests.faults.processes import driver_jvm, executor_of, ingest_pid, kill, paused
+from tests.faults.world import DEPLOYMENT, World
+from tests.recovery.conftest import Proven
+
+pytestmark = pytest.mark.timeout(300)
+
+CELLS = [Cell(query_partition=q, write_partition=w) for q in (0, 1) for w in (0, 1)]
+OUTAGE_S = 7.0
+"""Longer than the staleness bound, and than any part waits for an answer."""
+
+
+def pids(deployment: World) -> dict[Cell, int]:
+    with closing(RedisEventLayer(deployment.valkey.url, DEPLOYMENT)) as layer:
+        return cell_pids(layer, DEPLOYMENT)
+
+
+def last(seconds: float = OUTAGE_S) -> None:
+    """Let the failure last."""
+    threading.Event().wait(seconds)
+
+
+def ingest(deployment: World) -> int:
+    assert deployment.grid_mongo is not None
+    for _ in range(1_000):
+        if (pid := ingest_pid(deployment.client, deployment.grid_mongo)) is not None:
+            return pid
+    raise AssertionError("nobody reads the change stream")
+
+
+def test_a_killed_cell_comes_back_and_the_others_do_not_notice(deployment: World, proven: Proven) -> None:
+    before = pids(deployment)
+    assert set(before) == set(CELLS)
+    victim = CELLS[1]
+    mark = deployment.heartbeats.mark()
+    with deployment.failure() as outcome:
+        kill(before[victim])
+    proven("cell-killed", outcome)
+    after = pids(deployment)
+    assert {cell for cell in CELLS if before[cell] != after[cell]} == {victim}
+    assert deployment.heartbeats.undisturbed(mark) >= set(CELLS) - {victim}
+
+
+def test_killed_ingest_comes_back_and_no_cell_is_disturbed(deployment: World, proven: Proven) -> None:
+    victim = ingest(deployment)
+    mark = deployment.heartbeats.mark()
+    with deployment.failure() as outcome:
+        kill(victim)
+    proven("ingest-killed", outcome)
+    assert ingest(deployment) != victim
+    assert deployment.heartbeats.undisturbed(mark) == set(CELLS)
+
+
+def test_a_killed_executor_is_replaced_and_the_other_one_does_not_notice(deployment: World, proven: Proven) -> None:
+    before = pids(deployment)
+    executor = executor_of(before[CELLS[0]])
+    inside = {cell for cell, pid in before.items() if executor_of(pid) == executor}
+    workers = [psutil.Process(before[cell]) for cell in inside]
+    mark = deployment.heartbeats.mark()
+    with deployment.failure() as outcome:
+        kill(executor.pid)
+        _, alive = psutil.wait_procs(workers, timeout=30)
+        assert alive == [], "its tasks end with it"
+    proven("executor-killed", outcome)
+    after = pids(deployment)
+    assert {cell for cell in CELLS if before[cell] != after[cell]} == inside
+    assert deployment.heartbeats.undisturbed(mark) >= set(CELLS) - inside
+
+
+@pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["without data", "with data"])
+def test_redis_is_killed_and_comes_back(deployment: World, proven: Proven, kept: bool) -> None:
+    before, answered = pids(deployment), deployment.answered()
+    with deployment.failure() as outcome:
+        deployment.valkey.kill()
+        if not kept:
+            deployment.forget(deployment.valkey)
+        last(1)
+        deployment.valkey.start()
+    proven("redis-restarted" if kept else "redis-emptied", outcome)
+    assert pids(deployment) == before
+    assert deployment.answered() > answered
+
+
+def test_redis_stops_answering(deployment: World, proven: Proven) -> None:
+    before = pids(deployment)
+    with deployment.failure() as outcome, paused(deployment.valkey.pid):
+        answered = deployment.answered()
+        last()
+        assert deployment.answered() > answered, "handlers answer"
+    proven("redis-stalled", outcome)
+    assert pids(deployment) == before
+
+
+def test_mongod_is_killed_and_started_again(deployment: World, proven: Proven) -> None:
+    (mongod,) = deployment.mongods
+    before = pids(deployment)
+    with deployment.failure() as outcome:
+        mongod.kill()
+        mongod.start()
+    proven("mongod-restarted", outcome)
+    assert pids(deployment) == before
+
+
+@pytest.mark.slow
+def test_mongod_stops_answering(deployment: World, proven: Proven) -> None:
+    before = pids(deployment)
+    with deployment.failure() as outcome, paused(deployment.mongods[0].pid):
+        last()
+    proven("mongod-stalled", outcome)
+    assert pids(deployment) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stalled", "reset", "lost"])
+@pytest.mark.parametrize("between", ["app-redis", "grid-redis", "app-mongo", "ingest-mongo"])
+def test_a_cut_between_two_parts(deployment: World, proven: Proven, between: str, how: str) -> None:
+    link = {
+        "app-redis": deployment.app_redis, "grid-redis": deployment.grid_redis,
+        "app-mongo": deployment.app_mongo, "ingest-mongo": deployment.grid_mongo,
+    }[between]  # fmt: skip
+    assert link is not None
+    before, answered = pids(deployment), deployment.answered()
+    with deployment.failure() as outcome:
+        try:
+            {"stalled": link.stall, "reset": link.reset, "lost": link.lose}[how]()
+            if how != "lost":
+                last()
+                assert deployment.answered() > answered, "hits or handlers answer"
+        finally:
+            if how != "lost":
+                link.pass_()
+    proven(f"{between}-{how}", outcome)
+    assert pids(deployment) == before
+
+
+@pytest.mark.slow
+def test_an_executor_stands_still_and_goes_on(deployment: World, proven: Proven) -> None:
+    before = pids(deployment)
+    executor = executor_of(before[CELLS[0]])
+    family = [executor, *executor.children(recursive=True)]
+    inside = {cell for cell, pid in before.items() if pid in {process.pid for process in family}}
+    mark = deployment.heartbeats.mark()
+    with deployment.failure() as outcome, paused(*(process.pid for process in family)):
+        last()
+    proven("executor-paused", outcome)
+    assert pids(deployment) == before
+    assert deployment.heartbeats.undisturbed(mark) >= set(CELLS) - inside
+
+
+@pytest.mark.slow
+def test_the_driver_falls_silent(deployment: World, proven: Proven) -> None:
+    before, mark = pids(deployment), deployment.heartbeats.mark()
+    with deployment.failure() as outcome, paused(deployment.grid.pid, driver_jvm(deployment.grid.pid).pid):
+        last()
+    proven("driver-paused", outcome)
+    assert pids(deployment) == before
+    assert deployment.heartbeats.undisturbed(mark) == set(CELLS)
+
+
+@pytest.mark.slow
+def test_an_app_worker_is_killed_and_started_again(deployment: World, proven: Proven) -> None:
+    before, mark = pids(deployment), deployment.heartbeats.mark()
+    with deployment.failure() as outcome:
+        deployment.workers[1].kill()
+        last(1)
+        deployment.workers[1].start()
+    proven("app-killed", outcome)
+    assert pids(deployment) == before
+    assert deployment.heartbeats.undisturbed(mark) == set(CELLS)
+
+
+@pytest.mark.slow
+def test_the_driver_is_killed_and_started_again(deployment: World, proven: Proven) -> None:
+    """Its executors end with it; the cells of the next grid go on from the checkpoints of the last."""
+    tree = psutil.Process(deployment.grid.pid).children(recursive=True)
+    with deployment.failure(within_s=150) as outcome:
+        deployment.grid.kill()
+        _, alive = psutil.wait_procs(tree, timeout=60)
+        assert alive == []
+        deployment.grid.launch()
+    proven("driver-killed", outcome)
