@@ -22,7 +22,7 @@ from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
 from quaestor.read_path.forwarded import CLAIMS, Claims
 from quaestor.read_path.key import Target, target
-from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing
+from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.query import TRACKING, Tracking, kept
 from quaestor.read_path.selection import selection
 
@@ -133,9 +133,10 @@ class Routes:
         policy, endpoint = self.policy(scope)
         shown = kept(query, policy, self._tracking)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
-        given = claimed
+        declared = fingerprint(policy)
+        given = (*claimed, (b":policy", declared)) if declared else claimed
         if not _as_sent(scope, raw_path):
-            given = (*claimed, (b":path", scope["path"].encode("utf-8", "surrogatepass")))
+            given = (*given, (b":path", scope["path"].encode("utf-8", "surrogatepass")))
         if named is not None and given:
             appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)

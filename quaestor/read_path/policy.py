@@ -7,10 +7,14 @@ request with credentials is answered from cache if, and only if, its route decla
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import bson
+from bson.errors import BSONError
 
 from quaestor.model import Document
 
@@ -87,6 +91,25 @@ class RoutePolicy:
     def closed(self) -> bool:
         """Whether nothing is looked up or stored."""
         return self.bypass or self.sharing is Sharing.PRIVATE
+
+
+def fingerprint(policy: RoutePolicy) -> bytes:
+    """Of what a declaration says about whom an answer is for and by what it dies; empty if it says nothing of the kind.
+
+    Part of the key: a process of the next release, which tags a route or no longer takes it for public, must not be given what
+    was stored by the last one's word; `by` counts by its name. The same in every process that runs the same code.
+    """
+    if policy.sharing is Sharing.UNDECLARED and not (policy.tags or policy.groups or policy.depends_on):
+        return b""
+    by = "" if policy.by is None else getattr(policy.by, "__qualname__", type(policy.by).__qualname__)
+    parts = [policy.sharing.value, by, *policy.tags, "", *policy.groups, "", *(where for where, _ in policy.depends_on)]
+    hashed = hashlib.blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=8)
+    for _, selected in policy.depends_on:
+        try:
+            hashed.update(bson.encode(dict(selected)))
+        except (BSONError, OverflowError, TypeError):  # refused when it is registered
+            hashed.update(b"?")
+    return hashed.digest()
 
 
 REPRESENTATION = "quaestor.representation"

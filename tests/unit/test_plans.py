@@ -162,3 +162,46 @@ def test_an_endpoint_that_was_not_foreseen_counts_if_it_declares_anything() -> N
     plan = plan_of(routes, "/a")
     assert not routes.rerouted(plan, {**scope_of("/a"), "endpoint": page})
     assert routes.rerouted(plan, {**scope_of("/a"), "endpoint": one_second})
+
+
+# One deploy after the other, on one shared store
+
+
+def _key(declaration: Any) -> str:
+    target = plan_of(Routes(object(), rules={"/x": declaration}), "/x").target
+    assert target is not None
+    return target.key
+
+
+def _by_id(scope: Any) -> str | None:
+    return "17"
+
+
+def _by_account(scope: Any) -> str | None:
+    return "17"
+
+
+def test_what_another_declaration_stored_is_not_found() -> None:
+    """A worker of the next release reads what the last one stored: by tags that it did not have, for whom it took for somebody
+    else."""
+    declarations = [
+        cached(),
+        cached(scope=public()),
+        cached(scope=per_user(by=_by_id)),
+        cached(scope=per_user(by=_by_account)),
+        cached(tags=["a"]),
+        cached(tags=["a", "b"]),
+        cached(groups=["a"]),
+        cached(depends_on=[("shop.items", {"kind": 1})]),
+        cached(depends_on=[("shop.items", {"kind": 2})]),
+        cached(depends_on=[("shop.shelves", {"kind": 2})]),
+    ]
+    assert len({_key(one) for one in declarations}) == len(declarations)
+
+
+def test_the_same_declaration_has_the_same_key_in_every_process() -> None:
+    """Written down: a change of it makes every process of a deployment cold."""
+    assert _key(cached(ttl=3)) == "http://a/x"
+    declaration = cached(scope=public(), tags=["a"], depends_on=[("shop.items", {"kind": object})])
+    assert _key(declaration) == _key(cached(scope=public(), tags=["a"], depends_on=[("shop.items", {"kind": object})]))
+    assert _key(cached(scope=public(), tags=["a"])).startswith("http://a/x#s")
