@@ -259,6 +259,61 @@ def cluster_status(
     raise typer.Exit(0 if healthy else 1)
 
 
+statistics = typer.Typer(
+    pretty_exceptions_enable=False, no_args_is_help=True, help="Rates in windows, and the history of all writes."
+)
+app.add_typer(statistics, name="statistics")
+
+Directory = Annotated[Path, typer.Option(help="Tables and checkpoints; on a file system that the executors share.")]
+KeepDays = Annotated[int, typer.Option(min=0, help="Days of history that are kept; 0: all.")]
+Lengths = Annotated[str, typer.Option("--windows", metavar="SECONDS", help="Lengths of the windows.")]
+
+
+@statistics.command("run")
+def run_statistics(
+    directory: Directory,
+    windows: Lengths = "10,60",
+    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    master: Annotated[str | None, typer.Option(help="Spark's master; default: local[2].")] = None,
+    trigger: Annotated[float, typer.Option(help="Seconds from batch to batch.")] = 5.0,
+    keep_days: KeepDays = 30,
+) -> None:
+    """Run the statistics job until Ctrl-C. It goes on where it was, however it ended."""
+    from quaestor import cluster_command
+    from quaestor.statistics import command
+
+    settings = cluster_command.settings(redis_url=redis_url, deployment=deployment)
+    told = command.options(settings, directory, windows_s=windows, trigger_s=trigger, keep_days=keep_days)
+    command.run(told, master=master)
+
+
+@statistics.command("show")
+def show_statistics(
+    windows: Lengths = "10,60",
+    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All windows that are kept, as JSON on one line.")] = False,
+) -> None:
+    """Show the newest windows: what is written, what matches, what is read."""
+    from quaestor import cluster_command
+    from quaestor.statistics import command, reader
+
+    settings = cluster_command.settings(redis_url=redis_url, deployment=deployment)
+    told = reader.show(
+        command.redis_url(settings), settings.deployment, command.lengths(windows), as_json=as_json
+    )  # fmt: skip
+    print(told)
+
+
+@statistics.command("compact")
+def compact_statistics(directory: Directory, keep_days: KeepDays = 30) -> None:
+    """Make small files into larger ones and remove old ones, once. A running job does so by itself."""
+    from quaestor.statistics import command
+
+    print(command.compact(directory, keep_days=keep_days))
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The console script. Exits; never shows a traceback for what was foreseen."""
     try:

@@ -1,0 +1,62 @@
+"""Adding one batch of a streaming query to a table: once, however often the batch is repeated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from quaestor.statistics.table import Change, DataFile, Snapshot, Table, sync_folder
+
+_PREFIX: Final = 8
+
+
+def append(table: Table, frame: Any, *, query: str, batch: int, partition_by: Sequence[str], now_ms: int) -> bool:
+    """Whether the batch was added; False: it is in the table already, from before a crash.
+
+    frame: a DataFrame with the columns to partition by. query: the streaming query's id, which its checkpoint keeps. What an
+    attempt before left behind without publishing it is replaced, or tidied up by maintenance. Raises DependencyError.
+    """
+    if table.snapshot().has((query, batch)):
+        return False
+    name = f"{query[:_PREFIX]}-{batch:010d}"
+    staged = table.staging / name
+    shutil.rmtree(staged, ignore_errors=True)
+    frame.repartition(*partition_by).write.mode("overwrite").partitionBy(*partition_by).parquet(str(staged))
+    files = tuple(_moved(table, staged, name))
+    shutil.rmtree(staged, ignore_errors=True)
+
+    def decide(now: Snapshot) -> Change | None:
+        return None if now.has((query, batch)) else Change(add=files, batch=(query, batch))
+
+    table.publish(decide, now_ms=now_ms)
+    return True
+
+
+def _moved(table: Table, staged: Path, name: str) -> Iterator[DataFile]:
+    for number, source in enumerate(sorted(staged.rglob("*.parquet"))):
+        folders = source.parent.relative_to(staged)
+        target = table.data / folders / f"{name}-{number}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(source, target)
+        sync_folder(target.parent)
+        yield described(table, target)
+
+
+def described(table: Table, path: Path) -> DataFile:
+    """A file below `data`, as the log names it."""
+    relative = path.relative_to(table.root)
+    folders = relative.parts[1:-1]
+    return DataFile(
+        path=str(relative),
+        rows=pq.read_metadata(path).num_rows,
+        bytes=path.stat().st_size,
+        partition=tuple((name, unquote(value)) for name, _, value in (folder.partition("=") for folder in folders)),
+    )

@@ -1,0 +1,79 @@
+"""What `quaestor statistics` does: run the job in the foreground, show the newest windows, keep the tables in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from dataclasses import asdict
+from pathlib import Path
+
+from quaestor.clock import system_clock
+from quaestor.errors import ConfigurationError
+from quaestor.settings import Settings
+from quaestor.statistics.options import StatisticsOptions
+
+
+def options(
+    settings: Settings, directory: Path, *, windows_s: str, trigger_s: float, keep_days: int
+) -> StatisticsOptions:
+    """Raises ConfigurationError with the remedy."""
+    return StatisticsOptions(
+        redis_url=redis_url(settings),
+        deployment=settings.deployment,
+        directory=directory.absolute(),
+        windows_s=lengths(windows_s),
+        trigger_s=trigger_s,
+        keep_days=keep_days,
+    )
+
+
+def redis_url(settings: Settings) -> str:
+    if settings.redis_url is None:
+        raise ConfigurationError("statistics are made from the event layer in Redis: pass --redis-url or set REDIS_URL")
+    return settings.redis_url
+
+
+def lengths(told: str) -> tuple[int, ...]:
+    """`10,60` as numbers. Raises ConfigurationError."""
+    try:
+        return tuple(sorted({int(one) for one in told.split(",")}))
+    except ValueError as error:
+        raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {told!r}") from error
+
+
+def run(told: StatisticsOptions, *, master: str | None) -> None:
+    """Returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
+    try:
+        from quaestor.statistics.job import StatisticsJob
+        from quaestor.statistics.session import DEFAULT_MASTER
+    except ImportError as error:
+        raise ConfigurationError(f"statistics need pyspark ({error}): pip install 'quaestor[spark]'") from error
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    StatisticsJob(told, master=master or DEFAULT_MASTER).run(stop)
+
+
+def compact(directory: Path, *, keep_days: int) -> str:
+    """Maintain both tables once; what was done, as JSON. Raises ConfigurationError, DependencyError."""
+    try:
+        from quaestor.statistics.maintenance import maintain
+    except ImportError as error:
+        raise ConfigurationError(f"compaction needs pyarrow ({error}): pip install 'quaestor[spark]'") from error
+    from quaestor.statistics.table import Table
+
+    told = StatisticsOptions(redis_url="", deployment="", directory=directory, keep_days=keep_days)
+    done = {
+        root.name: asdict(
+            maintain(
+                Table(root),
+                file_bytes=told.file_bytes,
+                keep_days=keep_days,
+                grace_s=told.grace_s,
+                now_ms=system_clock(),
+            )
+        )
+        for root in (told.history, told.windows)
+    }
+    return json.dumps(done)

@@ -1,0 +1,59 @@
+"""Reading a pipeline so that what was trimmed before it was read is not only noticed but counted.
+
+Redis 7 and Valkey count the entries ever appended to a stream. Together with its length that numbers the oldest retained
+entry, so a reader that numbers what it reads knows exactly how many it missed. Older servers do not count; then a reader
+knows only that something may be missing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quaestor.errors import EventLayerError
+from quaestor.invalidation.event_layer import offsets
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.ports import StreamEntry
+
+
+class Chunk(NamedTuple):
+    """broken: the place read from is not retained any more (or was no entry), so entries may be missing before the first.
+    before: then, how many were ever appended before the oldest retained one; None if the server does not count."""
+
+    entries: list[StreamEntry]
+    broken: bool
+    before: int | None
+
+
+class CountedRedisEventLayer(RedisEventLayer):
+    """Adds read_counted to the event layer on Redis."""
+
+    def read_counted(self, stream: str, after: str, *, count: int) -> Chunk:
+        """Entries after this offset, at most `count`, without waiting. O(entries).
+
+        Raises EventLayerError, and EventLayerResetError if the offset is from another life of the data.
+        """
+        entry_id = self._entry_id(after)
+        replies = self._call(
+            ("MULTI",),
+            ("XINFO", "STREAM", stream),
+            ("XRANGE", stream, f"({entry_id}" if after != offsets.START else "-", "+", "COUNT", count),
+            ("EXEC",),
+        )
+        told, found = replies[-1]
+        if isinstance(found, Exception):
+            raise EventLayerError(f"{stream} cannot be read: {found}") from found
+        if isinstance(told, Exception) or not found:
+            return Chunk([], False, None)  # there is no such pipeline (yet), or nothing new in it
+        epoch = self._current_epoch()
+        facts = dict(zip(told[::2], told[1::2], strict=True))
+        first = _offset(facts[b"first-entry"][0], epoch)
+        entries = [StreamEntry(stream, _offset(entry, epoch), fields[1]) for entry, fields in found]
+        if after != offsets.START and first <= after:
+            return Chunk(entries, False, None)
+        appended = facts.get(b"entries-added")
+        return Chunk(entries, True, None if appended is None else int(appended) - int(facts[b"length"]))
+
+
+def _offset(entry_id: bytes, epoch: str) -> str:
+    at_ms, _, sequence = entry_id.partition(b"-")
+    return offsets.offset(int(at_ms), int(sequence), epoch)

@@ -1,0 +1,35 @@
+"""The history: every write once, as the change stream told it, in Parquet by day and collection."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from quaestor.statistics.appending import append
+from quaestor.statistics.table import Table
+
+PARTITION_BY: Final = ("date", "collection")
+_PLAIN: Final = "^[A-Za-z0-9_.-]{1,120}$"
+_OTHERS: Final = "[^A-Za-z0-9_.-]"
+
+
+def by_day_and_collection(frame: Any) -> Any:
+    """With the columns `date` (UTC, when the database performed the write) and `collection`: the namespace, if it can be a
+    folder's name, else a form of it that can; the column `namespace` is exact."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    namespace = F.col("namespace")
+    other = F.concat(
+        F.substring(F.regexp_replace(namespace, _OTHERS, "_"), 1, 80),
+        F.lit("~"),
+        F.substring(F.sha2(namespace, 256), 1, 12),
+    )
+    day = F.to_date(F.timestamp_millis(F.col("wall_ms")))
+    return frame.withColumn("date", F.date_format(day, "yyyy-MM-dd")).withColumn(
+        "collection", F.when(namespace.rlike(_PLAIN), namespace).otherwise(other)
+    )
+
+
+def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) -> bool:
+    """Rows of the source, once; see append."""
+    sorted_rows = by_day_and_collection(frame)
+    return append(table, sorted_rows, query=query, batch=batch, partition_by=PARTITION_BY, now_ms=now_ms)

@@ -1,0 +1,171 @@
+"""The job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until told to stop.
+
+Each query has a checkpoint of its own and is started again from it when it fails. A batch that was repeated finds its
+result in the table and adds nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from typing import Any, Final
+
+from quaestor.clock import Clock, system_clock
+from quaestor.errors import DependencyError, EventLayerError
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.statistics import history, published, windows
+from quaestor.statistics.maintenance import maintain
+from quaestor.statistics.options import StatisticsOptions
+from quaestor.statistics.session import DEFAULT_MASTER, spark_session
+from quaestor.statistics.source import EVENTS, FORMAT, HISTORY, PipelineSource
+from quaestor.statistics.table import Table
+from quaestor.telemetry import Telemetry
+
+_LOOK_EVERY_S: Final = 0.5
+_AGAIN_AFTER_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+class StatisticsJob:
+    """Runs in the calling thread; one at a time for a directory. See docs/statistics.md."""
+
+    def __init__(
+        self,
+        options: StatisticsOptions,
+        *,
+        master: str = DEFAULT_MASTER,
+        telemetry: Telemetry | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._options = options
+        self._master = master
+        self._telemetry = telemetry or Telemetry()
+        self._clock = clock
+        self._history, self._windows = Table(options.history), Table(options.windows)
+        self._layer = RedisEventLayer(options.redis_url, options.deployment)
+
+    def run(self, stop: threading.Event) -> None:
+        """Returns when `stop` is set. Raises ConfigurationError and DependencyError if Spark cannot be started, or ends."""
+        with closing(self._layer), spark_session(self._master) as session:
+            session.dataSource.register(PipelineSource)
+            kept = [_Kept(self, session, HISTORY), _Kept(self, session, EVENTS)]
+            self._telemetry.event("statistics.started", directory=str(self._options.directory))
+            maintain_at_s = time.monotonic() + self._options.maintain_every_s
+            try:
+                while not stop.wait(_LOOK_EVERY_S):
+                    if session._jsc.sc().isStopped():
+                        raise DependencyError("Spark has ended: start the statistics again, they go on where they were")
+                    for one in kept:
+                        one.look()
+                    if time.monotonic() >= maintain_at_s:
+                        self.maintain()
+                        maintain_at_s = time.monotonic() + self._options.maintain_every_s
+            finally:
+                for one in kept:
+                    one.end()
+
+    def maintain(self) -> None:
+        """Compact and expire both tables; a failure is told and tried again at the next time."""
+        for table in (self._history, self._windows):
+            try:
+                maintain(
+                    table,
+                    file_bytes=self._options.file_bytes,
+                    keep_days=self._options.keep_days,
+                    grace_s=self._options.grace_s,
+                    now_ms=self._clock(),
+                )
+            except (DependencyError, OSError, ValueError) as error:
+                self._telemetry.failure("statistics", "statistics.maintenance_failed", error, table=str(table.root))
+
+    def _start(self, session: Any, rows: str) -> Any:
+        options = self._options
+        stream = (
+            session.readStream.format(FORMAT)
+            .option("rows", rows)
+            .option("redis_url", options.redis_url)
+            .option("deployment", options.deployment)
+            .option("most_entries", str(options.most_entries))
+            .option("most_bytes", str(options.most_bytes))
+            .load()
+        )
+        if rows == EVENTS:
+            stream = windows.windowed(
+                stream, lengths_s=options.windows_s, lateness_s=options.lateness_s, top=options.top, tracked=options.tracked
+            )  # fmt: skip
+        return (
+            stream.writeStream.queryName(f"quaestor-{rows}")
+            .outputMode("append")
+            .option("checkpointLocation", options.checkpoint(rows))
+            .trigger(processingTime=f"{int(options.trigger_s * 1000)} milliseconds")
+            .foreachBatch(self._add_windows if rows == EVENTS else self._add_history)
+            .start()
+        )
+
+    def _add_history(self, frame: Any, batch: int) -> None:
+        history.add_batch(self._history, frame, query=_query_id(frame), batch=batch, now_ms=self._clock())
+
+    def _add_windows(self, frame: Any, batch: int) -> None:
+        frame.persist()
+        try:
+            shown = windows.busiest(frame, most=published.MOST_NAMES)
+            windows.add_batch(self._windows, frame, query=_query_id(frame), batch=batch, now_ms=self._clock())
+        finally:
+            frame.unpersist()
+        try:
+            for length_s in self._options.windows_s:
+                published.put(
+                    self._layer, self._options.deployment, shown, length_s=length_s, now_ms=self._clock()
+                )  # fmt: skip
+        except EventLayerError as error:  # they are in the table
+            self._telemetry.failure("event-layer", "statistics.publish_failed", error)
+
+
+class _Kept:
+    """One streaming query, started again when it has failed, after longer and longer pauses."""
+
+    def __init__(self, job: StatisticsJob, session: Any, rows: str) -> None:
+        self._job, self._session, self._rows = job, session, rows
+        self._query: Any = None
+        self._failed = 0
+        self._due_s = 0.0
+        self.look()
+
+    def look(self) -> None:
+        now_s = time.monotonic()
+        if self._query is not None:
+            if self._query.isActive:
+                if self._failed and self._query.lastProgress is not None:
+                    self._failed = 0
+                return
+            error = self._query.exception()
+            self._query = None
+            self._told(error or "it ended by itself")
+        if now_s >= self._due_s:
+            try:
+                self._query = self._job._start(self._session, self._rows)
+            except Exception as error:  # Java's errors have no common class
+                self._told(error)
+
+    def _told(self, error: Any) -> None:
+        self._failed += 1
+        self._due_s = time.monotonic() + min(_AGAIN_AFTER_S * 2 ** (self._failed - 1), _LONGEST_PAUSE_S)
+        brief = str(error).strip()[:2000]
+        self._job._telemetry.failure("statistics", "statistics.query_failed", brief, rows=self._rows)
+
+    def end(self) -> None:
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Exception as error:
+                self._job._telemetry.event("statistics.stop_failed", error=str(error)[:300])
+
+
+def _query_id(frame: Any) -> str:
+    """Kept in the checkpoint: the same for every run of the query."""
+    found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not found:
+        raise DependencyError("Spark does not say which streaming query a batch belongs to", retryable=False)
+    return str(found)

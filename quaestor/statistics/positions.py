@@ -1,0 +1,88 @@
+"""How far each pipeline was read: what Spark keeps in its checkpoint, as JSON.
+
+`{"v": 1, "shapes": [[query partitions, write partitions, generation], ...],
+  "streams": {name: {"at": offset, "n": entries appended up to it, "from": .., "ver": .., "keys": [..]}}}`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from quaestor.errors import EventLayerError
+from quaestor.invalidation.event_layer import offsets
+from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
+from quaestor.model import GridShape, Version
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """offset: of the entry read last. count: how many were ever appended up to it; None: not known.
+
+    Of a write pipeline besides: since, version: it was read for the writes of these versions; keys: which of those of the
+    newest version were among them (see repeats.py).
+    """
+
+    offset: str = offsets.START
+    count: int | None = None
+    since: Version = 0
+    version: Version = 0
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """shapes: the grids whose pipelines are read, oldest first. streams: by name; missing: not read yet."""
+
+    shapes: tuple[GridShape, ...] = ()
+    streams: Mapping[str, Position] = field(default_factory=dict)
+
+    def of(self, stream: str) -> Position:
+        return self.streams.get(stream, _BEGINNING)
+
+    def encode(self) -> dict[str, Any]:
+        """Equal positions give equal JSON."""
+        return {
+            "v": FORMAT,
+            "shapes": [encode_shape(shape) for shape in self.shapes],
+            "streams": {name: _fields(position) for name, position in sorted(self.streams.items())},
+        }
+
+
+_BEGINNING: Final = Position()
+
+
+def decode(fields: Mapping[str, Any]) -> Positions:
+    """Raises EventLayerError if another release wrote it."""
+    if fields.get("v") != FORMAT:
+        raise EventLayerError(
+            f"the checkpoint has format {fields.get('v')!r}, this process understands {FORMAT}: run the release that wrote "
+            "it, or begin with a new directory",
+            retryable=False,
+        )
+    return Positions(
+        shapes=tuple(map(decode_shape, fields["shapes"])),
+        streams={name: _position(one) for name, one in fields["streams"].items()},
+    )
+
+
+def _fields(position: Position) -> dict[str, Any]:
+    fields: dict[str, Any] = {"at": position.offset}
+    if position.count is not None:
+        fields["n"] = position.count
+    if position.version:
+        fields |= {"from": position.since, "ver": position.version, "keys": list(position.keys)}
+    return fields
+
+
+def _position(fields: Mapping[str, Any]) -> Position:
+    return Position(
+        offset=fields["at"],
+        count=fields.get("n"),
+        since=fields.get("from", 0),
+        version=fields.get("ver", 0),
+        keys=tuple(fields.get("keys", ())),
+    )

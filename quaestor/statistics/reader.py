@@ -1,0 +1,179 @@
+"""Reading what the job has made, without Spark: the newest windows from the event layer, the history from its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import bson
+
+from quaestor.errors import ConfigurationError, DependencyError
+from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.model import Version
+from quaestor.ports import EventLayer
+from quaestor.statistics import published
+from quaestor.statistics.published import Counted, Windows
+from quaestor.statistics.rows import COLLECTION, MATCH_MEASURES, QUERY, WRITE_MEASURES
+from quaestor.statistics.table import Table
+
+_ATTEMPTS: Final = 5
+_ROWS_AT_ONCE: Final = 1_000
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One row of the history. kind: a WriteKind, or "lost": then `lost` writes (None: not known how many) are missing here,
+    or "unreadable". after: None for deletes and when the record was gone already."""
+
+    namespace: str
+    kind: str
+    version: Version
+    key: Any
+    after: Mapping[str, Any] | None
+    after_exact: bool
+    wall_ms: int
+    lost: int | None
+
+
+def newest(layer: EventLayer, deployment: str, lengths_s: Sequence[int]) -> list[Windows]:
+    """The newest windows of each of these lengths. Raises EventLayerError."""
+    return [published.get(layer, deployment, length_s) for length_s in lengths_s]
+
+
+def writes(
+    directory: Path, *, namespace: str | None = None, since_ms: int = 0, until_ms: int | None = None
+) -> Iterator[Write]:
+    """The history, in no order: each write once, whatever is compacted meanwhile. Times: of the write, until_ms exclusive.
+
+    Bounded memory. Raises ConfigurationError without pyarrow, DependencyError if files are missing.
+    """
+    for row in table_rows(Table(directory / "history"), keep=lambda days: _within(days, since_ms, until_ms)):
+        if namespace is not None and row["namespace"] != namespace:
+            continue
+        if since_ms <= row["wall_ms"] and (until_ms is None or row["wall_ms"] < until_ms):
+            yield _write(row)
+
+
+def table_rows(
+    table: Table, *, keep: Callable[[Mapping[str, str]], bool] = lambda folders: True
+) -> Iterator[dict[str, Any]]:
+    """Rows of one snapshot of the table. keep: whether to read the files of a partition.
+
+    What was compacted meanwhile is still there for the grace period: a reader that takes longer than that raises
+    DependencyError, it never passes over rows.
+    """
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ConfigurationError("the history needs pyarrow: pip install 'quaestor[spark]'") from error
+    for attempt in range(_ATTEMPTS):
+        snapshot = table.snapshot()
+        wanted = [file for file in snapshot.files.values() if keep(dict(file.partition))]
+        missing = [file.path for file in wanted if not (table.root / file.path).exists()]
+        if not missing:
+            break
+        if attempt + 1 == _ATTEMPTS:
+            raise DependencyError(
+                f"{table.root} lacks {missing[0]} (and {len(missing) - 1} more): restore it", retryable=False
+            )
+    for file in wanted:
+        try:
+            opened = pq.ParquetFile(table.root / file.path)
+        except FileNotFoundError as error:
+            raise DependencyError(
+                f"{file.path} was compacted and deleted while it was being read: read again"
+            ) from error
+        with opened:
+            for batch in opened.iter_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+
+
+def _within(folders: Mapping[str, str], since_ms: int, until_ms: int | None) -> bool:
+    day = folders.get("date", "")
+    return _day(since_ms) <= day and (until_ms is None or day <= _day(until_ms))
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+
+
+def _write(row: Mapping[str, Any]) -> Write:
+    key, after = row["key"], row["after"]
+    return Write(
+        namespace=row["namespace"],
+        kind=row["kind"],
+        version=row["version"],
+        key=None if key is None else bson.decode(key, BSON_OPTIONS)["_id"],
+        after=None if after is None or row["kind"] == "unreadable" else bson.decode(after, BSON_OPTIONS),
+        after_exact=row["after_exact"],
+        wall_ms=row["wall_ms"],
+        lost=row["lost"],
+    )
+
+
+def show(redis_url: str, deployment: str, lengths_s: Sequence[int], *, as_json: bool) -> str:
+    """What `quaestor statistics show` prints. Raises EventLayerError."""
+    with closing(RedisEventLayer(redis_url, deployment)) as layer:
+        found = newest(layer, deployment, lengths_s)
+    return to_json(found) if as_json else text(found, deployment)
+
+
+def to_json(found: Sequence[Windows]) -> str:
+    """One JSON object on one line."""
+    return json.dumps([_as_json(windows) for windows in found])
+
+
+def _as_json(windows: Windows) -> Mapping[str, Any]:
+    return {
+        "length_s": windows.length_s,
+        "at_ms": windows.at_ms,
+        "windows": [
+            {
+                "start_ms": start_ms,
+                "rows": [
+                    {
+                        "scope": one.scope,
+                        "name": one.name,
+                        "counts": dict(one.measures),
+                        "top": [list(p) for p in one.top],
+                    }
+                    for one in rows
+                ],
+            }
+            for start_ms, rows in windows.by_start.items()
+        ],
+    }
+
+
+def text(found: Sequence[Windows], deployment: str) -> str:
+    """The newest window of each length, for people."""
+    lines: list[str] = []
+    for windows in found:
+        if not windows.by_start:
+            lines.append(f"no window of {windows.length_s} s yet in deployment {deployment}: quaestor statistics run")
+            continue
+        start_ms, rows = list(windows.by_start.items())[-1]
+        begun = datetime.fromtimestamp(start_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append(f"{begun} UTC, {windows.length_s} s")
+        for scope, measures in ((COLLECTION, WRITE_MEASURES), (QUERY, (*MATCH_MEASURES, "miss", "hit"))):
+            shown = sorted((one for one in rows if one.scope == scope), key=lambda one: (-_total(one), one.name))
+            lines += [_line(one, measures, windows.length_s) for one in shown[:_SHOWN]]
+        lines += [_line(one, tuple(one.measures), windows.length_s) for one in rows if not one.name]
+    return "\n".join(lines)
+
+
+def _total(one: Counted) -> int:
+    return sum(map(abs, one.measures.values()))
+
+
+def _line(one: Counted, measures: Sequence[str], length_s: int) -> str:
+    rates = "  ".join(f"{name} {one.measures[name] / length_s:.1f}/s" for name in measures if one.measures.get(name))
+    top = ", ".join(f"{item} x{count}" for item, count in one.top[:3])
+    return f"  {one.scope} {one.name or 'all'}: {rates}{f'   most: {top}' if top else ''}".replace("\n", " ")

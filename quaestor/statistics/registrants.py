@@ -1,0 +1,75 @@
+"""Which query is behind a registration: for reports of reads by processes that know the registration's id only."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from quaestor.errors import EventLayerError
+from quaestor.invalidation.event_layer import offsets
+from quaestor.invalidation.event_layer.codec import decode_query_event
+from quaestor.invalidation.resizing.messages import TakenOver, concerns_resizing
+from quaestor.invalidation.resizing.messages import decode as decode_resizing
+from quaestor.invalidation.standing.codec import concerns_standing
+from quaestor.model import Cancellation, Registration, Usage
+from quaestor.statistics.counted import CountedRedisEventLayer
+
+MOST_KNOWN: Final = 200_000
+_LOOK_BACK_MS: Final = 300_000
+_MOST_LOOKED_AT: Final = 20_000
+_AT_ONCE: Final = 500
+
+
+def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
+    """What an entry of a query pipeline says of reads; None if it is about something else. Raises EventLayerError."""
+    if concerns_standing(payload) or concerns_resizing(payload):
+        return None
+    return decode_query_event(payload)
+
+
+class Registrants:
+    """Of one query pipeline; the newest MOST_KNOWN. A hint: what is not known is counted without its query."""
+
+    def __init__(self) -> None:
+        self._queries: OrderedDict[str, str] = OrderedDict()
+        self._up_to = offsets.START
+
+    def add(self, registration: Registration) -> None:
+        self._queries[registration.id] = registration.query_id
+        if len(self._queries) > MOST_KNOWN:
+            self._queries.popitem(last=False)
+
+    def query_of(self, registration_id: str) -> str | None:
+        return self._queries.get(registration_id)
+
+    def reached(self, offset: str) -> None:
+        """Entries up to here have been added."""
+        self._up_to = offset
+
+    def look_back(self, layer: CountedRedisEventLayer, stream: str, until: str) -> None:
+        """If another process read what lies before `until`, look at the last minutes of it. Bounded. Raises EventLayerError."""
+        if until == offsets.START or self._up_to == until:
+            return
+        after = layer.offset_at(stream, max(offsets.appended_at_ms(until) - _LOOK_BACK_MS, 0))
+        for _ in range(_MOST_LOOKED_AT // _AT_ONCE):
+            chunk = layer.read_counted(stream, after, count=_AT_ONCE)
+            for entry in chunk.entries:
+                if entry.offset > until:
+                    return
+                after = entry.offset
+                if (registration := registration_in(entry.payload)) is not None:
+                    self.add(registration)
+            if len(chunk.entries) < _AT_ONCE:
+                return
+
+
+def registration_in(payload: bytes) -> Registration | None:
+    """The registration that an entry makes, or takes over from an older grid."""
+    try:
+        if concerns_resizing(payload):
+            message = decode_resizing(payload)
+            return message.registration if isinstance(message, TakenOver) else None
+        event = understood(payload)
+    except EventLayerError:
+        return None
+    return event if isinstance(event, Registration) else None

@@ -1,0 +1,83 @@
+"""Which entries of a write pipeline tell again what was told before.
+
+Ingest appends at least once: when it is restarted, or while two of them overlap, the last writes come again. A change stream
+delivers in the order of versions, so what comes for the first time is never older than what was there already: the newest
+version, and which records it concerned, are all that has to be remembered.
+
+While the grid is partitioned anew each write is in a pipeline of the old and in one of the new grid. Where a record's other
+pipeline was read to is known, so it is taken from one of them: within one batch from the older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quaestor.invalidation.matching.partitioning import record_hash, record_key
+from quaestor.model import AfterImage, WriteKind
+from quaestor.statistics.positions import Position
+
+MOST_KEYS: Final = 1_000
+"""Records of one version (one transaction) that are told apart."""
+
+
+def name_of(image: AfterImage) -> str:
+    """Of the record and of what happened to it: 64 bits, as a checkpoint holds them."""
+    return f"{image.kind.value[0]}{record_hash(record_key(image.key)):016x}"
+
+
+class Seen:
+    """What was read of one write pipeline."""
+
+    __slots__ = ("_keys", "since", "version")
+
+    def __init__(self, position: Position) -> None:
+        self.since, self.version = position.since, position.version
+        self._keys = set(position.keys)
+
+    def repeated(self, image: AfterImage) -> bool:
+        """Whether this very write was seen before; remembers it otherwise. O(1).
+
+        Ticks are never repeated. After a gap the order begins anew: the database may be another one.
+        """
+        if image.kind is WriteKind.TICK:
+            return False
+        if image.kind is WriteKind.GAP:
+            self.since = self.version = 0
+            self._keys.clear()
+            return False
+        if image.version < self.version:
+            return True
+        if image.version > self.version:
+            self.since = self.since or image.version
+            self.version = image.version
+            self._keys.clear()
+        name = name_of(image)
+        if name in self._keys:
+            return True
+        if len(self._keys) < MOST_KEYS:
+            self._keys.add(name)
+        return False
+
+    def at(self, offset: str, count: int | None) -> Position:
+        """As a position in its pipeline."""
+        keys = tuple(sorted(self._keys))
+        return Position(offset=offset, count=count, since=self.since, version=self.version, keys=keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What the write pipelines of another grid were read for: a position for each of its partitions."""
+
+    partitions: Sequence[Position]
+
+    def told(self, image: AfterImage) -> bool:
+        """Whether the write is among it."""
+        place = record_hash(record_key(image.key)) % len(self.partitions) if image.key is not None else 0
+        position = self.partitions[place]
+        if not 0 < position.since <= image.version:
+            return False
+        return image.version < position.version or (
+            image.version == position.version and name_of(image) in position.keys
+        )

@@ -1,0 +1,183 @@
+"""What the source yields: the columns, and how entries of the pipelines become rows.
+
+Two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item). `history` are the writes themselves.
+
+| scope | name | measures | item |
+|---|---|---|---|
+| collection | namespace | insert, update, replace, delete, collection | the record's key |
+| query | query id | add, change, changeIndex, remove, match, evicted; miss, hit | the key of the record that caused it |
+| deployment | "" | hit (by query or not), unattributed, lost, gap, unreadable, tick | |
+
+Ticks are counted so that windows end while nothing is written: time goes on as long as ingest lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import bson
+from bson.codec_options import CodecOptions
+
+from quaestor.errors import EventLayerError
+from quaestor.invalidation.event_layer import offsets
+from quaestor.invalidation.event_layer.codec import BSON_OPTIONS, LazyImage, decode_notification
+from quaestor.model import AfterImage, Invalidated, Registration, Usage, WriteKind
+from quaestor.ports import StreamEntry
+from quaestor.statistics import shown_key
+from quaestor.statistics.registrants import Registrants, understood
+
+COLLECTION: Final = "collection"
+QUERY: Final = "query"
+DEPLOYMENT: Final = "deployment"
+
+WRITE_MEASURES: Final = ("insert", "update", "replace", "delete", "collection")
+MATCH_MEASURES: Final = ("add", "change", "changeIndex", "remove", "match", "evicted")
+READ_MEASURES: Final = ("miss", "hit")
+DEPLOYMENT_MEASURES: Final = ("unattributed", "gap", "lost", "unreadable", "tick")
+MEASURES: Final = (*WRITE_MEASURES, *MATCH_MEASURES, *READ_MEASURES, *DEPLOYMENT_MEASURES)
+
+MOST_NAME: Final = 300
+"""Characters of a namespace or query id; MongoDB's own bound for a namespace is 255 bytes."""
+
+LOST: Final = "lost"
+"""Kind of a history row that stands for writes which were trimmed before they were read."""
+
+EVENT_COLUMNS: Final = "at timestamp, scope string, name string, measure string, n bigint, item string"
+HISTORY_COLUMNS: Final = (
+    "namespace string, kind string, version bigint, key binary, key_json string, after binary, after_exact boolean, "
+    "wall_ms bigint, appended_ms bigint, lost bigint, detail string"
+)
+
+
+class Gap(NamedTuple):
+    """Entries are missing. lost: how many; None: not known. why: trimmed, reset. since, until: offsets around it."""
+
+    lost: int | None
+    why: str
+    since: str
+    until: str
+
+
+class Event(NamedTuple):
+    """One row of `events`; at_ms becomes the timestamp."""
+
+    at_ms: int
+    scope: str
+    name: str
+    measure: str
+    n: int = 1
+    item: str | None = None
+
+
+class HistoryRow(NamedTuple):
+    """One row of `history`: see docs/statistics.md."""
+
+    namespace: str
+    kind: str
+    version: int
+    key: bytes | None
+    key_json: str | None
+    after: bytes | None
+    after_exact: bool
+    wall_ms: int
+    appended_ms: int
+    lost: int | None = None
+    detail: str | None = None
+
+
+def write_events(entry: StreamEntry, image: AfterImage) -> Iterator[Event]:
+    at_ms = offsets.appended_at_ms(entry.offset)
+    if image.kind in (WriteKind.GAP, WriteKind.TICK):
+        yield Event(at_ms, DEPLOYMENT, "", image.kind.value)
+    else:
+        item = None if image.key is None else shown_key.bounded(image.key)
+        yield Event(at_ms, COLLECTION, image.namespace[:MOST_NAME], image.kind.value, 1, item)
+
+
+def read_events(entry: StreamEntry, registrants: Registrants, *, leader: bool) -> Iterator[Event]:
+    """leader: this is the pipeline in which reports that go to all pipelines are counted. Raises EventLayerError."""
+    at_ms = offsets.appended_at_ms(entry.offset)
+    message = understood(entry.payload)
+    if isinstance(message, Registration):
+        registrants.add(message)
+        yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], "miss")
+    elif isinstance(message, Usage):
+        for query_id, reads in message.queries:
+            yield Event(at_ms, QUERY, query_id[:MOST_NAME], "hit", reads)
+            yield Event(at_ms, DEPLOYMENT, "", "hit", reads)
+        for registration_id, reads in message.registrations:
+            query = registrants.query_of(registration_id)
+            if query is not None:
+                yield Event(at_ms, QUERY, query[:MOST_NAME], "hit", reads)
+                yield Event(at_ms, DEPLOYMENT, "", "unattributed", -reads)
+            if leader:
+                yield Event(at_ms, DEPLOYMENT, "", "hit", reads)
+                yield Event(at_ms, DEPLOYMENT, "", "unattributed", reads)
+
+
+def match_events(entry: StreamEntry) -> Iterator[Event]:
+    """Raises EventLayerError."""
+    message = decode_notification(entry.payload)
+    if isinstance(message, Invalidated):
+        item = None if message.key is None else shown_key.bounded(message.key)
+        at_ms = offsets.appended_at_ms(entry.offset)
+        yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], message.match_type.value, 1, item)
+
+
+def gap_events(gap: Gap) -> Iterator[Event]:
+    at_ms = offsets.appended_at_ms(gap.until)
+    yield Event(at_ms, DEPLOYMENT, "", "gap")
+    if gap.lost:
+        yield Event(at_ms, DEPLOYMENT, "", "lost", gap.lost)
+
+
+def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
+    """None for ticks, which are no writes."""
+    if image.kind is WriteKind.TICK:
+        return None
+    appended_ms = offsets.appended_at_ms(entry.offset)
+    return HistoryRow(
+        namespace=image.namespace[:MOST_NAME],
+        kind=image.kind.value,
+        version=image.version,
+        key=None if image.key is None else _encoded({"_id": image.key}),
+        key_json=None if image.key is None else shown_key.full(image.key)[:MOST_NAME],
+        after=after_bytes(image),
+        after_exact=image.after_exact,
+        wall_ms=image.wall_ms or appended_ms,
+        appended_ms=appended_ms,
+    )
+
+
+def gap_row(gap: Gap) -> HistoryRow:
+    """The row that says: here something is missing."""
+    until_ms = offsets.appended_at_ms(gap.until)
+    return HistoryRow(
+        namespace="*", kind=LOST, version=0, key=None, key_json=None, after=None, after_exact=False, wall_ms=until_ms,
+        appended_ms=until_ms, lost=gap.lost, detail=f"{gap.why}: after {gap.since}, up to {gap.until}",
+    )  # fmt: skip
+
+
+def unreadable_row(entry: StreamEntry, error: EventLayerError) -> HistoryRow:
+    """The row for an entry that this release does not understand: its bytes are kept."""
+    at_ms = offsets.appended_at_ms(entry.offset)
+    return HistoryRow(
+        namespace="*", kind="unreadable", version=0, key=None, key_json=None, after=entry.payload, after_exact=False,
+        wall_ms=at_ms, appended_ms=at_ms, lost=None, detail=str(error)[:MOST_NAME],
+    )  # fmt: skip
+
+
+def after_bytes(image: AfterImage) -> bytes | None:
+    """The after-image as BSON; as it was sent if nobody has decoded it."""
+    undecoded = image._after if isinstance(image, LazyImage) else None
+    if isinstance(undecoded, bytes):
+        return undecoded
+    return None if image.after is None else _encoded(image.after)
+
+
+_OPTIONS: Final[CodecOptions[dict[str, Any]]] = BSON_OPTIONS
+
+
+def _encoded(document: Any) -> bytes:
+    return bson.encode(document, codec_options=_OPTIONS)

@@ -1,0 +1,67 @@
+"""What is counted in tumbling windows, as a query of Structured Streaming.
+
+Event time is when an entry was appended to its pipeline, so a window is final once every pipeline was read past its end; the
+watermark says so, and its state is dropped. For each collection and query a window holds one row of sums and a sketch of the
+most frequent records (Spark's approx_top_k: DataSketches' frequent items), bounded however many records there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Final
+
+from quaestor.statistics.appending import append
+from quaestor.statistics.rows import MEASURES
+from quaestor.statistics.table import Table
+
+PARTITION_BY: Final = ("date", "window_s")
+KEY: Final = ("start", "window_s", "scope", "name")
+
+
+def windowed(events: Any, *, lengths_s: Sequence[int], lateness_s: int, top: int, tracked: int) -> Any:
+    """Rows (start, window_s, scope, name, one column for each measure, top), each when it is final.
+
+    events: a stream of the source's event rows. top: [(item, count)], at most `top`, most frequent first.
+    """
+    marked = events.withWatermark("at", f"{lateness_s} seconds")
+    return reduce(
+        lambda one, other: one.unionByName(other), (_of_length(marked, one, top, tracked) for one in lengths_s)
+    )
+
+
+def _of_length(events: Any, length_s: int, top: int, tracked: int) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sums = [
+        F.coalesce(F.sum(F.when(F.col("measure") == measure, F.col("n"))), F.lit(0)).alias(measure)
+        for measure in MEASURES
+    ]
+    frequent = F.expr(f"approx_top_k(item, {top}, {tracked})").alias("top")
+    counted = events.groupBy(F.window("at", f"{length_s} seconds"), "scope", "name").agg(*sums, frequent)
+    return counted.select(
+        F.col("window.start").alias("start"),
+        F.lit(length_s).alias("window_s"),
+        "scope",
+        "name",
+        *MEASURES,
+        F.filter("top", lambda one: one["item"].isNotNull()).alias("top"),
+    )
+
+
+def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) -> bool:
+    """Final windows, once; see append."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    dated = frame.withColumn("date", F.date_format("start", "yyyy-MM-dd"))
+    return append(table, dated, query=query, batch=batch, partition_by=PARTITION_BY, now_ms=now_ms)
+
+
+def busiest(frame: Any, *, most: int) -> list[Any]:
+    """The rows of a batch that are shown: in each window, of each scope, those with the most counted."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    total = reduce(lambda one, other: one + other, (F.abs(F.col(measure)) for measure in MEASURES))
+    place = F.row_number().over(Window.partitionBy("start", "window_s", "scope").orderBy(total.desc(), "name"))
+    return list(frame.withColumn("place", place).where(F.col("place") <= most).drop("place").collect())
