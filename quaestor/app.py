@@ -89,10 +89,10 @@ class Quaestor:
         else:
             self._redis = _connect(self.settings.redis_url)
             layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
-            index = shared_index = RedisIndex(self._redis, deployment=self.settings.deployment)
+            index = shared_index = RedisIndex(self._redis, deployment=self.settings.scope)
             leases = shared = RedisStore(
                 self._redis,
-                deployment=self.settings.deployment,
+                deployment=self.settings.scope,
                 compress_above_bytes=self.settings.compress_above_bytes,
                 compression_level=self.settings.compression_level,
                 max_body_bytes=self.settings.max_body_bytes,
@@ -101,7 +101,7 @@ class Quaestor:
             store = TwoLevelStore(memory, shared)
             self.sketch = shared_sketch = RedisCacheSketch(
                 self._redis,
-                deployment=self.settings.deployment,
+                deployment=self.settings.scope,
                 copies_live_ms=self.settings.ttl_max_ms + COPY_SLACK_MS,
                 telemetry=self.telemetry,
             )
@@ -152,6 +152,7 @@ class Quaestor:
             layer,
             self.read_path,
             deployment=self.settings.deployment,
+            tenant=self.settings.owner,
             clock=clock,
             forget=memory.drop_guarded,
             trims=not self.settings.grid,
@@ -226,7 +227,7 @@ class Quaestor:
         await self._effects.start()
         self.registry.start()
         if self._redis is not None:
-            index = RedisIndex(self._redis, deployment=self.settings.deployment)
+            index = RedisIndex(self._redis, deployment=self.settings.scope)
             measuring = keep_measuring(self._redis, index, self.telemetry)
             self._measuring = asyncio.create_task(measuring, name="quaestor-measuring")
         if not self.settings.grid:

@@ -9,6 +9,7 @@ from typing import Any
 
 from quaestor.errors import ConfigurationError
 
+_LONGEST_TENANT = 64
 ENVIRONMENT_PREFIX = "QUAESTOR_"
 _OF_OTHERS = frozenset({"admin_token", "admin_url"})
 """Variables with this prefix that are no settings: see `quaestor.admin`."""
@@ -21,6 +22,8 @@ class Settings:
     mongo_url: where change streams are read. None: taken from the client that capture is attached to.
     redis_url: event layer, shared store and sketch. None: embedded, everything in this process.
     deployment: name that separates deployments sharing one Redis.
+    tenant: the app, on a grid that several share: what it caches, and what it is told, is its own. Empty: named like the
+        deployment.
     staleness_bound_ms: a column of the grid that has not proved itself fresher than this is not served from cache.
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
@@ -55,6 +58,7 @@ class Settings:
     mongo_url: str | None = None
     redis_url: str | None = None
     deployment: str = "default"
+    tenant: str = ""
     staleness_bound_ms: int = 2_000
     heartbeat_ms: int = 250
     activation_deadline_ms: int = 250
@@ -121,6 +125,23 @@ class Settings:
             raise ConfigurationError(
                 f"deployment {self.deployment!r} must be non-empty without braces, colons or spaces"
             )
+        if len(self.tenant) > _LONGEST_TENANT or any(c in self.tenant for c in "{}:~@ \t\n"):
+            raise ConfigurationError(
+                f"tenant {self.tenant[:100]!r} must have at most {_LONGEST_TENANT} characters, and no braces, colons, ~, @ or "
+                "spaces"
+            )
+        if self.scope != self.deployment and "@" in self.deployment:
+            raise ConfigurationError(f"deployment {self.deployment!r} must not contain @ when it has tenants")
+
+    @property
+    def owner(self) -> str:
+        """The tenant's name."""
+        return self.tenant or self.deployment
+
+    @property
+    def scope(self) -> str:
+        """What an app's entries, index, sketch and labels are named by: no two tenants see each other's."""
+        return self.deployment if self.owner == self.deployment else f"{self.deployment}@{self.tenant}"
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:

@@ -63,7 +63,7 @@ class ByHand:
         self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()
     ) -> None:
         """See `Quaestor.invalidate`."""
-        names = control_names(self._settings.deployment, tags=tags, urls=urls)
+        names = control_names(self._settings.scope, tags=tags, urls=urls)
         namespaces = frozenset(namespace_of(one, "collections") for one in _several("collections", collections))
         if names:
             await anyio.to_thread.run_sync(self._write, names)

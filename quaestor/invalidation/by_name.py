@@ -28,13 +28,14 @@ class ByName:
         read_path: ReadPath,
         *,
         deployment: str,
+        tenant: str | None = None,
         clock: Clock,
         forget: Callable[[Sequence[str]], Sequence[Guarded]],
         trims: bool = False,
     ) -> None:
         self._layer = layer
         self._read_path = read_path
-        self._stream = streams.notifications(deployment)
+        self._stream = streams.notifications(deployment, tenant)
         self._clock = clock
         self._forget = forget
         self._trims = trims

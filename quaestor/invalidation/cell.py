@@ -19,9 +19,10 @@ from typing import Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.invalidation.cell_outbox import CellOutbox
 from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
-from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event, encode_notification
+from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.resizing.cell_side import Succession
 from quaestor.invalidation.resizing.messages import concerns_resizing
@@ -79,7 +80,6 @@ class CellLoop:
         self._shape = shape
         self._queries = streams.queries(deployment, cell.query_partition, shape.generation)
         self._writes = streams.writes(deployment, cell.write_partition, shape.generation)
-        self._notifications = streams.notifications(deployment)
         self._checkpoint_name = streams.checkpoint(deployment, cell, shape.generation)
         self._heartbeat_s = heartbeat_ms / 1000
         self._retention_ms = retention_ms
@@ -90,7 +90,7 @@ class CellLoop:
         self._started = False
         self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
         self._complete: tuple[str, Version] | None = None
-        self._pending: list[bytes] = []
+        self._out = CellOutbox(layer, deployment)
         self._leases = LongestLeases()
         self._succession = Succession(layer, cell, shape, deployment=deployment, leases=self._leases)
         self._stats_name = streams.stats(deployment, cell, shape.generation)
@@ -130,7 +130,7 @@ class CellLoop:
             self._position = Checkpoint(offsets.START, self._rebuild_retention(since, None), _NO_VERSION)
         elif streams.missed(saved.writes, self._layer.first_offset(self._writes)):
             self._telemetry.failure("event-layer", "cell.writes_missed", saved.writes, cell=str(self._cell))
-            self._pending += map(encode_notification, self._all_invalidated(saved))
+            self._out.say(self._all_invalidated(saved))
             self._position = Checkpoint(saved.queries, offsets.START, _NO_VERSION)
         else:
             self._rebuild_retention(min(since, saved.writes), saved.writes)
@@ -186,9 +186,9 @@ class CellLoop:
     def _taken_over(self, entry: StreamEntry, registration: Registration) -> None:
         for outcome in self._registered(entry, registration):
             if isinstance(outcome, Refused):
-                self._pending.append(encode_notification(self._invalidated(registration)))
+                self._out.say([self._invalidated(registration)])
             elif isinstance(outcome, Invalidated):
-                self._pending.append(encode_notification(outcome))
+                self._out.say([outcome])
 
     def _all_invalidated(self, saved: Checkpoint) -> list[Invalidated]:
         return [self._invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
@@ -216,14 +216,14 @@ class CellLoop:
         """Invalidate everything; what comes next is a new beginning."""
         gap = _mark(WriteKind.GAP, _NO_VERSION)
         for notification in self._node.process(gap, now_ms=self._clock()):
-            self._pending.append(encode_notification(replace(notification, written_at_ms=self._clock())))
+            self._out.say([replace(notification, written_at_ms=self._clock())])
         self._standing.processed(gap, None)
 
     # Running
 
     def _step(self) -> None:
         """One read, everything that follows from it, one append."""
-        if self._pending or self._standing.pending:
+        if self._out or self._standing.pending:
             self._send()
         self._succession.look()
         wait_ms = max(1, int((self._heartbeat_due_s - time.monotonic()) * 1000))
@@ -246,9 +246,9 @@ class CellLoop:
         due = ticked or now_s >= self._heartbeat_due_s
         if due:
             if self._succession.joined:
-                self._pending.append(encode_notification(self._heartbeat()))
+                self._out.say([self._heartbeat()])
             self._heartbeat_due_s = now_s + self._heartbeat_s
-        if self._pending or self._standing.pending:
+        if self._out or self._standing.pending:
             self._send()
         if due and self._succession.joined:
             self._save_checkpoint()
@@ -273,7 +273,7 @@ class CellLoop:
         elif isinstance(event, Usage):
             self._node.used(event, now_ms=self._clock())
         elif event is not None:
-            self._pending += map(encode_notification, self._registered(entry, event))
+            self._out.say(self._registered(entry, event))
         self._position = self._position._replace(queries=entry.offset)
 
     def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:
@@ -326,7 +326,7 @@ class CellLoop:
             if image.version > known != _NO_VERSION:
                 self._complete = self._position.writes, known
         if invalidated := self._processed(image, entry.payload):
-            self._pending += map(encode_notification, invalidated)
+            self._out.say(invalidated)
         position = self._position
         self._position = Checkpoint(position.queries, entry.offset, position.version)
         return image.kind is WriteKind.TICK
@@ -366,9 +366,7 @@ class CellLoop:
         )
 
     def _send(self) -> None:
-        if self._pending:
-            self._layer.append(self._notifications, self._pending)
-            self._pending.clear()
+        self._out.send()
         if self._standing.pending:
             self._layer.append(self._standing.stream, self._standing.pending)
             self._standing.pending.clear()
@@ -382,7 +380,7 @@ class CellLoop:
     def _trim(self) -> None:
         """Forget what no restarted cell needs: at most what this one has read, and never the entry it read last."""
         now_ms = self._clock()
-        self._pending += map(encode_notification, self._node.expire(now_ms))
+        self._out.say(self._node.expire(now_ms))
         if failures := self._node.take_failures():
             queries = sorted(set(failures))[:_MOST_NAMED]
             self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)
@@ -392,7 +390,7 @@ class CellLoop:
         self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
         self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
         self._layer.trim(self._standing.stream, before_ms=now_ms - self._retention_ms)
-        self._layer.trim(self._notifications, before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms))
+        self._out.trim(before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms), now_ms=now_ms)
 
 
 def _mark(kind: WriteKind, version: Version) -> AfterImage:

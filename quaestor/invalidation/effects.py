@@ -343,7 +343,7 @@ class Effects:
         self._registrations.resume()
         async with asyncio.TaskGroup() as purges:
             for adapter in self.cdn:
-                purges.create_task(self._purge(adapter, (everything_tag(self._settings.deployment),), (), until_ms))
+                purges.create_task(self._purge(adapter, (everything_tag(self._settings.scope),), (), until_ms))
 
     async def _until_done(
         self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None

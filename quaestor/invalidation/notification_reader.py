@@ -1,4 +1,4 @@
-"""Reads the notification pipeline of a deployment, for one app process: all of it, in order, from where somebody has read.
+"""Reads a tenant's notification pipeline, for one app process: all of it, in order, from where somebody has read.
 
 While app processes run, every invalidation is seen by all of them. While none runs, the grid goes on invalidating, and
 nobody evicts or purges. So the processes keep a mark of how far the pipeline has been attended to; a starting process reads on
@@ -14,7 +14,7 @@ from quaestor.clock import Clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import codec, offsets, streams
 from quaestor.model import Notification
-from quaestor.ports import EventLayer
+from quaestor.ports import EventLayer, StreamEntry
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 
@@ -52,8 +52,12 @@ class NotificationReader:
         self._clock = clock
         self._take = take
         self._reset = reset
-        self._stream = streams.notifications(settings.deployment)
-        self._mark_name = streams.attended(settings.deployment)
+        tenant = settings.owner
+        self._stream = streams.notifications(settings.deployment, tenant)
+        self._mark_name = streams.attended(settings.deployment, tenant)
+        self._heartbeats = None if tenant == settings.deployment else streams.heartbeats(settings.deployment)
+        self._heard: str | None = None
+        self._beats: list[Notification] = []
         self._offset: str | None = None
         self._to_mark: str | None = None
         self._marked_at_ms = 0
@@ -67,7 +71,8 @@ class NotificationReader:
             except EventLayerResetError as error:
                 self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
                 self._reset(str(error))
-                self._offset = self._to_mark = None
+                self._offset = self._to_mark = self._heard = None
+                self._beats.clear()
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "registry.read_failed", error)
                 stop.wait(RECONNECT_S)
@@ -82,16 +87,35 @@ class NotificationReader:
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
                 self._reset("notifications were trimmed before they were read")
-        entries = self._layer.read({self._stream: offset}, count=BATCH, block_ms=self._settings.heartbeat_ms)
+        entries = self._read(offset)
         self._read_at_ms = self._clock()
         if entries:
             self._offset = entries[-1].offset
             self._take([codec.decode_notification(entry.payload) for entry in entries])
+        if self._beats and len(entries) < BATCH:
+            beats, self._beats = self._beats, []
+            self._take(beats)
         if not self.caught_up and len(entries) < BATCH:
             self.caught_up = True
         if self.caught_up and entries and self._read_at_ms - self._marked_at_ms >= MARK_EVERY_MS:
             self._to_mark = self._to_mark or self._offset  # the first mark is made at once
             self._mark()
+
+    def _read(self, offset: str) -> list[StreamEntry]:
+        """What this tenant was told; heartbeats that lie elsewhere are put aside until all that was told before is taken."""
+        wait_ms = self._settings.heartbeat_ms
+        if self._heartbeats is None:
+            return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
+        positions = {self._stream: offset, self._heartbeats: self._heard or offset}
+        entries = self._layer.read(positions, count=BATCH, block_ms=wait_ms)
+        told: list[StreamEntry] = []
+        for entry in entries:
+            if entry.stream == self._stream:
+                told.append(entry)
+            else:
+                self._heard = entry.offset
+                self._beats.append(codec.decode_notification(entry.payload))
+        return told
 
     def _begin(self) -> str:
         """Where to start: LOOK_BACK_MS ago, or where the mark is if that is earlier."""

@@ -32,6 +32,7 @@ from quaestor.errors import (
 )
 from quaestor.invalidation.activation import Activation
 from quaestor.invalidation.event_layer import codec, streams
+from quaestor.invalidation.event_layer.tenancy import origin_of
 from quaestor.invalidation.grid_view import Change, GridView
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.partitioning import query_partition
@@ -99,7 +100,7 @@ class Registry:
         on_reset: Callable[[str], None],
         resolver: Resolver | None = None,
     ) -> None:
-        self.origin = uuid.uuid4().hex[:12]
+        self.origin = origin_of(settings.owner, settings.deployment, uuid.uuid4().hex[:12])
         self._layer = layer
         self._settings = settings
         self._telemetry = telemetry
@@ -108,7 +109,7 @@ class Registry:
         self._on_reset = on_reset
         self.resolver = resolver
         self.on_succeeded: Callable[[], None] = lambda: None
-        self.usage = UsageReports(deployment=settings.deployment)
+        self.usage = UsageReports(deployment=settings.deployment, tenant=settings.owner)
         self._counter = itertools.count(1)
         self._watermark: Version = 0
         self._grid = GridView()
@@ -166,7 +167,7 @@ class Registry:
             registration(
                 dependency,
                 registration_id=f"{self.origin}:{next(self._counter)}",
-                tenant=self._settings.deployment,
+                tenant=self._settings.owner,
                 since=since,
                 expires_at_ms=expires_at_ms,
             )
@@ -180,7 +181,7 @@ class Registry:
         return Registered(
             ids=tuple(r.id for r in registrations),
             query_ids=query_ids,
-            tags=(tag(registrations[0].id), everything_tag(self._settings.deployment)),
+            tags=(tag(registrations[0].id), everything_tag(self._settings.scope)),
             write_rate_hz=rate_hz,
             widened=widened,
         )
@@ -243,7 +244,7 @@ class Registry:
             return
         deployment = self._settings.deployment
         for query_id, ids in by_query.items():
-            cancellation = Cancellation(tenant=deployment, query_id=query_id, registration_ids=tuple(ids))
+            cancellation = Cancellation(tenant=self._settings.owner, query_id=query_id, registration_ids=tuple(ids))
             partition = query_partition(query_id, shape.query_partitions)
             stream = streams.queries(deployment, partition, shape.generation)
             self._send(_Outgoing(stream, codec.encode_query_event(cancellation)))

@@ -29,9 +29,10 @@ class UsageReports:
     Not thread-safe.
     """
 
-    def __init__(self, *, deployment: str) -> None:
+    def __init__(self, *, deployment: str, tenant: str | None = None) -> None:
         self.source: Callable[[], Served] = tuple
         self._deployment = deployment
+        self._tenant = tenant or deployment
         self._queries: Counter[str] = Counter()
         self._foreign: Counter[str] = Counter()
         self._due_ms = 0
@@ -63,5 +64,5 @@ class UsageReports:
         self._foreign.clear()
         for partition in range(shape.query_partitions) if foreign else sorted(by_partition):
             queries = tuple(by_partition.get(partition, Counter()).most_common(MOST_REPORTED))
-            usage = Usage(tenant=self._deployment, queries=queries, registrations=foreign)
+            usage = Usage(tenant=self._tenant, queries=queries, registrations=foreign)
             yield streams.queries(self._deployment, partition, shape.generation), usage

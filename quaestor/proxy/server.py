@@ -49,13 +49,13 @@ def application(
     quaestor = Quaestor(settings, clock=clock)
     urls: RegisteredUrls = MemoryUrls()
     if quaestor.redis is not None:
-        urls = RedisUrls(quaestor.redis, deployment=settings.deployment)
+        urls = RedisUrls(quaestor.redis, deployment=settings.scope)
 
     def controls(target: Target, tags: Sequence[str]) -> Sequence[CapturedRead]:
         return declared_reads(
             RoutePolicy(explicit=True, tags=tuple(tags)),
             target,
-            deployment=settings.deployment,
+            deployment=settings.scope,
             namespace=settings.control_namespace,
             since=quaestor.registry.watermark(),
         )

@@ -185,7 +185,10 @@ class ReadPath:
 
     def _keepable(self, response: CachedResponse) -> bool:
         """Of an entry out of the shared store: whether anything may be done with it."""
-        known = explicit.is_explicit(response) or response.stored_at_ms >= self._registry.known_since_ms
+        # Another process may keep what only its own lifetime guards; this one promises more unless it was told the same.
+        known = response.stored_at_ms >= self._registry.known_since_ms
+        if explicit.is_explicit(response):
+            known = self.settings.explicit
         return known and self._valid(response, self.clock()) and self.explicit.hold(response)
 
     def _usable(self, response: CachedResponse) -> bool:
@@ -264,7 +267,7 @@ class ReadPath:
         reads = outcome.reads + declared_reads(
             policy,
             target,
-            deployment=self.settings.deployment,
+            deployment=self.settings.scope,
             namespace=self.settings.control_namespace,
             since=since,
         )

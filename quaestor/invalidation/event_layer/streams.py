@@ -14,6 +14,10 @@ def _of(generation: int) -> str:
     return f"g{generation}:" if generation else ""
 
 
+def _tenant(deployment: str, tenant: str | None) -> str:
+    return f"{deployment}:n" if tenant in (None, deployment) else f"{deployment}:n:{tenant}"
+
+
 def _cell(deployment: str, cell: Cell, generation: int) -> str:
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}cell:{cell.query_partition}:{cell.write_partition}"
 
@@ -38,9 +42,14 @@ def results(deployment: str, query_partition: int, generation: int = 0) -> str:
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:results"
 
 
-def notifications(deployment: str) -> str:
-    """What the cells say; every app process reads all of it."""
-    return f"quaestor:{{{deployment}:n}}:notifications"
+def notifications(deployment: str, tenant: str | None = None) -> str:
+    """What the cells say to one tenant (None: the one named like the deployment); each of its app processes reads all of it."""
+    return f"quaestor:{{{_tenant(deployment, tenant)}}}:notifications"
+
+
+def heartbeats(deployment: str) -> str:
+    """Heartbeats of all cells, for tenants whose own pipeline does not carry them."""
+    return f"quaestor:{{{deployment}:n}}:heartbeats"
 
 
 def resume_position(deployment: str, generation: int = 0) -> str:
@@ -83,9 +92,9 @@ def stage_epoch(deployment: str, query_partition: int) -> str:
     return f"quaestor:{{{deployment}:q{query_partition}}}:stage:epoch"
 
 
-def attended(deployment: str) -> str:
-    """Value: offset in the notification pipeline up to which app processes have acted."""
-    return f"quaestor:{{{deployment}:n}}:attended"
+def attended(deployment: str, tenant: str | None = None) -> str:
+    """Value: offset in the tenant's notification pipeline up to which its app processes have acted."""
+    return f"quaestor:{{{_tenant(deployment, tenant)}}}:attended"
 
 
 def epoch(deployment: str) -> str:

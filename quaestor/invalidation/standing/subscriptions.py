@@ -243,7 +243,7 @@ class Subscriptions:
         followed.asked_ms = now_ms
         event = Subscription(
             id=followed.id,
-            tenant=self._settings.deployment,
+            tenant=self._settings.owner,
             query_id=followed.query_id,
             query=followed.shared.query,
             fresh=followed.shared.fresh,

@@ -1,0 +1,28 @@
+"""Whose registration it is, from its id alone: `<origin>:<counter>`, and before the origin `<tenant>~` for every tenant but the
+one that is named like the deployment. Everybody who routes notifications uses these functions, and only these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+_SEPARATOR: Final = "~"
+
+
+def origin_of(tenant: str, deployment: str, process: str) -> str:
+    """What the ids begin with that this process of a tenant gives."""
+    return process if tenant == deployment else f"{tenant}{_SEPARATOR}{process}"
+
+
+def tenant_of(registration_id: str, deployment: str) -> str:
+    """O(length of the id)."""
+    tenant, separator, _ = registration_id.partition(_SEPARATOR)
+    return tenant if separator else deployment
+
+
+def by_tenant(registration_ids: Iterable[str], deployment: str) -> dict[str, list[str]]:
+    """In the order in which they come."""
+    found: dict[str, list[str]] = {}
+    for registration_id in registration_ids:
+        found.setdefault(tenant_of(registration_id, deployment), []).append(registration_id)
+    return found
