@@ -55,9 +55,10 @@ class Client:
             self._pipes.append(ours)
             self._processes.append(process)
 
-    def run(self, load: Load) -> Outcome:
-        """One experiment; its measured queries are active already."""
+    def run(self, load: Load, *, instead: Connection | None = None) -> Outcome:
+        """One experiment; its measured queries are active already. instead: of another writer."""
         writer, listener = self._pipes
+        writer = instead or writer
         listener.send(load)
         listener.recv()
         writer.send(load)

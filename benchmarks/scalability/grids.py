@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from benchmarks import harness
 from benchmarks.scalability import workload
-from benchmarks.scalability.workload import MEASURED_AN_EXPERIMENT, Collections
+from benchmarks.scalability.workload import Collections
 from quaestor.demo import children, reaper
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
@@ -46,7 +46,6 @@ class Grid:
         self.kind = kind
         self._layer = RedisEventLayer(redis_url, deployment)
         self._held: dict[Collections, int] = {}
-        self._measured = 0
         self._experiments = 0
 
     @property
@@ -55,33 +54,33 @@ class Grid:
 
     def hold(self, count: int, collections: Collections, *, timeout_s: float = 600) -> float:
         """Have exactly `count` background queries, all in these collections; returns the seconds it took."""
+        if self._held == {collections: count}:
+            return 0.0
         begun_s = time.monotonic()
         for other, held in self._held.items():
-            if other != collections and held:
+            if other != collections:
                 self._cancel(range(held), other)
-                self._held[other] = 0
         held = self._held.get(collections, 0)
         if held > count:
             self._cancel(range(count, held), collections)
         else:
             self._register(range(held, count), collections)
-        self._held[collections] = count
-        self._until(count + self._measured, timeout_s)
+        self._held = {collections: count}
+        self._until(count, timeout_s)
         return time.monotonic() - begun_s
 
-    def measured(self, collections: Collections) -> int:
-        """Register the queries of another experiment; returns its number."""
+    def measure_with(self, count: int, collections: Collections) -> int:
+        """Register the queries that another experiment's writes will match; returns its number."""
         self._experiments += 1
         first = workload.measured_number(self._experiments, 0)
-        self._register(range(first, first + MEASURED_AN_EXPERIMENT), collections)
-        self._until(sum(self._held.values()) + MEASURED_AN_EXPERIMENT, 60)
-        self._measured = 0
+        self._register(range(first, first + count), collections)
+        self._until(sum(self._held.values()) + count, 60)
         return self._experiments
 
-    def forget_measured(self, experiment: int, collections: Collections) -> None:
-        """What has not fired (a lost notification would leave it there)."""
+    def forget_measured(self, experiment: int, count: int, collections: Collections) -> None:
+        """What has not fired: after a notification came too late it would still be there."""
         first = workload.measured_number(experiment, 0)
-        self._cancel(range(first, first + MEASURED_AN_EXPERIMENT), collections)
+        self._cancel(range(first, first + count), collections)
 
     def memory_bytes(self) -> int:
         """Of all cells."""

@@ -18,6 +18,7 @@ from quaestor.invalidation.matching.partitioning import query_partition, write_p
 from quaestor.model import AfterImage, Cancellation, Operation, Query, Registration, WriteKind
 
 MEASURED_AN_EXPERIMENT: Final = 1_000
+"""At most."""
 _FIRST_MEASURED: Final = 100_000_000
 _STEP: Final = 10
 _WIDTH: Final = 5
@@ -118,15 +119,14 @@ class Write:
     measured: int
 
 
-def writes(load: Load, *, start_ms: int) -> Iterator[Write]:
-    """All of them, in order, dated as they will be sent from start_ms on; made before anything is measured."""
+def records(load: Load) -> Iterator[tuple[int, dict[str, object], int]]:
+    """All records of an experiment in order: (query whose neighbourhood it falls into, record, measured index or -1)."""
     random = Random(load.experiment)
     first_key = load.experiment * 10_000_000
     strings = ["".join(random.choices(_LETTERS, k=10)) for _ in range(997)]
-    seconds, every = start_ms // 1000, load.writes / load.measured
+    every = load.writes / load.measured
     due, measured = every / 2, 0
     for number in range(load.writes):
-        wall_ms = start_ms + int(number * 1000 / load.rate_hz)
         hit = measured < load.measured and number >= due
         if hit:
             which = measured_number(load.experiment, measured)
@@ -135,24 +135,30 @@ def writes(load: Load, *, start_ms: int) -> Iterator[Write]:
         else:
             which = random.randrange(load.background)
             value = which * _STEP + _WIDTH + random.randrange(_STEP - _WIDTH)
-        key = first_key + number
-        record: dict[str, object] = {"_id": key}
+        record: dict[str, object] = {"_id": first_key + number}
         for field in range(5):
             record[f"s{field}"] = strings[(number * 5 + field) % 997]
         for field in range(4):
             record[f"i{field}"] = random.randrange(1_000_000_000)
         record["random"] = value
+        yield which, record, measured - 1 if hit else -1
+
+
+def writes(load: Load, *, start_ms: int) -> Iterator[Write]:
+    """All of them, in order, dated as they will be sent from start_ms on; made before anything is measured."""
+    seconds = start_ms // 1000
+    for number, (which, record, measured) in enumerate(records(load)):
         image = AfterImage(
             namespace=load.collections.namespace(which),
             kind=WriteKind.INSERT,
             version=((seconds + number // load.rate_hz) << 32) + number % load.rate_hz + 1,
-            key=key,
+            key=record["_id"],
             after=record,
             after_exact=True,
             before_known=True,
-            wall_ms=wall_ms,
+            wall_ms=start_ms + int(number * 1000 / load.rate_hz),
         )
-        yield Write(write_partition(key, load.write_partitions), encode_image(image), measured - 1 if hit else -1)
+        yield Write(write_partition(image.key, load.write_partitions), encode_image(image), measured)
 
 
 def tick() -> bytes:

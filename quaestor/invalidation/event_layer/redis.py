@@ -247,7 +247,8 @@ def _position(entry_id: bytes) -> _Position:
 
 
 def _offset(entry_id: bytes, epoch: str) -> str:
-    return offsets.of_digits(*entry_id.decode().split("-"), epoch)
+    at_ms, _, sequence = entry_id.decode().partition("-")
+    return offsets.of_digits(at_ms, sequence, epoch)
 
 
 def _lost(connection: _Connection, stream: str, seen: _Position) -> bool:
