@@ -114,5 +114,8 @@ class ExplicitEntries:
             response = await self._store.get(key)
             if response is not None and explicit.is_explicit(response):
                 await self._store.evict([response])
+            elif response is not None:
+                # Reading it took it into memory, where nobody has seen to it that its death would have been heard of.
+                self._store.drop(key, "outdated")
         except StoreError as error:
             self._telemetry.failure("store", "read_path.evict_failed", error)

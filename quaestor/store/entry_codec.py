@@ -11,6 +11,7 @@ can make us run anything.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 
@@ -27,6 +28,9 @@ _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
 _VERSION = 3
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_CONTROLS = re.compile(rb"[\r\n\0]")
+"""Some servers send on whatever they are given: what stands behind these would be another field, or another answer."""
 
 
 def encode(response: CachedResponse) -> bytes:
@@ -65,7 +69,8 @@ def guard(registrations: Iterable[str]) -> bytes:
 
 
 def decode(data: bytes) -> CachedResponse | None:
-    """The response; None if the bytes are not a whole version-3 entry (another version wrote them, or they are damaged)."""
+    """The response; None if the bytes are not a whole version-3 entry (another version wrote them, or they are damaged), or if no
+    handler can have given this answer."""
     try:
         return _decode(data)
     except (struct.error, ValueError):
@@ -87,6 +92,8 @@ def _decode(data: bytes) -> CachedResponse:
     registrations = tuple(cursor.text() for _ in range(cursor.count()))
     tags = tuple(cursor.text() for _ in range(cursor.count()))
     headers = tuple((cursor.field(), cursor.field()) for _ in range(cursor.count()))
+    if not 200 <= status <= 599 or _CONTROLS.search(etag) or not all(map(_is_field, headers)):
+        raise ValueError("not an answer")
     return CachedResponse(
         key=key,
         status=status,
@@ -101,6 +108,10 @@ def _decode(data: bytes) -> CachedResponse:
         tags=tags,
         resource=resource,
     )
+
+
+def _is_field(field: tuple[bytes, bytes]) -> bool:
+    return _NAME.fullmatch(field[0]) is not None and _CONTROLS.search(field[1]) is None
 
 
 class _Cursor:

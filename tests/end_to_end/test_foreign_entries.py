@@ -1,0 +1,59 @@
+"""What lies in the shared store, and this process did not put there: other settings, other times, other people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from quaestor.model import CachedResponse
+from quaestor.read_path.unsafe import Outdated
+from tests.end_to_end.workers import KEY, World, ask, server, world
+
+pytestmark = pytest.mark.anyio
+
+__all__ = ["server", "world"]
+
+
+async def stored(world: World) -> CachedResponse:
+    """An entry that the first worker has put there; it dies in everybody's memory, and is taken out of Redis."""
+    world.gate.set()
+    assert await world.workers[0].get() == "run 1"
+    found = await world.workers[0].shared.get(KEY)
+    assert found is not None
+    await world.workers[0].engine.store.evict([found])
+    return found
+
+
+async def test_what_nothing_guards_is_not_served_by_a_process_that_promises_invalidation(world: World) -> None:
+    """Another process of the deployment runs with `explicit` and keeps answers by their own lifetime."""
+    own = await stored(world)
+    unguarded = replace(own, registrations=(), body=b"kept by its lifetime")
+    await world.workers[0].shared.put(unguarded, ttl_ms=60_000)
+    for worker in world.workers:
+        assert await worker.get() == "run 2"
+        assert await worker.get() == "run 2", "nor from memory"
+
+
+async def test_what_no_handler_can_have_answered_is_passed_over(world: World) -> None:
+    """Somebody who may write to Redis puts an answer within an answer there, or one that servers stumble over."""
+    own = await stored(world)
+    split = replace(own, headers=((b"x", b"1\r\n\r\nHTTP/1.1 200 OK"),))
+    await world.workers[0].shared.put(split, ttl_ms=60_000)
+    for _ in range(2):
+        answers = [await task for task in ask(world)]
+        assert all(answer.startswith("run") for answer in answers)
+    for worker in world.workers:
+        assert "x" not in (await worker.client.get("/a")).headers
+
+
+async def test_what_was_only_looked_at_to_outdate_it_is_not_served(world: World) -> None:
+    """It was stored before this process listened to invalidations, so nobody here knows whether it is still true."""
+
+    own = await stored(world)
+    await world.workers[0].shared.put(own, ttl_ms=60_000)
+    worker = world.workers[1]
+    worker.engine.registry.known_since_ms = own.stored_at_ms + 1
+    await worker.engine.read_path.explicit.outdate(Outdated(keys=(KEY,)), url_origin="http://shop.test")
+    assert worker.engine.read_path.resident(KEY, worker.engine.clock()) is None
+    assert await worker.get() == "run 2"
