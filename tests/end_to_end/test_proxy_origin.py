@@ -70,7 +70,7 @@ async def test_an_answer_that_comes_before_the_end_of_the_request_is_passed_on()
 
 async def test_a_large_upload_to_an_origin_that_reads_slowly_arrives_whole_and_is_not_collected() -> None:
     """The client is held up, as it would be without a proxy."""
-    size = 8 * 1024 * 1024
+    size = 64 * 1024 * 1024  # more than the sockets' buffers take in
     go_on = asyncio.Event()
     received = 0
 
