@@ -21,7 +21,7 @@ from middleware.declared import Found, find, policy_of, routes_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
 from quaestor.read_path.forwarded import CLAIMS, Claims
-from quaestor.read_path.key import Target, target
+from quaestor.read_path.key import Target, spelling, target
 from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.query import TRACKING, Tracking, kept
 from quaestor.read_path.selection import selection
@@ -135,6 +135,8 @@ class Routes:
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
         given = (*claimed, (b":policy", declared)) if declared else claimed
+        if spelt := spelling(raw_path, shown):
+            given = (*given, (b":spelling", spelt))
         if not _as_sent(scope, raw_path):
             given = (*given, (b":path", scope["path"].encode("utf-8", "surrogatepass")))
         if named is not None and given:

@@ -17,6 +17,9 @@ the request target as it is sent on the wire (in browsers: `new URL(u).pathname`
 The *cache key* is scheme + `://` + host + resource, with the host in lower case and without the scheme's default port. Dot
 segments, `+` and letter case are left alone: two keys for one page cost a miss, one key for two pages would be a mistake.
 
+A target that is not spelt like its resource has its `spelling` in the key besides: one resource, several keys. Handlers are shown
+the target as it was sent.
+
 Where parameters are ignored (`read_path.query`), key and resource are those of the query string that is left. A client that asked
 for the whole URL looks another resource up, one that nobody reports: it is not given leave to keep its copy (`Target.own`). What
 else decides between answers (`read_path.selection`) is appended to the key behind a `#`, which no resource contains.
@@ -24,6 +27,7 @@ else decides between answers (`read_path.selection`) is appended to the key behi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -85,6 +89,19 @@ def resource(path: bytes, query: bytes) -> str:
     pieces = [piece for piece in _normalise(query).split(b"&") if piece]
     pieces.sort(key=_name)
     return b"?".join((path, b"&".join(pieces)) if pieces else (path,)).decode("ascii")
+
+
+def spelling(path: bytes, query: bytes) -> bytes:
+    """Of a request target that is not spelt as its resource is; empty for all others.
+
+    Part of the key beside the resource: `?q=<b>` and `?q=%3Cb%3E` are one page to whoever decodes them, but not to whoever writes
+    down what it was asked. Then only those who spell alike are given the same answer.
+    """
+    if _CANONICAL.fullmatch(path) is not None and _CANONICAL.fullmatch(query) is not None:
+        return b""
+    if _normalise(path) == path and _normalise(query) == query:
+        return b""
+    return hashlib.blake2b(b"%d:%s%s" % (len(path), path, query), digest_size=16).digest()
 
 
 def _compute(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
