@@ -19,29 +19,26 @@ from typing import Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.invalidation.backlog import Backlog
 from quaestor.invalidation.cell_outbox import CellOutbox
 from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
-from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event
+from quaestor.invalidation.event_layer.codec import decode_image
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.query_events import QueryEvents
 from quaestor.invalidation.resizing.cell_side import Succession
 from quaestor.invalidation.resizing.messages import concerns_resizing
 from quaestor.invalidation.standing.cell_side import CellSide
-from quaestor.invalidation.standing.codec import concerns_standing
 from quaestor.invalidation.stats import CellMeter, encode_stats
 from quaestor.model import (
-    Activated,
     AfterImage,
     Cancellation,
     Cell,
     GridShape,
     Heartbeat,
     Invalidated,
-    MatchType,
     Notification,
-    Refused,
     Registration,
-    Usage,
     Version,
     WriteKind,
 )
@@ -52,6 +49,10 @@ NOTIFICATION_RETENTION_MS: Final = 180_000
 """Longer than a starting app process looks back."""
 
 _ENTRIES_AT_ONCE: Final = 500
+_ENTRIES_BEHIND: Final = 2_500
+"""Read at once while query events wait for their turn: whoever is behind them is to be found soon."""
+_QUERY_EVENTS_AT_ONCE: Final = 200
+"""Dealt with before writes have their turn again."""
 _TRIM_EVERY_S: Final = 1.0
 _MOST_NAMED: Final = 5
 _LONGEST_PAUSE_S: Final = 1.0
@@ -93,6 +94,17 @@ class CellLoop:
         self._out = CellOutbox(layer, deployment)
         self._leases = LongestLeases()
         self._succession = Succession(layer, cell, shape, deployment=deployment, leases=self._leases)
+        self._events = QueryEvents(
+            node,
+            cell,
+            standing=self._standing,
+            succession=self._succession,
+            leases=self._leases,
+            out=self._out,
+            clock=clock,
+            telemetry=self._telemetry,
+        )
+        self._backlog = Backlog()
         self._stats_name = streams.stats(deployment, cell, shape.generation)
         self._meter = CellMeter()
         self._matched = 0
@@ -138,6 +150,7 @@ class CellLoop:
             self._take_over(saved)
             self._position = saved
             self._complete = saved.writes, saved.version
+        self._backlog.restart(self._position.queries)
         self._standing.started()
         self._started = True
 
@@ -165,15 +178,10 @@ class CellLoop:
                 if entry.offset > up_to:
                     return list(found.values())
                 after = entry.offset
-                if concerns_standing(entry.payload):
-                    self._leases.add(offsets.appended_at_ms(entry.offset), self._standing.lease_of(entry.payload))
-                    continue
-                event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)
+                event = self._events.retained(entry)
                 if isinstance(event, Cancellation):
                     for registration_id in event.registration_ids:
                         found.pop(registration_id, None)
-                elif isinstance(event, Usage):
-                    self._node.used(event, now_ms=offsets.appended_at_ms(entry.offset))
                 elif event is not None and event.expires_at_ms > now_ms:
                     found[event.id] = entry, event
         return list(found.values())
@@ -181,34 +189,19 @@ class CellLoop:
     def _take_over(self, saved: Checkpoint) -> None:
         """Registrations that were active at the checkpoint hold as of its version. They need no second activation."""
         for entry, registration in self._retained_registrations(saved.queries):
-            self._taken_over(entry, replace(registration, since=max(registration.since, saved.version)))
-
-    def _taken_over(self, entry: StreamEntry, registration: Registration) -> None:
-        for outcome in self._registered(entry, registration):
-            if isinstance(outcome, Refused):
-                self._out.say([self._invalidated(registration)])
-            elif isinstance(outcome, Invalidated):
-                self._out.say([outcome])
+            self._events.take_over(entry, replace(registration, since=max(registration.since, saved.version)))
 
     def _all_invalidated(self, saved: Checkpoint) -> list[Invalidated]:
-        return [self._invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
-
-    def _invalidated(self, registration: Registration) -> Invalidated:
-        return Invalidated(
-            registration_ids=(registration.id,),
-            query_id=registration.query_id,
-            match_type=MatchType.MATCH,
-            version=_NO_VERSION,
-            key=None,
-            written_at_ms=self._clock(),
-            cell=self._cell,
-        )
+        return [
+            self._events.invalidated(registration) for _, registration in self._retained_registrations(saved.queries)
+        ]
 
     def _start_over(self) -> None:
         """The event layer lost its data: so did whoever relied on us."""
         self._interrupt()
         self._position = Checkpoint(offsets.START, offsets.START, _NO_VERSION)
         self._complete = None
+        self._backlog.restart(offsets.START)
         self._succession.lost()
         self._started = True  # there is nothing to take over
 
@@ -226,21 +219,15 @@ class CellLoop:
         if self._out or self._standing.pending:
             self._send()
         self._succession.look()
-        wait_ms = max(1, int((self._heartbeat_due_s - time.monotonic()) * 1000))
-        position = self._position
-        entries = self._layer.read(
-            {self._queries: position.queries, self._writes: position.writes}, count=_ENTRIES_AT_ONCE, block_ms=wait_ms
-        )
-        queries = [entry for entry in entries if entry.stream == self._queries]
-        writes = [entry for entry in entries if entry.stream == self._writes]
-        self._require_unbroken(position.writes, writes)
+        queries, writes = self._read()
         ticked = False
-        # What is taken over holds as of the tick that the write pipeline of a new generation begins with.
-        for entry in [*queries, *writes] if self._succession.joined else [*writes, *queries]:
-            if entry.stream == self._queries:
-                self._on_query_event(entry)
-            else:
-                ticked |= self._on_write(entry)
+        if self._succession.joined:
+            self._take_query_events(queries)
+        for entry in writes:
+            ticked |= self._on_write(entry)
+        if not self._succession.joined:
+            # What is taken over holds as of the tick that the write pipeline of a new generation begins with.
+            self._take_query_events(queries)
         self._succession.read(len(queries))
         now_s = time.monotonic()
         due = ticked or now_s >= self._heartbeat_due_s
@@ -256,57 +243,34 @@ class CellLoop:
             self._trim_due_s = now_s + _TRIM_EVERY_S
             self._trim()
 
-    def _on_query_event(self, entry: StreamEntry) -> None:
-        if concerns_standing(entry.payload):
-            lease_ms = self._standing.take_query_event(entry.payload)
-            self._leases.add(offsets.appended_at_ms(entry.offset), lease_ms)
-            self._position = self._position._replace(queries=entry.offset)
-            return
-        if concerns_resizing(entry.payload):
-            if (taken_over := self._resized(entry)) is not None:
-                self._taken_over(entry, taken_over)
-            self._position = self._position._replace(queries=entry.offset)
-            return
-        event = self._understood(entry)
-        if isinstance(event, Cancellation):
-            self._node.cancel(event)
-        elif isinstance(event, Usage):
-            self._node.used(event, now_ms=self._clock())
-        elif event is not None:
-            self._out.say(self._registered(entry, event))
-        self._position = self._position._replace(queries=entry.offset)
+    def _read(self) -> tuple[list[StreamEntry], list[StreamEntry]]:
+        """What is new in the query and in the write pipeline; waits for it only if nothing else is to be done."""
+        waiting = bool(self._backlog)
+        wait_ms = 0 if waiting else max(1, int((self._heartbeat_due_s - time.monotonic()) * 1000))
+        positions = {self._writes: self._position.writes}
+        if not self._backlog.full:
+            positions[self._queries] = self._backlog.read_to
+        count = _ENTRIES_BEHIND if waiting else _ENTRIES_AT_ONCE
+        entries = self._layer.read(positions, count=count, block_ms=wait_ms)
+        writes = [entry for entry in entries if entry.stream == self._writes]
+        self._require_unbroken(self._position.writes, writes)
+        return [entry for entry in entries if entry.stream == self._queries], writes
 
-    def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:
-        """None, with a log line, if it is not: its sender waits in vain for an activation and does not cache."""
-        try:
-            return decode_query_event(entry.payload)
-        except EventLayerError as error:
-            self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
-            return None
-
-    def _resized(self, entry: StreamEntry) -> Registration | None:
-        try:
-            return self._succession.take_query_event(entry)
-        except EventLayerError as error:  # so was the registration behind it: nobody relies on it
-            self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
-            return None
-
-    def _registered(
-        self, entry: StreamEntry, registration: Registration
-    ) -> Sequence[Activated | Refused | Invalidated]:
-        if self._succession.fenced:
-            return [Refused(registration_id=registration.id, cell=self._cell, reason="the grid is partitioned anew")]
-        self._leases.add(offsets.appended_at_ms(entry.offset), registration.expires_at_ms)
-        try:
-            return self._node.register(registration, now_ms=self._clock())
-        except Exception as error:  # one bad query must not stop the node
-            self._telemetry.failure("matching", "cell.registration_failed", error, cell=str(self._cell))
-            self._node.cancel(
-                Cancellation(
-                    tenant=registration.tenant, query_id=registration.query_id, registration_ids=(registration.id,)
-                )
-            )
-            return [Refused(registration_id=registration.id, cell=self._cell, reason=f"matching failed: {error!r}")]
+    def _take_query_events(self, arrived: Sequence[StreamEntry]) -> None:
+        """What has arrived and what is waiting, tenants in turn; nothing overtakes what a resize brings, nor is overtaken."""
+        backlog = self._backlog
+        if not self._succession.joined or any(concerns_resizing(entry.payload) for entry in arrived):
+            taken = [*backlog.take(len(backlog)), *arrived]
+            backlog.restart(arrived[-1].offset if arrived else backlog.read_to)
+        elif backlog or len(arrived) > _QUERY_EVENTS_AT_ONCE:
+            backlog.arrived(arrived, self._leases)
+            taken = backlog.take(_QUERY_EVENTS_AT_ONCE)
+        else:
+            taken = [*arrived]
+            backlog.restart(arrived[-1].offset if arrived else backlog.read_to)
+        for entry in taken:
+            self._events.take(entry)
+        self._position = self._position._replace(queries=backlog.worked_off)
 
     def _on_write(self, entry: StreamEntry) -> bool:
         """Whether it was a tick."""
