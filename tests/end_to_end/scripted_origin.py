@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 
@@ -32,6 +33,7 @@ class Asked:
 
 
 Script = Callable[[Asked], bytes]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -84,14 +86,42 @@ async def read_request(reader: asyncio.StreamReader) -> Asked | None:
 
 
 @asynccontextmanager
-async def scripted_origin(script: Script) -> AsyncIterator[ScriptedOrigin]:
-    origin = ScriptedOrigin(script)
-    server = await asyncio.start_server(origin.serve, HOST, 0, limit=1 << 20)
-    origin.url = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
+async def listening(serve: Serve, *, scheme: str = "http", **options: Any) -> AsyncIterator[str]:
+    """An origin that does as `serve` does with each connection; its URL. At the end nothing of it is left open."""
+    running: set[asyncio.Task[None]] = set()
+    writers: set[asyncio.StreamWriter] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        writers.add(writer)
+        try:
+            await serve(reader, writer)
+        except asyncio.CancelledError:
+            pass  # asyncio's own callback would report it as an error
+        finally:
+            running.discard(task)
+
+    server = await asyncio.start_server(connected, HOST, 0, **options)
     try:
-        yield origin
+        yield "{}://{}:{}".format(scheme, *server.sockets[0].getsockname()[:2])
     finally:
         server.close()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for writer in writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def scripted_origin(script: Script) -> AsyncIterator[ScriptedOrigin]:
+    origin = ScriptedOrigin(script)
+    async with listening(origin.serve, limit=1 << 20) as origin.url:
+        yield origin
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 
 from quaestor.demo.servers import HOST, free_port
 from quaestor.proxy.options import ProxyOptions
-from tests.end_to_end.scripted_origin import Asked, answer, proxy, raw, read_request, scripted_origin
+from tests.end_to_end.scripted_origin import Asked, answer, listening, proxy, raw, read_request, scripted_origin
 
 pytestmark = pytest.mark.anyio
 
@@ -234,13 +234,14 @@ async def test_an_answer_is_passed_on_while_it_is_made_and_a_client_that_leaves_
         left.set()
         writer.close()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    origin = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
-    async with proxy(ProxyOptions(origin=origin)) as url, httpx.AsyncClient(base_url=url) as client:
+    async with (
+        listening(serve) as origin,
+        proxy(ProxyOptions(origin=origin)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
         async with client.stream("GET", "/") as got:
             assert await anext(aiter(got.aiter_raw())) == b"first"
         await asyncio.wait_for(left.wait(), 30)
-    server.close()
 
 
 async def test_a_client_that_expects_100_continue_is_told_to_go_on() -> None:
@@ -289,9 +290,8 @@ async def test_an_origin_that_is_away_slow_or_mad_is_a_502_or_504_that_says_so()
         writer.write({b"/noise": b"\x00\x01nonsense\r\n\r\n", b"/999": b"HTTP/1.1 999 X\r\n\r\n"}.get(target, b""))
         writer.close()
 
-    server = await asyncio.start_server(mad, HOST, 0)
-    origin = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
     async with (
+        listening(mad) as origin,
         proxy(ProxyOptions(origin=origin, read_timeout_s=0.2)) as url,
         proxy(ProxyOptions(origin=f"http://{HOST}:{free_port()}")) as nowhere,
         httpx.AsyncClient() as client,
@@ -311,7 +311,6 @@ async def test_an_origin_that_is_away_slow_or_mad_is_a_502_or_504_that_says_so()
             assert (got.json()["status"], HOST in got.text) == (status, False)
             assert (await client.head(base + path)).status_code == status
     hang.set()
-    server.close()
 
 
 async def test_an_answer_that_breaks_off_is_not_made_to_look_whole() -> None:
@@ -324,9 +323,11 @@ async def test_an_answer_that_breaks_off_is_not_made_to_look_whole() -> None:
         writer.write(scripts[(await reader.readuntil(b"\r\n\r\n")).split(b" ")[1]])
         writer.close()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    origin = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
-    async with proxy(ProxyOptions(origin=origin)) as url, httpx.AsyncClient(base_url=url) as client:
+    async with (
+        listening(serve) as origin,
+        proxy(ProxyOptions(origin=origin)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
         for path in ("/length", "/chunks"):
             for _ in range(2):
                 try:
@@ -334,7 +335,6 @@ async def test_an_answer_that_breaks_off_is_not_made_to_look_whole() -> None:
                 except httpx.RemoteProtocolError:
                     whole = False
                 assert not whole
-    server.close()
 
 
 async def test_idle_connections_to_the_origin_are_used_again() -> None:
@@ -400,6 +400,5 @@ async def numbered_origin(script: Callable[[int], bytes | None]) -> AsyncIterato
             writer.write(given)
         writer.close()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    yield "http://{}:{}".format(*server.sockets[0].getsockname()[:2]), connections
-    server.close()
+    async with listening(serve) as origin:
+        yield origin, connections

@@ -10,7 +10,7 @@ from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
 from quaestor.proxy import protocol
 from quaestor.proxy.options import ProxyOptions, parse_listen
-from tests.end_to_end.scripted_origin import answer, proxy, raw, scripted_origin
+from tests.end_to_end.scripted_origin import answer, listening, proxy, raw, scripted_origin
 
 pytestmark = pytest.mark.anyio
 
@@ -157,15 +157,12 @@ async def test_a_client_that_is_silent_in_its_body_does_not_hold_the_origin_for_
         gone.set()
         writer.close()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    origin = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
-    async with proxy(ProxyOptions(origin=origin)) as url:
+    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
         _, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
         await writer.drain()
         writer.close()
         await asyncio.wait_for(gone.wait(), 20)
-    server.close()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -12,21 +12,10 @@ import pytest
 from quaestor.demo.servers import HOST
 from quaestor.proxy import forwarder
 from quaestor.proxy.options import ProxyOptions
-from tests.end_to_end.scripted_origin import answer, proxy, raw, scripted_origin
+from tests.end_to_end.scripted_origin import answer, listening, proxy, raw, scripted_origin
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def origin_of(serve: Serve) -> AsyncIterator[str]:
-    server = await asyncio.start_server(serve, HOST, 0)
-    try:
-        yield "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
-    finally:
-        server.close()
 
 
 async def test_interim_answers_are_passed_on_and_the_final_one_is_stored() -> None:
@@ -57,7 +46,7 @@ async def test_an_answer_that_comes_before_the_end_of_the_request_is_passed_on()
         await reader.read(1000)
         writer.close()
 
-    async with origin_of(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
+    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
         reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
         writer.write(
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\nConnection: close\r\n\r\n" + b"x" * 1000
@@ -92,7 +81,7 @@ async def test_a_large_upload_to_an_origin_that_reads_slowly_arrives_whole_and_i
             sent += 65536
 
     async with (
-        origin_of(serve) as origin,
+        listening(serve) as origin,
         proxy(ProxyOptions(origin=origin)) as url,
         httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
@@ -123,7 +112,7 @@ async def test_when_all_connections_are_in_use_the_rest_is_told_so() -> None:
         writer.close()
 
     async with (
-        origin_of(serve) as origin,
+        listening(serve) as origin,
         proxy(ProxyOptions(origin=origin, max_connections=1, pool_timeout_s=0.1)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
@@ -144,7 +133,7 @@ async def test_a_client_that_is_silent_within_its_body_is_told_and_let_go(monkey
         gone.set()
         writer.close()
 
-    async with origin_of(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
+    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
         got = await raw(url, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
         assert got.startswith(b"HTTP/1.1 408 ")
         await asyncio.wait_for(gone.wait(), 20)
@@ -157,7 +146,7 @@ async def test_an_origin_that_hangs_within_its_answer_is_cut_off() -> None:
         await reader.read()
         writer.close()
 
-    async with origin_of(serve) as origin, proxy(ProxyOptions(origin=origin, read_timeout_s=0.2)) as url:
+    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin, read_timeout_s=0.2)) as url:
         got = await raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         assert not got.endswith(b"\r\n\r\nabcdefghij")
 
@@ -193,7 +182,7 @@ async def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyP
                 await writer.drain()
         gone.set()
 
-    async with origin_of(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
+    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
         _, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]), limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await asyncio.wait_for(gone.wait(), 30)

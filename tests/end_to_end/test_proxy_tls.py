@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import ssl
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from quaestor.demo.servers import HOST
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
-from tests.end_to_end.scripted_origin import PLAIN, ScriptedOrigin, answer, serving
+from tests.end_to_end.scripted_origin import PLAIN, ScriptedOrigin, answer, listening, serving
 
 pytestmark = [
     pytest.mark.anyio,
@@ -45,10 +44,8 @@ async def tls_origin(certificate: tuple[Path, Path]) -> AsyncIterator[ScriptedOr
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificate)
     origin = ScriptedOrigin(lambda _: answer("200 OK", "Cache-Control: max-age=60", body=b"x"))
-    server = await asyncio.start_server(origin.serve, HOST, 0, ssl=context)
-    origin.url = "https://{}:{}".format(*server.sockets[0].getsockname()[:2])
-    yield origin
-    server.close()
+    async with listening(origin.serve, scheme="https", ssl=context) as origin.url:
+        yield origin
 
 
 async def test_an_https_origin_is_verified_against_the_given_authority(certificate: tuple[Path, Path]) -> None:
