@@ -83,8 +83,11 @@ def fields_that_show(query: Query) -> Fields:
 
 def fields_that_matter(query: Query, root: Node) -> Fields:
     """What shows, and what decides whether a record belongs to the result and where."""
-    placing, shown = fields_that_place(query, root), fields_that_show(query)
-    if ALL in (placing, shown):
+    shown = fields_that_show(query)
+    if shown == ALL:
+        return ALL
+    placing = fields_that_place(query, root)
+    if placing == ALL:
         return ALL
     return Fields(tuple(sorted({*placing.shown, *shown.shown})), shown.hidden)
 

@@ -147,6 +147,7 @@ def plan_query(query: Query) -> QueryPlan:
     access = () if root is None else tuple(access_paths(root))
     ordering = () if root is None else _ordering(query, root, by_score=by_score)
     window = _window(query, ranked=bool(ordering))
+    fields = ALL if root is None else _fields(query, shape, root)
     return QueryPlan(
         query=query,
         query_id=_query_id(asked, predicate),
@@ -158,8 +159,8 @@ def plan_query(query: Query) -> QueryPlan:
         result=_result(query, shape),
         index="every write" if predicate is None else access[0].describe() if access else "always try",
         access=access,
-        fields=ALL if root is None else _fields(query, shape, root),
-        visible=ALL if root is None else _visible(query, shape, root),
+        fields=fields,
+        visible=fields if root is None else _visible(query, shape, fields),
         placing=ALL if root is None else fields_that_place(query, root),
         ordering=ordering,
         dressing=() if shape is None else shape.dressing,
@@ -237,9 +238,9 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
     return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
 
 
-def _visible(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
+def _visible(query: Query, shape: PipelineShape | None, fields: Fields) -> Fields:
     """Of a find with a sort, what it shows. Without one, what the filter reads may be the order (`$near`, an index)."""
-    return _fields(query, shape, root) if shape is not None or not query.sort else fields_that_show(query)
+    return fields if shape is not None or not query.sort else fields_that_show(query)
 
 
 def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:

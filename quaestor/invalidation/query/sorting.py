@@ -81,7 +81,9 @@ def _prepared(sort: Any, by_id: bool) -> Callable[[Mapping[str, Any]], SortKey]:
 
 def parse_sort(sort: Any) -> tuple[tuple[str, int], ...]:
     """((path, 1 or -1), ...) from what find, aggregate or pymongo take as a sort. Raises as `sort_documents`."""
-    pairs: Sequence[tuple[Any, Any]] = tuple(sort.items()) if isinstance(sort, Mapping) else tuple(sort or ())
+    if not sort:
+        return ()
+    pairs: Sequence[tuple[Any, Any]] = tuple(sort.items()) if isinstance(sort, Mapping) else tuple(sort)
     if len(pairs) > MOST_FIELDS:
         raise MalformedQueryError(f"cannot sort by {len(pairs)} fields: at most {MOST_FIELDS} are allowed")
     return tuple((_path(path), _direction(path, direction)) for path, direction in pairs)
