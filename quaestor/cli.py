@@ -277,6 +277,7 @@ def run_statistics(
     deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
     master: Annotated[str | None, typer.Option(help="Spark's master; default: local[2].")] = None,
     trigger: Annotated[float, typer.Option(help="Seconds from batch to batch.")] = 5.0,
+    lateness: Annotated[int, typer.Option(min=0, help="A window is final so many seconds after its end.")] = 10,
     keep_days: KeepDays = 30,
 ) -> None:
     """Run the statistics job until Ctrl-C. It goes on where it was, however it ended."""
@@ -284,7 +285,9 @@ def run_statistics(
     from quaestor.statistics import command
 
     settings = cluster_command.settings(redis_url=redis_url, deployment=deployment)
-    told = command.options(settings, directory, windows_s=windows, trigger_s=trigger, keep_days=keep_days)
+    told = command.options(
+        settings, directory, windows_s=windows, trigger_s=trigger, lateness_s=lateness, keep_days=keep_days
+    )
     command.run(told, master=master)
 
 

@@ -15,7 +15,7 @@ from quaestor.statistics.options import StatisticsOptions
 
 
 def options(
-    settings: Settings, directory: Path, *, windows_s: str, trigger_s: float, keep_days: int
+    settings: Settings, directory: Path, *, windows_s: str, trigger_s: float, lateness_s: int, keep_days: int
 ) -> StatisticsOptions:
     """Raises ConfigurationError with the remedy."""
     return StatisticsOptions(
@@ -24,6 +24,7 @@ def options(
         directory=directory.absolute(),
         windows_s=lengths(windows_s),
         trigger_s=trigger_s,
+        lateness_s=lateness_s,
         keep_days=keep_days,
     )
 

@@ -10,7 +10,6 @@ from quaestor.invalidation.event_layer import offsets
 from quaestor.invalidation.event_layer.codec import decode_query_event
 from quaestor.invalidation.resizing.messages import TakenOver, concerns_resizing
 from quaestor.invalidation.resizing.messages import decode as decode_resizing
-from quaestor.invalidation.standing.codec import concerns_standing
 from quaestor.model import Cancellation, Registration, Usage
 from quaestor.statistics.counted import CountedRedisEventLayer
 
@@ -18,13 +17,20 @@ MOST_KNOWN: Final = 200_000
 _LOOK_BACK_MS: Final = 300_000
 _MOST_LOOKED_AT: Final = 20_000
 _AT_ONCE: Final = 500
+_TYPE_AT: Final = slice(11, 19)
+"""Where the type stands in a payload, with the head of its field."""
+_HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
 
 
 def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
     """What an entry of a query pipeline says of reads; None if it is about something else. Raises EventLayerError."""
-    if concerns_standing(payload) or concerns_resizing(payload):
-        return None
-    return decode_query_event(payload)
+    return decode_query_event(payload) if _tells(payload) else None
+
+
+def _tells(payload: bytes) -> bool:
+    """Not one of those that standing queries and resizing put there besides; what is neither is unreadable."""
+    head = payload[_TYPE_AT]
+    return head[:7] != _HEAD or head[7:8] in b"rcu"
 
 
 class Registrants:

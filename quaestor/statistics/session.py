@@ -23,7 +23,7 @@ def settings(master: str, home: Path) -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.task.maxFailures": "4",
         "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": "pyspark.daemon",
+        "spark.python.daemon.module": "quaestor.statistics.daemon",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "tmp" / "warehouse"),

@@ -1,0 +1,224 @@
+"""The statistics job as its users run it: `quaestor statistics run`, a real Spark, a real Valkey; killed and started again.
+
+One complete run. Whatever the job was doing when its driver and its JVM are killed: afterwards every write is in the
+history once, and the windows count what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.codec import encode_notification
+from quaestor.model import Invalidated, MatchType, WriteKind
+from quaestor.statistics.maintenance import maintain
+from quaestor.statistics.reader import table_rows, writes
+from quaestor.statistics.table import Table
+from tests.unit.statistics.feed import CELL, TICK, WALL_MS, Feed, feed, image
+
+START_S = 240
+NAMESPACES = ("shop.items", "shop.orders", "odd/name of a: collection")
+AT_ONCE = 25
+
+
+class Job:
+    """The job's process."""
+
+    def __init__(self, redis_url: str, deployment: str, directory: Path) -> None:
+        self.directory = directory
+        self.log = directory.with_suffix(".log")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "quaestor.statistics", "run", "--directory", str(directory), "--windows", "1,5",
+                    "--trigger", "0.5", "--lateness", "1",
+                ],
+                env=os.environ | {"REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_S
+        while not done():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            with pytest.raises(subprocess.TimeoutExpired):
+                self.process.wait(0.2)
+
+    def tree(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def kill(self) -> None:
+        """The JVM first, so that it cannot end in order; then the driver. Returns when nothing of it is left."""
+        tree = self.tree()
+        for process in tree:
+            if process.name() == "java":
+                process.send_signal(signal.SIGKILL)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        assert psutil.wait_procs(tree, timeout=60)[1] == []
+
+    def stop(self) -> None:
+        tree = self.tree()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, self.log.read_text()[-3000:]
+        assert psutil.wait_procs(tree, timeout=60)[1] == []
+
+
+@contextmanager
+def running(redis_url: str, deployment: str, directory: Path) -> Iterator[Job]:
+    job = Job(redis_url, deployment, directory)
+    try:
+        yield job
+    finally:
+        if job.process.poll() is None:
+            job.kill()
+
+
+class Writers:
+    """Goes on appending what a grid would, and remembers it, until it is told to stop."""
+
+    def __init__(self, fed: Feed) -> None:
+        self.fed = fed
+        self.written: set[tuple[str, Any, int, str]] = set()
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.version = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self.append()
+
+    def append(self) -> None:
+        images = []
+        for _ in range(AT_ONCE):
+            self.version += 1
+            namespace = NAMESPACES[self.version % 7 % 3]
+            kind = (WriteKind.INSERT, WriteKind.UPDATE, WriteKind.DELETE)[self.version % 5 % 3]
+            one = image(self.version, f"k{self.version % 40}", namespace=namespace, kind=kind)
+            images.append(one)
+            self.written.add((namespace, one.key, one.version, kind.value))
+            self.counts["collection", namespace, kind.value] += 1
+        again = images[-3:]  # as ingest does when it was restarted
+        self.fed.write(*images, *again, TICK)
+        told = Invalidated(
+            registration_ids=("a:1",), query_id="q1", match_type=MatchType.CHANGE_INDEX, version=self.version, key="k1",
+            written_at_ms=WALL_MS, cell=CELL,
+        )  # fmt: skip
+        self.fed.layer.append(streams.notifications(self.fed.deployment), [encode_notification(told)])
+        self.fed.used(queries=[("q1", 3)])
+        self.counts["query", "q1", "changeIndex"] += 1
+        self.counts["query", "q1", "hit"] += 3
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def identities(directory: Path) -> list[tuple[str, Any, int, str]]:
+    return [(one.namespace, one.key, one.version, one.kind) for one in writes(directory)]
+
+
+def newest(folder: Path) -> Path:
+    return max((path for path in folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+
+
+def repeat_the_last_batch(checkpoint: Path) -> None:
+    """As if the driver had died after the batch was published and before Spark noted that."""
+    last = newest(checkpoint / "commits")
+    if int(newest(checkpoint / "offsets").name) == int(last.name):
+        last.unlink()
+        (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.timeout(600)
+def test_every_write_is_in_the_history_once_and_counted_though_the_job_is_killed(
+    redis_url: str, prefix: str, tmp_path: Path
+) -> None:
+    directory = tmp_path / "statistics"
+    history = Table(directory / "history")
+    with feed(redis_url, prefix) as fed:
+        writers = Writers(fed)
+        try:
+            with running(redis_url, prefix, directory) as job:
+                job.until(
+                    lambda: len(history.snapshot().files) > 5 and bool(Table(directory / "windows").snapshot().files)
+                )
+                job.kill()
+            before = identities(directory)
+            repeat_the_last_batch(directory / "checkpoints" / "history")
+            maintain(history, file_bytes=1 << 20, keep_days=0, grace_s=3600, now_ms=WALL_MS)
+            assert sorted(identities(directory)) == sorted(before)
+            with running(redis_url, prefix, directory) as job:
+                job.until(lambda: sum(file.rows for file in history.snapshot().files.values()) > len(before))
+                writers.stop()
+                job.until(lambda: sum(file.rows for file in history.snapshot().files.values()) >= len(writers.written))
+                job.until(lambda: _counted(fed, directory) == writers.counts)
+                shown = _shown(redis_url, prefix)
+                job.stop()
+        finally:
+            writers.stop()
+    told = identities(directory)
+    assert len(told) == len(set(told))
+    assert set(told) == writers.written
+    assert all(
+        one.after == {"_id": one.key, "version": one.version} for one in writes(directory) if one.kind != "delete"
+    )
+    assert _counted(None, directory) == writers.counts
+    _check_windows(directory)
+    assert {row["name"] for window in shown for row in window["rows"]} >= {*NAMESPACES, "q1"}
+
+
+def _counted(fed: Feed | None, directory: Path) -> Counter[tuple[str, str, str]]:
+    """The sums of all final windows of one second; what is appended meanwhile makes time go on."""
+    if fed is not None:
+        fed.write(TICK)
+    found: Counter[tuple[str, str, str]] = Counter()
+    for row in table_rows(Table(directory / "windows"), keep=lambda folders: folders["window_s"] == "1"):
+        if row["scope"] != "deployment":
+            for measure in ("insert", "update", "delete", "changeIndex", "hit"):
+                found[row["scope"], row["name"], measure] += row[measure]
+    return +found
+
+
+def _check_windows(directory: Path) -> None:
+    rows = []
+    for length in ("1", "5"):
+        own = list(
+            table_rows(Table(directory / "windows"), keep=lambda folders, length=length: folders["window_s"] == length)
+        )
+        keys = [(row["start"], row["scope"], row["name"]) for row in own]
+        assert own
+        assert len(keys) == len(set(keys))
+        rows += own
+    for row in rows:
+        if row["scope"] == "collection":
+            written = row["insert"] + row["update"] + row["delete"]
+            assert sum(one["count"] for one in row["top"]) <= written
+            assert row["top"] == sorted(row["top"], key=lambda one: -one["count"])
+            assert len(row["top"]) <= 20
+
+
+def _shown(redis_url: str, deployment: str) -> list[Any]:
+    told = subprocess.run(
+        [sys.executable, "-m", "quaestor.statistics", "show", "--windows", "1", "--json"],
+        env=os.environ | {"REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    (windows,) = json.loads(told.stdout)
+    return list(windows["windows"])
