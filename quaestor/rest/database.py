@@ -74,6 +74,11 @@ class Connection:
             found = call(*arguments, **options)
             return await found if inspect.isawaitable(found) else found
 
+    async def read(self, cursor: Any, *, most_bytes: int) -> list[Any]:
+        """The raw records of a cursor; only so many as are more than most_bytes, if there are more: a thousand records of 16 MiB
+        are not gathered to find out that they are too many."""
+        return list(await self.run(_gather if self._threads else _gathered, cursor, most_bytes))
+
     async def exists(self, collection: str) -> bool:
         names = await self.run(self.database.list_collection_names, filter={"name": collection})
         return bool(names)
@@ -113,6 +118,28 @@ class Connection:
             yield session
         finally:
             await self.run(session.end_session)
+
+
+def _gather(cursor: Any, most_bytes: int) -> list[Any]:
+    found: list[Any] = []
+    with cursor:
+        for record in cursor:
+            found.append(record)
+            most_bytes -= len(record.raw)
+            if most_bytes < 0:
+                break
+    return found
+
+
+async def _gathered(cursor: Any, most_bytes: int) -> list[Any]:
+    found: list[Any] = []
+    async with cursor:
+        async for record in cursor:
+            found.append(record)
+            most_bytes -= len(record.raw)
+            if most_bytes < 0:
+                break
+    return found
 
 
 def problem_of(error: Exception, *, wrote: bool) -> Problem | None:

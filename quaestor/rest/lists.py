@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Final
 
 import bson
@@ -75,10 +76,12 @@ class Lists:
 
     async def _ids(self, request: Request, collection: str, records: Records, query: ListQuery) -> Response:
         found = await records.many(
-            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit, ids=True
-        )
+            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit,
+            most_bytes=self._limits.response_bytes, ids=True,
+        )  # fmt: skip
         if not found:
             await _require_known(collection, records)
+        self._require_bounded(found)
         ids = [decode(record.raw)["_id"] for record in found]
         return readable(request, strict_json.dumps(ids), list_etag("ids", (bson.encode({"": key}) for key in ids)))
 
@@ -111,14 +114,17 @@ class Lists:
 
     async def _fetch(self, collection: str, records: Records, query: ListQuery) -> list[bytes]:
         found = await records.many(
-            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit
-        )
+            collection, query.filter.document, sort=query.sort, skip=query.skip, limit=query.limit,
+            most_bytes=self._limits.response_bytes,
+        )  # fmt: skip
         if not found:
             await _require_known(collection, records)
-        raws = [bytes(record.raw) for record in found]
-        if sum(map(len, raws)) > self._limits.response_bytes:
+        self._require_bounded(found)
+        return [bytes(record.raw) for record in found]
+
+    def _require_bounded(self, found: Sequence[Any]) -> None:
+        if sum(len(record.raw) for record in found) > self._limits.response_bytes:
             raise Problem(400, "list-too-large", "The records are too large for one list: ask with a smaller limit.")
-        return raws
 
     # Preparing
 
@@ -162,7 +168,7 @@ class Lists:
             return await self._fetch(collection, records, query)
 
         async def fetch_some(ids: list[Any]) -> list[bytes]:
-            return await records.some(collection, ids)
+            return await records.some(collection, ids, most_bytes=self._limits.response_bytes)
 
         return Wanted(
             name=f"list:{plan.query_id}",

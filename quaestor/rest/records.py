@@ -88,9 +88,20 @@ class Records:
     # Reading
 
     async def many(
-        self, collection: str, filter_: Document, *, sort: SortSpec, skip: int, limit: int, ids: bool = False
+        self,
+        collection: str,
+        filter_: Document,
+        *,
+        sort: SortSpec,
+        skip: int,
+        limit: int,
+        most_bytes: int,
+        ids: bool = False,
     ) -> list[Any]:
-        """Raw records; only their `_id`s and what they are sorted by if ids: then it depends on nothing else."""
+        """Raw records; only their `_id`s and what they are sorted by if ids: then it depends on nothing else.
+
+        most_bytes: if there are more, not all of them are read, but more than that.
+        """
         cursor = self._connection.collection(collection).find(
             self.guarded(filter_, "read"),
             shown(sort) if ids else None,
@@ -99,13 +110,15 @@ class Records:
             batch_size=limit,
             sort=list(sort) or None,
         )
-        found: list[Any] = await self._connection.run(cursor.to_list)
-        return found
+        return await self._connection.read(cursor, most_bytes=most_bytes)
 
-    async def some(self, collection: str, ids: Sequence[Any]) -> list[bytes]:
-        """The records with these ids that are there, in any order, *whoever* may see them: for checking them elsewhere."""
+    async def some(self, collection: str, ids: Sequence[Any], *, most_bytes: int) -> list[bytes]:
+        """The records with these ids that are there, in any order, *whoever* may see them: for checking them elsewhere.
+
+        most_bytes: if there are more, not all of them are read.
+        """
         cursor = self._connection.collection(collection).find({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
-        return [bytes(record.raw) for record in await self._connection.run(cursor.to_list)]
+        return [bytes(record.raw) for record in await self._connection.read(cursor, most_bytes=most_bytes)]
 
     async def get(self, collection: str, key: Any) -> Stored:
         raw = await self._find(collection, key, "read")

@@ -119,3 +119,18 @@ async def test_an_ordinary_web_of_filters_answers_as_the_database_does(mongo_url
             truth = [record["_id"] for record in site.other.items.find(filter_).sort("_id", 1)]
             assert (await site.find(filter=filter_, representation="ids")).json() == truth
             assert [record["_id"] for record in (await site.find(filter=json.dumps(filter_))).json()] == truth
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["asyncio", "threads"])
+@pytest.mark.parametrize("wanted", [{}, {"representation": "ids", "sort": {"text": 1}}], ids=["records", "ids"])
+async def test_what_is_too_large_for_a_list_is_not_gathered_to_find_that_out(
+    mongo_url: str, prefix: str, threads: bool, wanted: dict[str, Any]
+) -> None:
+    """24 MiB of records arrive in two batches; the second one is not asked for."""
+    async with rest_site(mongo_url, prefix, threads=threads, limits=Limits(response_bytes=5_000)) as site:
+        for n in range(24):
+            site.other.large.insert_one({"_id": n, "text": "x" * 1024 * 1024})
+        site.heard.commands.clear()
+        refused = await site.find("large", **wanted)
+        assert (refused.status_code, refused.json()["type"]) == (400, "urn:quaestor:problem:list-too-large")
+        assert [name for name, _ in site.heard.commands] == ["find", "killCursors"]
