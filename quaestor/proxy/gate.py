@@ -14,7 +14,7 @@ from quaestor.proxy import fields
 from quaestor.proxy.answers import problem
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import OriginBrokeOffError
-from quaestor.proxy.reading import Seen
+from quaestor.proxy.reading import Seen, target_of
 from quaestor.telemetry import Telemetry
 
 HTTP_1_0_BYTES = 16 * 1024 * 1024
@@ -44,6 +44,8 @@ class Gate:
                 outgoing.send, refusal.status, refusal.detail, head=scope["method"] == "HEAD", close=refusal.close
             )
         scope = {**scope, "headers": seen.cleaned(scope["http_version"], authority=self._options.authority)}
+        if scope["method"] in ("GET", "HEAD") and not scope["query_string"] and target_of(scope).endswith(b"?"):
+            scope["raw_path"] += b"?"  # the origin sees it, so the cache has to
         if _ends_here(scope):
             headers = [(b"allow", _ALLOWED), (b"content-length", b"0")]
             await outgoing.send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -97,9 +97,8 @@ def spelling(path: bytes, query: bytes) -> bytes:
     Part of the key beside the resource: `?q=<b>` and `?q=%3Cb%3E` are one page to whoever decodes them, but not to whoever writes
     down what it was asked. Then only those who spell alike are given the same answer.
     """
-    if _CANONICAL.fullmatch(path) is not None and _CANONICAL.fullmatch(query) is not None:
-        return b""
-    if _normalise(path) == path and _normalise(query) == query:
+    usual = b"?" not in path and not (b"&&" in query or query.startswith(b"&") or query.endswith(b"&"))
+    if usual and _normalise(path) == path and _normalise(query) == query:
         return b""
     return hashlib.blake2b(b"%d:%s%s" % (len(path), path, query), digest_size=16).digest()
 

@@ -95,6 +95,8 @@ async def test_a_path_that_an_outer_middleware_has_rewritten_is_another_page() -
         ((b"/s/%61", b""), (b"/s/a", b"")),
         ((b"/s", b"q=%3cb%3e"), (b"/s", b"q=%3Cb%3E")),
         ((b"/s", b"q=%"), (b"/s", b"q=%25")),
+        ((b"/s", b"q=1&&r=2"), (b"/s", b"q=1&r=2")),
+        ((b"/s", b"&" * 4000), (b"/s", b"")),
     ],
 )
 async def test_what_only_one_spelling_of_a_url_does_is_done_to_that_spelling(

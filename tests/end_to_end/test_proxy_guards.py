@@ -10,7 +10,7 @@ from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
 from quaestor.proxy import protocol
 from quaestor.proxy.options import ProxyOptions, parse_listen
-from tests.end_to_end.scripted_origin import answer, listening, proxy, raw, scripted_origin
+from tests.end_to_end.scripted_origin import Asked, answer, listening, proxy, raw, scripted_origin
 
 pytestmark = pytest.mark.anyio
 
@@ -195,3 +195,17 @@ def test_addresses_to_listen_on() -> None:
     assert parse_listen("127.0.0.1:80") == ("127.0.0.1", 80)
     assert parse_listen(":80") == ("0.0.0.0", 80)
     assert parse_listen("[::1]:80") == ("::1", 80)
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+async def test_what_the_origin_says_of_an_empty_query_is_not_said_of_the_page(method: bytes) -> None:
+    """`/a?` goes on as it is, so an origin may answer it differently; the cache must not take its answer for that of `/a`."""
+
+    def reflecting(asked: Asked) -> bytes:
+        return answer("200 OK", "Cache-Control: max-age=60", f"X-Asked: {asked.line.decode()}", body=b"x")
+
+    async with scripted_origin(reflecting) as origin, proxy(ProxyOptions(origin=origin.url)) as url:
+        for _ in range(2):
+            for target in (b"/a?", b"/a"):
+                got = await raw(url, method + b" " + target + b" HTTP/1.1\r\n" + HOST_A + b"\r\n")
+                assert b" " + target + b" HTTP/1.1\r\n" in got
