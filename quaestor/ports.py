@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
 
@@ -54,6 +54,21 @@ class EventLayer(Protocol):
     def get(self, name: str) -> bytes | None: ...
 
     def close(self) -> None: ...
+
+
+class PipelineSize(NamedTuple):
+    """bytes: what the entries take in the server, roughly."""
+
+    entries: int
+    bytes: int
+
+
+@runtime_checkable
+class MeasuredPipelines(Protocol):
+    """An event layer that can tell how large its pipelines are."""
+
+    def measure(self, stream: str) -> PipelineSize:
+        """O(1). Raises EventLayerError."""
 
 
 class Guarded(Protocol):

@@ -28,6 +28,8 @@ class Settings:
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     retention_ms: how long after-images are kept for replay.
+    pipeline_max_entries, pipeline_max_bytes: of one write or notification pipeline; what is too large loses its oldest entries,
+        and a reader that has missed some takes everything for changed.
     node_memory_bytes: budget of one matching node for queries and registrations, by its own reckoning; what saves the
         fewest reads gives way.
     ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
@@ -63,6 +65,8 @@ class Settings:
     heartbeat_ms: int = 250
     activation_deadline_ms: int = 250
     retention_ms: int = 60_000
+    pipeline_max_entries: int = 2_000_000
+    pipeline_max_bytes: int = 512 * 1024 * 1024
     node_memory_bytes: int = 2 * 1024 * 1024 * 1024
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
@@ -92,6 +96,8 @@ class Settings:
             "heartbeat_ms",
             "activation_deadline_ms",
             "retention_ms",
+            "pipeline_max_entries",
+            "pipeline_max_bytes",
             "ttl_min_ms",
             "node_memory_bytes",
         ):

@@ -78,6 +78,10 @@ class Telemetry:
         self.registrations = self._gauge("registrations", "live registrations of this process")
         self.serving = self._gauge("serving", "1 while cached responses may be served, 0 while bypassing")
         self.grid_lag_s = self._gauge("grid_lag_seconds", "how far the slowest matching node lags behind the database")
+        self.column_lag_ms = self._gauges("column_lag_ms", "how far a query partition's slowest cell lags", column=None)
+        self.pipeline_entries = self._gauges("pipeline_entries", "entries in a pipeline", pipeline=None)
+        self.pipeline_bytes = self._gauges("pipeline_bytes", "bytes in a pipeline", pipeline=None)
+        self.pipeline_lag_ms = self._gauges("pipeline_lag_ms", "how far its reader lags", pipeline=None)
 
         self.miss_s = self._histogram("miss_seconds", "request to answer, of misses")
         self.handler_s = self._histogram("handler_seconds", "handler called to answer complete")

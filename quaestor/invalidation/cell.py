@@ -23,6 +23,7 @@ from quaestor.invalidation.backlog import Backlog
 from quaestor.invalidation.cell_outbox import CellOutbox
 from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
+from quaestor.invalidation.event_layer.bounds import PipelineBounds, doubtful_after_ms
 from quaestor.invalidation.event_layer.codec import decode_image
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.query_events import QueryEvents
@@ -72,6 +73,7 @@ class CellLoop:
         deployment: str,
         heartbeat_ms: int,
         retention_ms: int,
+        bounds: PipelineBounds | None = None,
         clock: Clock = system_clock,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class CellLoop:
         self._checkpoint_name = streams.checkpoint(deployment, cell, shape.generation)
         self._heartbeat_s = heartbeat_ms / 1000
         self._retention_ms = retention_ms
+        self._bounds = bounds or PipelineBounds()
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
         matched = streams.matched(deployment, cell.query_partition, shape.generation)
@@ -312,7 +315,9 @@ class CellLoop:
 
     def _require_unbroken(self, after: str, entries: Sequence[StreamEntry]) -> None:
         """Entries are trimmed when they are older than the retention, whether this cell has read them or not."""
-        if not entries or after >= self._layer.offset_at(self._writes, self._clock() - self._retention_ms // 2):
+        if not entries or after >= self._layer.offset_at(
+            self._writes, self._clock() - doubtful_after_ms(self._retention_ms)
+        ):
             return
         if streams.missed(after, self._layer.first_offset(self._writes)):
             self._telemetry.failure("event-layer", "cell.writes_missed", after, cell=str(self._cell))
@@ -355,6 +360,20 @@ class CellLoop:
         self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
         self._layer.trim(self._standing.stream, before_ms=now_ms - self._retention_ms)
         self._out.trim(before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms), now_ms=now_ms)
+        self._bound(now_ms)
+
+    def _bound(self, now_ms: int) -> None:
+        """Keep what nobody has to find whole from growing beyond all measure, and say how large the pipelines are."""
+        named = {self._writes: f"w{self._cell.write_partition}", self._queries: f"q{self._cell.query_partition}"}
+        named |= dict.fromkeys(self._out.streams, "n")
+        for stream, name in named.items():
+            bounded = stream != self._queries  # it holds what is registered; registrations are bounded by the node
+            size = self._bounds.enforce(self._layer, stream, now_ms=now_ms, trims=bounded)
+            if size is not None:
+                self._telemetry.pipeline_entries.labels(name).set(size.entries)
+                self._telemetry.pipeline_bytes.labels(name).set(size.bytes)
+        lag_ms = max(0, now_ms - self._node.fresh_as_of_ms)
+        self._telemetry.pipeline_lag_ms.labels(named[self._writes]).set(lag_ms)
 
 
 def _mark(kind: WriteKind, version: Version) -> AfterImage:

@@ -31,6 +31,11 @@ class CellOutbox:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
+    @property
+    def streams(self) -> list[str]:
+        """Every pipeline that this cell has written to lately, the default tenant's first."""
+        return [self._own, self._heartbeats, *self._known]
+
     def say(self, notifications: Iterable[Notification]) -> None:
         for notification in notifications:
             match notification:
@@ -55,7 +60,7 @@ class CellOutbox:
 
     def trim(self, *, before_ms: int, now_ms: int) -> None:
         """Of every pipeline that this cell has written to and that may still hold something."""
-        for stream in (self._own, self._heartbeats, *self._known):
+        for stream in self.streams:
             self._layer.trim(stream, before_ms=before_ms)
         for stream, said_ms in list(self._known.items()):
             if not said_ms:

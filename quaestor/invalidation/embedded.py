@@ -12,6 +12,7 @@ import pymongo
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.cell import CellLoop
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
@@ -114,6 +115,7 @@ class EmbeddedGrid:
             deployment=self._settings.deployment,
             heartbeat_ms=self._settings.heartbeat_ms,
             retention_ms=self._settings.retention_ms,
+            bounds=PipelineBounds.of(self._settings),
             clock=self._clock,
             telemetry=self._telemetry,
         ).run(self._stop)

@@ -44,6 +44,16 @@ class GridView:
         """The time up to which every cell has processed all writes; 0 while a cell has not been heard of."""
         return min(self.fresh_as_of_ms.values()) if self._complete() else 0
 
+    def columns_ms(self) -> dict[int, int]:
+        """The same for each query partition; 0 while one of its cells has not been heard of."""
+        if self.shape is None:
+            return {}
+        rows = range(self.shape.write_partitions)
+        return {
+            column: min(self.fresh_as_of_ms.get(Cell(query_partition=column, write_partition=row), 0) for row in rows)
+            for column in range(self.shape.query_partitions)
+        }
+
     def _complete(self) -> bool:
         if self.shape is None:
             return False

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from quaestor.clock import Clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import codec, offsets, streams
+from quaestor.invalidation.event_layer.bounds import doubtful_after_ms
 from quaestor.model import Notification
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.settings import Settings
@@ -83,7 +84,7 @@ class NotificationReader:
     def _step(self) -> None:
         offset = self._offset if self._offset is not None else self._begin()
         now_ms = self._clock()
-        if self._read_at_ms and now_ms - self._read_at_ms > self._settings.retention_ms / 2:
+        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._settings.retention_ms):
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
                 self._reset("notifications were trimmed before they were read")

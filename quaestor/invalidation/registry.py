@@ -31,6 +31,7 @@ from quaestor.errors import (
     RegistrationRefusedError,
 )
 from quaestor.invalidation.activation import Activation
+from quaestor.invalidation.columns import Columns
 from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.tenancy import origin_of
 from quaestor.invalidation.grid_view import Change, GridView
@@ -119,6 +120,7 @@ class Registry:
         self._pending: dict[str, Activation] = {}
         self._serving_until_ms = 0
         self._begun_ms = clock()
+        self._columns = Columns(telemetry, bound_ms=settings.staleness_bound_ms, begun_ms=self._begun_ms)
         self._suspended = False
         self._reader = NotificationReader(
             layer, settings=settings, telemetry=telemetry, clock=clock, take=self._take, reset=self._reset
@@ -267,6 +269,7 @@ class Registry:
                 self._send(_Outgoing(stream, codec.encode_query_event(usage)))
         self._telemetry.registrations.set(len(self._leases))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
+        self._columns.observe(self._grid.columns_ms(), now_ms=now_ms)
         self._telemetry.grid_lag_s.set(max(0, now_ms - (self._grid.oldest_ms() or self._begun_ms)) / 1000)
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:

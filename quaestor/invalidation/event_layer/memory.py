@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import offsets
-from quaestor.ports import StreamEntry
+from quaestor.ports import PipelineSize, StreamEntry
 
 _EPOCH = "memory"
 
@@ -23,6 +23,7 @@ class _Stream:
     positions: list[tuple[int, int]] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     last: tuple[int, int] = (0, 0)
+    bytes: int = 0
 
 
 class _Bell:
@@ -70,6 +71,7 @@ class MemoryEventLayer:
                 entries.last = (now_ms, 0) if now_ms > at_ms else (at_ms, sequence + 1)
                 entries.positions.append(entries.last)
                 entries.payloads.append(payload)
+                entries.bytes += len(payload)
             bells = self._bells.pop(stream, ())
         for bell in bells:
             bell.ring()
@@ -121,8 +123,16 @@ class MemoryEventLayer:
             self._require_open()
             if (entries := self._streams.get(stream)) is not None:
                 gone = bisect_right(entries.positions, (before_ms - 1, offsets.LAST_SEQUENCE))
+                entries.bytes -= sum(map(len, entries.payloads[:gone]))
                 del entries.positions[:gone]
                 del entries.payloads[:gone]
+
+    def measure(self, stream: str) -> PipelineSize:
+        """Of the payloads alone."""
+        with self._lock:
+            self._require_open()
+            entries = self._streams.get(stream)
+            return PipelineSize(0, 0) if entries is None else PipelineSize(len(entries.payloads), entries.bytes)
 
     def put(self, name: str, value: bytes) -> None:
         with self._lock:

@@ -26,7 +26,7 @@ import redis
 
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import offsets, streams
-from quaestor.ports import StreamEntry
+from quaestor.ports import PipelineSize, StreamEntry
 
 _FIELD = b"p"
 _ANSWER_TIMEOUT_S = 5.0
@@ -105,6 +105,10 @@ class RedisEventLayer:
 
     def trim(self, stream: str, *, before_ms: int) -> None:
         self._call(("XTRIM", stream, "MINID", "=", max(before_ms, 0)))
+
+    def measure(self, stream: str) -> PipelineSize:
+        entries, size = self._call(("XLEN", stream), ("MEMORY", "USAGE", stream))
+        return PipelineSize(int(entries), int(size or 0))
 
     # Values
 

@@ -27,6 +27,7 @@ import pymongo
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, EventLayerError
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.codec import decode_notification
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
@@ -85,6 +86,7 @@ class SparkGrid:
             node_memory_bytes=self._settings.node_memory_bytes,
             rules=StageRules.of(self._settings),
             standing_records=self._settings.standing_records,
+            bounds=PipelineBounds.of(self._settings),
         )
         self.error: str | None = None
         self._stopping = threading.Event()

@@ -22,6 +22,7 @@ import structlog
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
@@ -58,6 +59,7 @@ class GridJob:
     rules: StageRules = field(default_factory=StageRules)
     standing_records: int = 100_000
     earlier: tuple[GridShape, ...] = ()
+    bounds: PipelineBounds = field(default_factory=PipelineBounds)
 
     @property
     def cells(self) -> list[Cell]:
@@ -126,6 +128,7 @@ def _cell(job: GridJob, cell: Cell, layer: EventLayer, telemetry: Telemetry, sto
         deployment=job.deployment,
         heartbeat_ms=job.heartbeat_ms,
         retention_ms=job.retention_ms,
+        bounds=job.bounds,
         telemetry=telemetry,
     ).run(stop)
 
