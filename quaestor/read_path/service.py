@@ -39,6 +39,7 @@ from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.selection import covered
 from quaestor.read_path.tags import declared_reads, waived
+from quaestor.read_path.taking_back import TakingBack
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
@@ -78,6 +79,7 @@ class ReadPath:
         self._sketch = sketch
         self._estimator = estimator
         self._served: list[Resident] = []
+        self._back = TakingBack(store=store, registry=registry, telemetry=telemetry)
         self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock)
 
     # Hits
@@ -373,10 +375,13 @@ class ReadPath:
         except (StoreError, SketchError) as error:
             part = "sketch" if isinstance(error, SketchError) else "store"
             self.telemetry.failure(part, f"read_path.{part}_failed", error)
-            await self._undo(response)
+            await self._undo(response, acknowledged=False)
             return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
+        except BaseException:  # cancelled, and perhaps stored: nobody has looked whether it died meanwhile
+            self.flights.spawn(self._back.again(response, at_once=True))
+            raise
         if not self.alive(response) or not self.explicit.hold(response, asked_ms=asked_ms):
-            await self._undo(response)
+            await self._undo(response, acknowledged=True)
             return Verdict(event=Event.DIED, reasons=("died",), detail="invalidated while it was being stored")
         resident = self._store.resident(response.key)
         if resident is None or resident.response is not response:
@@ -384,11 +389,6 @@ class ReadPath:
         resident.urls.add(url)
         return Verdict(event=Event.KEPT, resident=self.early.settle(resident))
 
-    async def _undo(self, response: CachedResponse) -> None:
-        try:
-            await self._store.evict([response])
-        except StoreError as error:
-            # Perhaps it lies in the shared store; as long as it does, its registrations have to guard it: keep the lease.
-            self.telemetry.failure("store", "read_path.evict_failed", error)
-        else:
-            self._registry.lease(response.registrations, until_ms=0)
+    async def _undo(self, response: CachedResponse, *, acknowledged: bool) -> None:
+        if not await self._back.take(response, acknowledged=acknowledged):
+            self.flights.spawn(self._back.again(response))
