@@ -131,14 +131,14 @@ class _Kept:
         self._query: Any = None
         self._failed = 0
         self._due_s = 0.0
+        self._batch = -1
         self.look()
 
     def look(self) -> None:
         now_s = time.monotonic()
         if self._query is not None:
             if self._query.isActive:
-                if self._failed and self._query.lastProgress is not None:
-                    self._failed = 0
+                self._progressed()
                 return
             error = self._query.exception()
             self._query = None
@@ -148,6 +148,16 @@ class _Kept:
                 self._query = self._job._start(self._session, self._rows)
             except Exception as error:  # Java's errors have no common class
                 self._told(error)
+
+    def _progressed(self) -> None:
+        """Nothing is late by design; if a clock jumped, it is said how many rows were not counted."""
+        fresh = [one for one in self._query.recentProgress if one.batchId > self._batch]
+        if not fresh:
+            return
+        self._failed, self._batch = 0, fresh[-1].batchId
+        late = sum(state.numRowsDroppedByWatermark for one in fresh for state in one.stateOperators)
+        if late:
+            self._job._telemetry.failure("statistics", "statistics.rows_late", f"{late} rows were not counted")
 
     def _told(self, error: Any) -> None:
         self._failed += 1

@@ -21,12 +21,14 @@ class Carries(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """shape: of the grid whose pipeline it is; None: of every grid. partition: among those of its kind."""
+    """shape: of the grid whose pipeline it is; None: of every grid. partition: among those of its kind. tenant: to whom
+    notifications are told."""
 
     stream: str
     carries: Carries
     partition: int = 0
     shape: GridShape | None = None
+    tenant: str | None = None
 
 
 def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
@@ -46,8 +48,8 @@ def ordered(known: Iterable[GridShape]) -> tuple[GridShape, ...]:
     )
 
 
-def pipelines(deployment: str, known: Iterable[GridShape], wanted: frozenset[Carries]) -> list[Pipeline]:
-    """Those of these grids that carry what is wanted, in a fixed order; a stream appears once."""
+def of_grids(deployment: str, known: Iterable[GridShape], wanted: frozenset[Carries]) -> list[Pipeline]:
+    """Write and query pipelines of these grids, if they are wanted, in a fixed order; a stream appears once."""
     found: dict[str, Pipeline] = {}
     for shape in known:
         if Carries.WRITES in wanted:
@@ -58,7 +60,14 @@ def pipelines(deployment: str, known: Iterable[GridShape], wanted: frozenset[Car
             for partition in range(shape.query_partitions):
                 stream = streams.queries(deployment, partition, shape.generation)
                 found[stream] = Pipeline(stream=stream, carries=Carries.READS, partition=partition, shape=shape)
-    if Carries.MATCHES in wanted and found:
-        stream = streams.notifications(deployment)
-        found[stream] = Pipeline(stream=stream, carries=Carries.MATCHES)
     return list(found.values())
+
+
+def of_tenants(deployment: str, tenants: Iterable[str], wanted: frozenset[Carries]) -> list[Pipeline]:
+    """Notification pipelines, if they are wanted: of the tenant that is named like the deployment, and of these."""
+    if Carries.MATCHES not in wanted:
+        return []
+    return [
+        Pipeline(stream=streams.notifications(deployment, tenant), carries=Carries.MATCHES, tenant=tenant)
+        for tenant in (deployment, *tenants)
+    ]

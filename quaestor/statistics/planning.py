@@ -6,7 +6,7 @@ layer's clock, than those of the batch before: however far behind a job is, noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -16,14 +16,16 @@ from quaestor.invalidation.event_layer import offsets
 from quaestor.invalidation.event_layer.codec import decode_image
 from quaestor.model import AfterImage, GridShape
 from quaestor.statistics.counted import CountedRedisEventLayer
-from quaestor.statistics.pipelines import Carries, Pipeline, ordered, pipelines, shapes
+from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants, ordered, shapes
 from quaestor.statistics.positions import Position, Positions
+from quaestor.statistics.registrants import tenant_in
 from quaestor.statistics.repeats import Seen
 
 AT_ONCE: Final = 500
+MOST_TENANTS: Final = 200
 _FEWEST: Final = 100
 _FORGET_AFTER_MS: Final = 600_000
-"""A grid that was replaced, and whose pipelines have been silent for so long, is not asked for any more."""
+"""A grid that was replaced, or a tenant, whose pipelines have been silent for so long is not asked for any more."""
 
 
 class _Step(NamedTuple):
@@ -33,6 +35,7 @@ class _Step(NamedTuple):
     offset: str
     number: int | None
     image: AfterImage | None
+    tenant: str | None
 
 
 class _Scan(NamedTuple):
@@ -63,16 +66,31 @@ class Planner:
     def advance(self, start: Positions, *, most_entries: int) -> Positions:
         """Positions to read up to. Raises EventLayerError. O(entries)."""
         known = ordered((*start.shapes, *shapes(self._layer, self._deployment)))
-        found = pipelines(self._deployment, known, self._wanted)
-        if not found:
+        grids = of_grids(self._deployment, known, self._wanted)
+        if not grids:
             return start
-        each = max(most_entries // len(found), _FEWEST)
-        each_bytes = max(self._most_bytes // len(found), 1)
-        scans = {one.stream: self._scan(one, start.of(one.stream), each, each_bytes) for one in found}
+        count = len(grids) + len(of_tenants(self._deployment, start.tenants, self._wanted))
+        each, each_bytes = max(most_entries // count, _FEWEST), max(self._most_bytes // count, 1)
+        scans = {one.stream: self._scan(one, start.of(one.stream), each, each_bytes) for one in grids}
+        tenants = self._tenants(start, scans.values())
+        told = of_tenants(self._deployment, tenants, self._wanted)
+        scans |= {one.stream: self._scan(one, start.of(one.stream), each, each_bytes) for one in told}
+        found = [*grids, *told]
         behind = [scan.steps[-1].at_ms for scan in scans.values() if not scan.exhausted and scan.steps]
         until_ms = min(behind, default=None)
         reached = {one.stream: _reached(one, start.of(one.stream), scans[one.stream], until_ms) for one in found}
-        return self._without_the_replaced(Positions(shapes=known, streams=reached), start, found)
+        return self._without_the_silent(Positions(shapes=known, tenants=tenants, streams=reached), start, found)
+
+    def _tenants(self, start: Positions, scans: Iterable[_Scan]) -> tuple[str, ...]:
+        """Who has registered anything: known from then on. Bounded: those that were never told anything give way."""
+        named = {step.tenant for scan in scans for step in scan.steps if step.tenant is not None}
+        fresh = sorted(named - {self._deployment, *start.tenants})
+        if len(start.tenants) + len(fresh) <= MOST_TENANTS:
+            return (*start.tenants, *fresh)
+        read = {one.tenant: start.of(one.stream) for one in of_tenants(self._deployment, start.tenants, self._wanted)}
+        told = [name for name in start.tenants if name in read and read[name].offset != offsets.START]
+        idle = [name for name in start.tenants if name not in told]
+        return (*told, *fresh, *idle)[:MOST_TENANTS]
 
     def _scan(self, pipeline: Pipeline, start: Position, most: int, most_bytes: int) -> _Scan:
         try:
@@ -95,26 +113,34 @@ class Planner:
                 count = None if count is None else count + 1
                 size += len(entry.payload)
                 image = _image(entry.payload) if pipeline.carries is Carries.WRITES else None
-                steps.append(_Step(offsets.appended_at_ms(entry.offset), entry.offset, count, image))
+                tenant = tenant_in(entry.payload) if pipeline.carries is Carries.READS else None
+                steps.append(_Step(offsets.appended_at_ms(entry.offset), entry.offset, count, image, tenant))
                 after = entry.offset
             if len(chunk.entries) < wanted:
                 return _Scan(steps, True, start)
 
-    def _without_the_replaced(self, reached: Positions, start: Positions, found: Sequence[Pipeline]) -> Positions:
+    def _without_the_silent(self, reached: Positions, start: Positions, found: Sequence[Pipeline]) -> Positions:
         current = set(shapes(self._layer, self._deployment))
-        silent: list[GridShape] = []
-        for shape in reached.shapes:
-            own = [one.stream for one in found if one.shape == shape]
-            positions = [reached.of(stream) for stream in own]
-            if shape in current or any(reached.of(stream) != start.of(stream) for stream in own):
-                continue
-            if all(self._clock() - offsets.appended_at_ms(one.offset) > _FORGET_AFTER_MS for one in positions):
-                silent.append(shape)
-        gone = {one.stream for one in found if one.shape in silent}
+        by_owner: dict[GridShape | str, list[str]] = {}
+        for one in found:
+            owner = one.tenant if one.shape is None else one.shape
+            if owner is not None and owner != self._deployment and owner not in current:
+                by_owner.setdefault(owner, []).append(one.stream)
+        silent = {
+            owner: own for owner, own in by_owner.items() if all(self._silent(one, start, reached) for one in own)
+        }
+        gone = {stream for own in silent.values() for stream in own}
         return Positions(
             shapes=tuple(shape for shape in reached.shapes if shape not in silent),
+            tenants=tuple(tenant for tenant in reached.tenants if tenant not in silent),
             streams={stream: position for stream, position in reached.streams.items() if stream not in gone},
         )
+
+    def _silent(self, stream: str, start: Positions, reached: Positions) -> bool:
+        position = reached.of(stream)
+        if position != start.of(stream) or position.offset == offsets.START:
+            return False
+        return self._clock() - offsets.appended_at_ms(position.offset) > _FORGET_AFTER_MS
 
 
 def _reached(pipeline: Pipeline, start: Position, scan: _Scan, until_ms: int | None) -> Position:

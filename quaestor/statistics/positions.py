@@ -1,6 +1,6 @@
 """How far each pipeline was read: what Spark keeps in its checkpoint, as JSON.
 
-`{"v": 1, "shapes": [[query partitions, write partitions, generation], ...],
+`{"v": 1, "shapes": [[query partitions, write partitions, generation], ...], "tenants": [name, ...],
   "streams": {name: {"at": offset, "n": entries appended up to it, "from": .., "ver": .., "keys": [..]}}}`
 """
 
@@ -35,9 +35,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """shapes: the grids whose pipelines are read, oldest first. streams: by name; missing: not read yet."""
+    """shapes: the grids whose pipelines are read, oldest first. tenants: besides the one that is named like the deployment.
+    streams: by name; missing: not read yet."""
 
     shapes: tuple[GridShape, ...] = ()
+    tenants: tuple[str, ...] = ()
     streams: Mapping[str, Position] = field(default_factory=dict)
 
     def of(self, stream: str) -> Position:
@@ -48,6 +50,7 @@ class Positions:
         return {
             "v": FORMAT,
             "shapes": [encode_shape(shape) for shape in self.shapes],
+            "tenants": list(self.tenants),
             "streams": {name: _fields(position) for name, position in sorted(self.streams.items())},
         }
 
@@ -65,6 +68,7 @@ def decode(fields: Mapping[str, Any]) -> Positions:
         )
     return Positions(
         shapes=tuple(map(decode_shape, fields["shapes"])),
+        tenants=tuple(fields["tenants"]),
         streams={name: _position(one) for name, one in fields["streams"].items()},
     )
 

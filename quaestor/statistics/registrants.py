@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.event_layer import offsets
 from quaestor.invalidation.event_layer.codec import decode_query_event
@@ -17,6 +20,7 @@ MOST_KNOWN: Final = 200_000
 _LOOK_BACK_MS: Final = 300_000
 _MOST_LOOKED_AT: Final = 20_000
 _AT_ONCE: Final = 500
+_LONGEST_TENANT: Final = 200
 _TYPE_AT: Final = slice(11, 19)
 """Where the type stands in a payload, with the head of its field."""
 _HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
@@ -67,6 +71,15 @@ class Registrants:
                     self.add(registration)
             if len(chunk.entries) < _AT_ONCE:
                 return
+
+
+def tenant_in(payload: bytes) -> str | None:
+    """Whose registration or report of reads it is; None if it is neither."""
+    try:
+        tenant = RawBSONDocument(payload).get("tenant") if _tells(payload) else None
+    except BSONError:
+        return None
+    return tenant if isinstance(tenant, str) and 0 < len(tenant) <= _LONGEST_TENANT else None
 
 
 def registration_in(payload: bytes) -> Registration | None:

@@ -24,7 +24,8 @@ MOST_KEYS: Final = 1_000
 
 def name_of(image: AfterImage) -> str:
     """Of the record and of what happened to it: 64 bits, as a checkpoint holds them."""
-    return f"{image.kind.value[0]}{record_hash(record_key(image.key)):016x}"
+    record = record_key(image.key) + image.namespace.encode("utf-8", "surrogatepass")
+    return f"{image.kind.value[0]}{record_hash(record):016x}"
 
 
 class Seen:

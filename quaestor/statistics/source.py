@@ -20,7 +20,7 @@ from quaestor.errors import EventLayerError
 from quaestor.model import GridShape
 from quaestor.statistics import rows
 from quaestor.statistics.counted import CountedRedisEventLayer
-from quaestor.statistics.pipelines import Carries, Pipeline, pipelines
+from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants
 from quaestor.statistics.planning import Planner
 from quaestor.statistics.positions import Position, Positions, decode
 from quaestor.statistics.ranges import Range, events, history
@@ -110,7 +110,8 @@ class PipelineReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begun, reached = decode(start), decode(end)
-        found = pipelines(self._options["deployment"], reached.shapes, _WANTED[self._rows])
+        deployment, wanted = self._options["deployment"], _WANTED[self._rows]
+        found = [*of_grids(deployment, reached.shapes, wanted), *of_tenants(deployment, reached.tenants, wanted)]
         return [
             RangePartition(
                 Range(

@@ -62,9 +62,9 @@ class Feed:
             for partition in partitions:
                 self.layer.append(streams.writes(self.deployment, partition, shape.generation), [encode_image(one)])
 
-    def register(self, registration_id: str, query_id: str, *, partition: int = 0) -> None:
+    def register(self, registration_id: str, query_id: str, *, partition: int = 0, tenant: str | None = None) -> None:
         registration = Registration(
-            id=registration_id, tenant=self.deployment, query_id=query_id, since=0, read_at=0, members=None, last=None,
+            id=registration_id, tenant=tenant or self.deployment, query_id=query_id, since=0, read_at=0, members=None, last=None,
             query=Query(namespace="shop.items", operation=Operation.FIND, filter={}), expires_at_ms=WALL_MS,
         )  # fmt: skip
         self.layer.append(streams.queries(self.deployment, partition), [encode_query_event(registration)])
@@ -79,12 +79,12 @@ class Feed:
         usage = Usage(tenant=self.deployment, queries=tuple(queries), registrations=tuple(registrations))
         self.layer.append(streams.queries(self.deployment, partition), [encode_query_event(usage)])
 
-    def match(self, query_id: str, match_type: MatchType, key: Any = 1) -> None:
+    def match(self, query_id: str, match_type: MatchType, key: Any = 1, *, tenant: str | None = None) -> None:
         invalidated = Invalidated(
             registration_ids=("a:1",), query_id=query_id, match_type=match_type, version=1, key=key, written_at_ms=WALL_MS,
             cell=CELL,
         )  # fmt: skip
-        self.layer.append(streams.notifications(self.deployment), [encode_notification(invalidated)])
+        self.layer.append(streams.notifications(self.deployment, tenant), [encode_notification(invalidated)])
 
     def planner(self, rows: str = HISTORY, *, most_bytes: int = 1 << 26) -> Planner:
         wanted = frozenset(Carries) if rows == EVENTS else frozenset({Carries.WRITES})

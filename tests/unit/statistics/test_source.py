@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import redis
 
+from quaestor.clock import system_clock
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.model import AfterImage, GridShape, MatchType, WriteKind
+from quaestor.statistics.pipelines import Carries
+from quaestor.statistics.planning import MOST_TENANTS, Planner
 from quaestor.statistics.positions import Positions
 from quaestor.statistics.source import EVENTS
 from tests.unit.statistics.feed import TICK, Feed, feed, image
@@ -109,6 +112,11 @@ def test_records_of_one_transaction_are_all_told_and_its_repetition_is_not(fed: 
     fed.write(*first, *second, *second)
     _, more = fed.batch(end)
     assert keys(rows + more) == sorted((f'"{one.key}"', 7) for one in first + second)
+
+
+def test_records_with_one_id_in_two_collections_of_one_transaction_are_both_told(fed: Feed) -> None:
+    fed.write(image(7, "a", namespace="shop.items"), image(7, "a", namespace="shop.orders"))
+    assert sorted(row["namespace"] for row in fed.batch(START)[1]) == ["shop.items", "shop.orders"]
 
 
 def test_an_insert_and_an_update_of_one_transaction_are_both_told(fed: Feed) -> None:
@@ -229,6 +237,50 @@ def test_writes_matches_and_reads_are_counted_by_what_they_concern(fed: Feed) ->
         ("deployment", "", "unattributed"): 2,
         ("deployment", "", "tick"): 1,
     }
+
+
+def test_what_is_told_to_each_tenant_is_counted(fed: Feed) -> None:
+    """A tenant is known once it has registered something, and what it was told in the same batch is in it."""
+    fed.match("q", MatchType.ADD, tenant="unheard-of")
+    fed.register("shop~a:1", "q", tenant="shop")
+    fed.match("q", MatchType.REMOVE, tenant="shop")
+    fed.match("q", MatchType.CHANGE)
+    end, rows = fed.batch(START, EVENTS)
+    fed.match("q", MatchType.REMOVE, tenant="shop")
+    again, more = fed.batch(end, EVENTS)
+    assert sums(rows + more) == {
+        ("query", "q", "miss"): 1,
+        ("query", "q", "remove"): 2,
+        ("query", "q", "change"): 1,
+    }
+    assert again.tenants == ("shop",)
+
+
+def test_grids_that_were_replaced_and_silent_tenants_are_not_asked_for_ever(fed: Feed) -> None:
+    fed.register("shop~a:1", "q", tenant="shop")
+    fed.match("q", MatchType.REMOVE, tenant="shop")
+    fed.write(*(image(version, version) for version in range(1, 20)))
+    end, _ = fed.batch(START, EVENTS)
+    new = GridShape(query_partitions=1, write_partitions=1, generation=1)
+    fed.serve(new)
+    fed.write(image(50, 1), shape=new)
+    later = Planner(
+        fed.layer, fed.deployment, frozenset(Carries), most_bytes=1 << 26, clock=lambda: system_clock() + 3_600_000
+    ).advance(fed.batch(end, EVENTS)[0], most_entries=1000)
+    assert later.shapes == (new,)
+    assert later.tenants == ()
+    assert not [stream for stream in later.streams if stream == streams.writes(fed.deployment, 1)]
+
+
+def test_tenants_are_bounded_and_those_that_are_told_something_stay(fed: Feed) -> None:
+    fed.register("shop~a:1", "q", tenant="shop")
+    fed.match("q", MatchType.REMOVE, tenant="shop")
+    end, _ = fed.batch(START, EVENTS)
+    for number in range(MOST_TENANTS + 50):
+        fed.register(f"t{number}~a:1", "q", tenant=f"t{number}")
+    end, _ = fed.batch(end, EVENTS, most=1_000_000)
+    assert len(end.tenants) == MOST_TENANTS
+    assert "shop" in end.tenants
 
 
 def test_reads_of_other_processes_are_attributed_by_a_worker_that_did_not_see_the_registration(
