@@ -81,11 +81,17 @@ class Labelled(Generic[M]):
         self._metric: M = metric
         self._vocabularies = vocabularies
         self._named: list[set[str]] = [set() for _ in vocabularies]
+        self._series: dict[tuple[str, ...], M] = {}
 
     def labels(self, *values: str) -> M:
         """The series of these values, in the order in which the labels were declared. Raises ValueError for too many or few."""
-        places = zip(values, self._vocabularies, self._named, strict=True)
-        return self._metric.labels(*(_bounded(*place) for place in places))
+        series = self._series.get(values)
+        if series is None:
+            bounded = tuple(_bounded(*place) for place in zip(values, self._vocabularies, self._named, strict=True))
+            series = self._metric.labels(*bounded)
+            if bounded == values:  # so there are no more of these than series
+                self._series[values] = series
+        return series
 
 
 def _bounded(value: str, vocabulary: Vocabulary, named: set[str]) -> str:

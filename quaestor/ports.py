@@ -200,7 +200,8 @@ class CdnAdapter(Protocol):
 class Registered:
     """Activated registrations of one response.
 
-    ids: one per distinct query. query_ids: the queries behind them, same order.
+    ids: one per distinct query, and before them, if others rely on the first of those too, one that is the response's own: it
+        names the response, and no cell knows of it. query_ids: the queries, in the same order.
     tags: surrogate keys; the first is this response's own and is enough to purge it, the last is every response's.
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.

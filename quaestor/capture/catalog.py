@@ -25,7 +25,7 @@ from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
 from quaestor.capture.views import Definition, Kind, below, resolve
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError
-from quaestor.model import CapturedRead, Uncacheable
+from quaestor.model import CapturedRead, Operation, Uncacheable
 
 POLL_MS = 2_000
 _MAX_AGE_POLLS = 3
@@ -103,6 +103,8 @@ class Catalog:
                         fresh.add(database)
                 except DatabaseError as error:
                     return Outcome(reads=(), reasons=(Reason(Uncacheable.VIEW, str(error)),))
+        if not fresh and all(map(self._ordinary, reads)):
+            return Outcome(reads=tuple(reads), reasons=())
         outcome = resolve(reads, self._lookup, capped_deletes_told=self._wire_version >= _TELLS_OF_CAPPED_DELETES)
         reasons = outcome.reasons + self._unproven(reads, fresh)
         resolved = list(outcome.reads)
@@ -114,6 +116,17 @@ class Catalog:
                 elif self._wire_version < _TELLS_OF_INDEXES and _searches_within(read):
                     reasons += (Reason(Uncacheable.UNREADABLE, "$text inside a pipeline, on a server before 6.0"),)
         return Outcome(reads=tuple(resolved), reasons=reasons)
+
+    def _ordinary(self, read: CapturedRead) -> bool:
+        """Whether there is nothing to resolve: a find, a count or a distinct on a collection without options."""
+        query = read.query
+        return (
+            not query.pipeline
+            and query.collation is None
+            and query.operation is not Operation.AGGREGATE
+            and self._lookup(query.namespace) is None
+            and not searches(query)
+        )
 
     def _with_text_index(self, read: CapturedRead) -> tuple[CapturedRead, tuple[Reason, ...]]:
         """The read with the definition that its `$text` was answered by, or why that is not known. Blocking."""

@@ -27,11 +27,12 @@ from pymongo.monitoring import (
     ServerHeartbeatSucceededEvent,
 )
 
-from quaestor.capture.commands import READING, understand
+from quaestor.capture.commands import READING
+from quaestor.capture.known_commands import KnownCommands
 from quaestor.capture.recorder import ReadInProgress, Recorder, current, suspects
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
-from quaestor.model import Document, Uncacheable, Version
+from quaestor.model import Document, Operation, Query, Uncacheable, Version
 
 _MAX_FRAMES = 40
 _PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
@@ -47,6 +48,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
 
     def __init__(self) -> None:
         self._topology = Topology()
+        self._known = KnownCommands()
 
     def watcher(self) -> Watcher:
         """A listener for the client that watches the writes: reads from any other cluster are then refused."""
@@ -86,7 +88,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
         if name == "getMore":
             _get_more(recorder, event)
             return
-        understood = understand(name, event.command, event.database_name, _uuid_representation)
+        understood = self._known.understand(name, event.command, event.database_name, _uuid_representation)
         for reason, detail in understood.reasons:
             recorder.refuse(reason, detail)
         if understood.query is None:
@@ -143,7 +145,7 @@ def _succeeded(recorder: Recorder, event: CommandSucceededEvent) -> None:
             ids = _ids(batch)
             query = read.understood.query
             if ids and query is not None and (query.limit or query.pipeline):
-                last = _record(batch[-1])
+                last = _record(_deciding(query, batch[-1]))
         if cursor.get("partialResultsReturned"):
             recorder.refuse(Uncacheable.UNREADABLE, "a shard was down: the result is partial")
     recorder.replied(
@@ -202,6 +204,16 @@ def _unusual_ids(batch: Sequence[Any]) -> list[Any] | None:
                 return None
         ids.append(key)
     return ids
+
+
+def _deciding(query: Query, document: Any) -> Any:
+    """Of the last record in an order by its fields, these: the rest need not be copied. Others as they are."""
+    if query.operation is not Operation.FIND or not query.sort or type(document) is not dict:
+        return document
+    if not all(isinstance(direction, int) for _, direction in query.sort):
+        return document
+    fields = {path.split(".", 1)[0] for path, _ in query.sort} | {"_id"}
+    return {field: document[field] for field in fields if field in document}
 
 
 def _record(document: Any) -> Document | None:

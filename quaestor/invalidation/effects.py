@@ -21,12 +21,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
-from quaestor.invalidation.registry import everything_tag
+from quaestor.invalidation.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType, Version
 from quaestor.ports import (
     CacheSketch,
@@ -50,7 +49,7 @@ CLAIM_LEASE_MS = 10_000
 """How long a claim may stay unsettled before another process takes it over."""
 RETRY_S = 0.5
 STRIKE = 200
-"""Registrations a round trip: keeps a script in Redis to a few milliseconds."""
+"""Registrations a round trip, or entries if there are more: keeps a script in Redis to a few milliseconds."""
 
 
 class Registrations(Protocol):
@@ -227,8 +226,12 @@ class Effects:
         """Claim and evict what waits, again and again. What comes in meanwhile is the next batch, so the busier it gets the
         fewer round trips an invalidation costs. While the index is away nothing is lost, and nothing dead is served."""
         while self._waiting:
-            ids = list(islice(self._waiting, STRIKE))
-            deaths = {i: self._waiting.pop(i) for i in ids}
+            deaths: dict[str, _Death] = {}
+            entries = 0
+            while self._waiting and entries < STRIKE:
+                i = next(iter(self._waiting))
+                deaths[i] = self._waiting.pop(i)
+                entries += max(1, len(deaths[i].entries))
             try:
                 await self._strike(deaths)
             except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later

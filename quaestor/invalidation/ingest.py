@@ -9,7 +9,9 @@ gets a GAP, whose version is that of the fresh start.
 
 **Versions.** A fresh start begins at the majority commit point M that the primary reports. A majority-committed history
 has no holes, so every write up to M is visible to any later read on the primary, and every write after M will be
-delivered: M is the first watermark. From then on the watermark is the version of what was delivered.
+delivered: M is the first watermark. From then on the watermark is the version of what was delivered; or, when a getMore that
+began after the primary was asked came back empty and the server says that it has looked through the history as far as the M
+of that answer, this M: the database's time goes on while nobody writes, and reads are dated by it.
 
 **Ticks** prove freshness: "every write that the database performed before `wall_ms` is in the pipelines". Silence alone
 does not prove that, for writes that are visible but not yet majority-committed are not delivered, however long that
@@ -49,6 +51,7 @@ from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image
 from quaestor.invalidation.matching.partitioning import write_partition
 from quaestor.invalidation.resizing.handover import Handover
+from quaestor.invalidation.resume_tokens import time_of_token
 from quaestor.model import AfterImage, GridShape, Version, WriteKind
 from quaestor.ports import EventLayer
 from quaestor.telemetry import Telemetry
@@ -180,6 +183,7 @@ class Ingest:
 
     def _pump(self, stream: _Stream, first: Any, probe: Probe, stop: threading.Event) -> None:
         """Alternate between probing and reading; `first` is what a read begun after `probe` has returned."""
+        asked = probe
         probes = deque([probe], maxlen=_PROBES_KEPT)
         next_probe_s = time.monotonic() + self._heartbeat_s
         while not stop.is_set():
@@ -189,8 +193,11 @@ class Ingest:
                 if self._slim:
                     self._slim = False
                     return  # past the oversized event: go on with images
+            asked = probes[-1] if probes else asked
             moment = _proven(probes, delivered=self._watermark, idle=not batch)
             if moment is not None:
+                if not batch:
+                    self._position = self._position_at(stream, asked.majority)
                 version = _UNKNOWN if batch else self._watermark
                 self._append([AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=moment)])
                 self._save(self._position_after(stream, None))
@@ -324,6 +331,12 @@ class Ingest:
         if scanned is not None and not getattr(stream, "_data", True):
             token = scanned.raw
         return self._position._replace(token=token, version=version)
+
+    def _position_at(self, stream: _Stream, majority: Version) -> Position:
+        """After a getMore that was empty: there is nothing up to this commit point, if the server has looked that far."""
+        position = self._position_after(stream, None)
+        scanned = time_of_token(getattr(stream, "_post_batch_resume_token", None))
+        return position._replace(version=max(position.version, majority)) if scanned >= majority else position
 
     def _save(self, position: Position) -> None:
         self._position = position

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quaestor.capture.pipelines import projects, shows
-from quaestor.invalidation.query.plan import QueryPlan, Result, plan_query
+from quaestor.invalidation.held import Held
+from quaestor.invalidation.plans import plan_of
+from quaestor.invalidation.query.plan import QueryPlan, Result
 from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
 
 SECONDARY_MARGIN_S = 2
 """How much further back a read on a secondary is dated, beside its own duration: its replies' operationTime is taken
 after the scan, and batches are applied behind it."""
+
+
+_SPARE = 4
+"""Registrations last a quarter longer than what they are made for, so that others can rely on them for some time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +37,7 @@ def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
     """
     found: dict[str, Dependency] = {}
     for read in reads:
-        plan = plan_query(read.query)
+        plan = plan_of(read.query)
         _keep_older(found, Dependency(query=read.query, plan=plan, read=read))
     return list(found.values())
 
@@ -40,6 +46,56 @@ def _keep_older(found: dict[str, Dependency], dependency: Dependency) -> None:
     known = found.get(dependency.plan.query_id)
     if known is None or dependency.read.read_at < known.read.read_at:
         found[dependency.plan.query_id] = dependency
+
+
+@dataclass(slots=True)
+class Guard:
+    """ids: what a response is valid by, the first of them its own alone, at least to begin with. new: of these, the ones to be
+    activated. shared: the ones that others rely on already. rate_hz: summed write rate of the members of those."""
+
+    ids: tuple[str, ...]
+    new: list[Registration]
+    shared: list[str]
+    rate_hz: float
+
+
+def guarding(
+    found: Sequence[Dependency],
+    held: Held,
+    *,
+    new_id: Callable[[], str],
+    tenant: str,
+    since: Version,
+    now_ms: int,
+    expires_at_ms: int,
+) -> Guard:
+    """What a response needs that depends on these. Everything that is shared has to be leased."""
+    guard = Guard((), [], [], 0.0)
+    ids: list[str] = []
+    for dependency in found:
+        at_hand = held.at_hand(
+            dependency.plan.query_id, since=since_of(dependency.read, since), expires_at_ms=expires_at_ms
+        )
+        if at_hand is not None:
+            registration_id, rate_hz = at_hand
+            guard.rate_hz += rate_hz
+            guard.shared.append(registration_id)
+        else:
+            registration_id = new_id()
+            one = registration(
+                dependency,
+                registration_id=registration_id,
+                tenant=tenant,
+                since=since,
+                expires_at_ms=expires_at_ms + max(0, expires_at_ms - now_ms) // _SPARE,
+            )
+            guard.new.append(one)
+        ids.append(registration_id)
+    if guard.shared[:1] == ids[:1]:
+        # No cell knows of this one. It tells the response from its siblings: what is purged, evicted or killed by name is it.
+        ids.insert(0, new_id())
+    guard.ids = tuple(ids)
+    return guard
 
 
 def registration(
@@ -52,12 +108,17 @@ def registration(
         tenant=tenant,
         query_id=dependency.plan.query_id,
         query=dependency.query,
-        since=since if read.primary else min(since, _secondary_since(read)),
+        since=since_of(read, since),
         read_at=read.read_at,
         members=members,
         last=None if members is None else _last(dependency.plan, len(members), read.last),
         expires_at_ms=expires_at_ms,
     )
+
+
+def since_of(read: CapturedRead, since: Version) -> Version:
+    """Every write up to it was visible to the read. since: the newest that had been reported before the read began."""
+    return since if read.primary else min(since, _secondary_since(read))
 
 
 def _secondary_since(read: CapturedRead) -> Version:

@@ -15,13 +15,11 @@ import itertools
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
-
-import xxhash
 
 from quaestor.clock import Clock
 from quaestor.errors import (
@@ -35,10 +33,11 @@ from quaestor.invalidation.columns import Columns
 from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.tenancy import origin_of
 from quaestor.invalidation.grid_view import Change, GridView
-from quaestor.invalidation.matching.leases import Leases
+from quaestor.invalidation.held import Held
 from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.notification_reader import NotificationReader
-from quaestor.invalidation.registering import dependencies, registration
+from quaestor.invalidation.registering import dependencies, guarding
+from quaestor.invalidation.surrogate_tags import everything_tag, tag
 from quaestor.invalidation.usage import UsageReports
 from quaestor.metrics import widening
 from quaestor.model import (
@@ -115,8 +114,7 @@ class Registry:
         self._watermark: Version = 0
         self._grid = GridView()
         self._dead: dict[str, int] = {}
-        self._leases: dict[str, tuple[int, str]] = {}
-        self._ends = Leases()
+        self._held = Held(self._dead)
         self._pending: dict[str, Activation] = {}
         self._serving_until_ms = 0
         self._begun_ms = clock()
@@ -165,34 +163,40 @@ class Registry:
             found = dependencies(reads)
         except MalformedQueryError as error:
             raise NotCacheableError((Uncacheable.UNREADABLE,)) from error
-        registrations = [
-            registration(
-                dependency,
-                registration_id=f"{self.origin}:{next(self._counter)}",
-                tenant=self._settings.owner,
-                since=since,
-                expires_at_ms=expires_at_ms,
-            )
-            for dependency in found
-        ]
-        rate_hz = await self._activate(registrations, shape)
+        if not found:
+            raise NotCacheableError((Uncacheable.NO_READS,))
+        guard = guarding(
+            found,
+            self._held,
+            new_id=lambda: f"{self.origin}:{next(self._counter)}",
+            tenant=self._settings.owner,
+            since=since,
+            now_ms=self._clock(),
+            expires_at_ms=expires_at_ms,
+        )
+        rate_hz = guard.rate_hz
+        if guard.new:
+            try:
+                rate_hz += await self._activate(guard.new, shape)
+                if not self._dead.keys().isdisjoint(guard.shared):
+                    raise RegistrationRefusedError("the result changed while it was being registered")
+            except BaseException:
+                self.lease(guard.shared, until_ms=0)
+                raise
         widened = tuple(d.plan.reason for d in found if d.plan.reason)
         for reason in widened:
             self._telemetry.widened.labels(widening(reason)).inc()
-        query_ids = tuple(r.query_id for r in registrations)
         return Registered(
-            ids=tuple(r.id for r in registrations),
-            query_ids=query_ids,
-            tags=(tag(registrations[0].id), everything_tag(self._settings.scope)),
+            ids=guard.ids,
+            query_ids=tuple(d.plan.query_id for d in found),
+            tags=(tag(guard.ids[0]), everything_tag(self._settings.scope)),
             write_rate_hz=rate_hz,
             widened=widened,
         )
 
     def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
         for registration_id in registration_ids:
-            if (known := self._leases.get(registration_id)) is not None:
-                self._leases[registration_id] = (until_ms, known[1])
-                self._ends.add(registration_id, until_ms)
+            self._held.lease(registration_id, until_ms=until_ms)
 
     async def _activate(self, registrations: Sequence[Registration], shape: GridShape) -> float:
         """Send, wait for every cell of every column; returns the summed write rate of the members."""
@@ -209,8 +213,7 @@ class Registry:
         )
         for r in registrations:
             self._pending[r.id] = pending
-            self._leases[r.id] = (r.expires_at_ms, r.query_id)
-            self._ends.add(r.id, r.expires_at_ms)
+            self._held.open(r)
         deployment = self._settings.deployment
         for r in registrations:
             stream = streams.queries(deployment, columns[r.id], shape.generation)
@@ -230,17 +233,18 @@ class Registry:
             for r in registrations:
                 self._pending.pop(r.id, None)
         self._telemetry.activation_s.observe((self._clock() - started_ms) / 1000)
+        for r in registrations:
+            self._held.offer(r.id, rate_hz=rate_hz / len(registrations))
         return rate_hz
 
     # Housekeeping
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
-        """Tell the grid to forget these; unknown or finished ones are ignored."""
-        by_query: dict[str, list[str]] = {}
-        for registration_id in registration_ids:
-            lease = self._leases.pop(registration_id, None)
-            if lease is not None:
-                by_query.setdefault(lease[1], []).append(registration_id)
+        """A response that relied on these is gone: tell the grid to forget them, but for those that others rely on too. Unknown
+        or finished ones are ignored."""
+        self._cancel(self._held.take(registration_ids, unshared=True))
+
+    def _cancel(self, by_query: Mapping[str, Sequence[str]]) -> None:
         shape = self._grid.shape
         if shape is None:
             return
@@ -255,19 +259,17 @@ class Registry:
         """Once a second: cancel what no copy needs any more, forget old tombstones, report what was read. Called from any one
         thread."""
         now_ms = self._clock()
-        ended = [i for i in self._ends.over(now_ms) if self._leases.get(i, (now_ms, ""))[0] < now_ms]
-        self.cancel(ended)
-        self._ends.compact(lambda i, begins_ms: self._leases.get(i, (-1, ""))[0] >= begins_ms)
+        self._cancel(self._held.take(self._held.over(now_ms)))
         # In one go: a dictionary looks for its first entry among all that were deleted before it.
         for registration_id, died_ms in list(islice(self._dead.items(), _MOST_TOMBSTONES)):
             if died_ms + TOMBSTONE_MS >= now_ms:
                 break
             self._dead.pop(registration_id, None)
-        self.usage.gather(lambda i: self._leases.get(i, (0, None))[1], origin=self.origin)
+        self.usage.gather(self._held.query_of, origin=self.origin)
         if (shape := self._grid.shape) is not None:
             for stream, usage in self.usage.due(shape, now_ms=now_ms):
                 self._send(_Outgoing(stream, codec.encode_query_event(usage)))
-        self._telemetry.registrations.set(len(self._leases))
+        self._telemetry.registrations.set(len(self._held))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
         self._columns.observe(self._grid.columns_ms(), now_ms=now_ms)
         self._telemetry.grid_lag_s.set(max(0, now_ms - (self._grid.oldest_ms() or self._begun_ms)) / 1000)
@@ -332,8 +334,9 @@ class Registry:
         self._serving_until_ms = 0
         self._grid = GridView()
         now_ms = self._clock()
-        for registration_id in list(self._leases):
+        for registration_id in self._held:
             self._dead[registration_id] = now_ms
+        self._held.withdraw_all()
         for pending in list(self._pending.values()):
             pending.finish(RegistrationRefusedError(why))
         self._on_reset(why)
@@ -384,17 +387,3 @@ class Registry:
     def resume(self) -> None:
         """Called when everything stored before a reset is gone: the next heartbeats may open the cache again."""
         self._suspended = False
-
-
-def tag(registration_id: str) -> str:
-    """The surrogate key of the one response that this registration guards: short, because CDNs limit the header.
-
-    A response is tagged with its own registration, not with its query: purging it can never hit the copy that has
-    already replaced it, so a purge may be repeated freely.
-    """
-    return f"q{xxhash.xxh3_64_hexdigest(registration_id.encode())}"
-
-
-def everything_tag(deployment: str) -> str:
-    """The surrogate key of every response of a deployment: purges all of it when nothing is known any more."""
-    return f"quaestor-{deployment}"

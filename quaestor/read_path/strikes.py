@@ -62,7 +62,8 @@ class Strikes:
         return registrations
 
     def strike(self, names: Iterable[str], *, at_ms: int) -> tuple[list[str], list[str]]:
-        """Outdate what was stored under these labels until now. Returns the keys to drop and the registrations to kill."""
+        """Outdate what was stored under these labels until now. Returns the keys to drop and the registrations to kill: of every
+        entry the first, which is its own; others may guard what has nothing to do with these labels."""
         keys: list[str] = []
         registrations: list[str] = []
         for name in names:
@@ -70,7 +71,7 @@ class Strikes:
             self._struck_at_ms.move_to_end(name)
             for key in list(self._by_label.get(name, ())):
                 keys.append(key)
-                registrations += self.release(key)
+                registrations += self.release(key)[:1]
         while len(self._struck_at_ms) > self._limit:
             self._floor_ms = max(self._floor_ms, self._struck_at_ms.popitem(last=False)[1])
         return keys, registrations

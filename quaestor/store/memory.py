@@ -69,7 +69,8 @@ class MemoryStore:
         self._on_refused = on_refused
         self._budget_bytes = budget_bytes
         self._entries: dict[str, Resident] = {}
-        self._guarded: dict[str, str] = {}
+        self._guarded: dict[str, tuple[str, ...]] = {}
+        """Keys by registration: few each, and a collector does not look at tuples of strings again and again."""
         self._admission = Admission(budget_bytes=budget_bytes)
         self._unheard: Iterator[str] = iter(())
         self.used_bytes = 0
@@ -93,7 +94,8 @@ class MemoryStore:
             self._on_refused("too-large")
         else:
             self._entries[key] = entry
-            self._guarded.update(dict.fromkeys(response.registrations, key))
+            for registration_id in response.registrations:
+                self._guarded[registration_id] = (*self._guarded.get(registration_id, ()), key)
             self.used_bytes += entry.size_bytes
             self._tell_hits()
             for left in self._admission.admit(key, entry.size_bytes):
@@ -129,7 +131,9 @@ class MemoryStore:
                 self._on_left(entry.response, why)
             self.used_bytes -= entry.size_bytes
             for registration_id in entry.response.registrations:
-                self._guarded.pop(registration_id, None)
+                keys = self._guarded.pop(registration_id, ())
+                if left := tuple(one for one in keys if one != key):
+                    self._guarded[registration_id] = left
 
     def drop_guarded(self, registration_ids: Sequence[str]) -> list[CachedResponse]:
         """Forget what any of these guarded, whoever registered it: they are dead, and will not always be known to be.
@@ -138,7 +142,7 @@ class MemoryStore:
         """
         dropped = []
         for registration_id in registration_ids:
-            if (key := self._guarded.get(registration_id)) is not None:
+            for key in self._guarded.pop(registration_id, ()):
                 dropped.append(self._entries[key].response)
                 self.drop(key)
         return dropped

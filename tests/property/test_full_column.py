@@ -115,7 +115,7 @@ class Column:
             )
         except RegistrationRefusedError:
             return ()
-        return registered.ids
+        return registered.ids[-len(registered.query_ids) :]  # before them there may be one that no cell knows
 
     async def until_dead(self, ids: Sequence[str]) -> None:
         await eventually(lambda: not self.live(ids))

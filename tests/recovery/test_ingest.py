@@ -278,6 +278,17 @@ def test_the_first_watermark_is_usable_before_any_write(client: Client, prefix: 
     assert 0 < tick.version <= before.time << 32 | before.inc
 
 
+def test_the_watermark_goes_on_with_the_database_while_nobody_writes(client: Client, prefix: str) -> None:
+    """Reads are dated by the database's time, which moves without events too; whoever compares the two needs both to move."""
+    with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
+        client.admin.command({"appendOplogNote": 1, "data": {"nothing": "happened"}})
+        noted = client.admin.command("hello")["operationTime"]
+        while pipelines.until_tick_after(system_clock()).version < noted.time << 32 | noted.inc:
+            pass  # until_tick_after has a deadline, and so has the whole run
+    images = [image for _, image in pipelines.images if image.kind not in (WriteKind.TICK, WriteKind.GAP)]
+    assert not of(images, f"{prefix}.plain")
+
+
 def test_a_tick_never_claims_a_moment_whose_writes_are_still_missing(
     client: Client, database: Any, prefix: str
 ) -> None:

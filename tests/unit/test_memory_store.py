@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,3 +108,13 @@ def test_the_budget_holds_and_nothing_leaks(budget: int, steps: list[tuple[str, 
         assert len(store) == len(there) == len(store._guarded)
     store.drop_all()
     assert (store.used_bytes, len(store), store._guarded) == (0, 0, {})
+
+
+def test_what_guarded_several_entries_takes_all_of_them_along() -> None:
+    store = MemoryStore(budget_bytes=1_000_000)
+    shared = [replace(entry(key), registrations=(f"o:{key}", "o:shared")) for key in "abc"]
+    for one in shared:
+        store.keep(one)
+    store.drop("b")
+    assert {gone.key for gone in store.drop_guarded(["o:shared"])} == {"a", "c"}
+    assert (len(store), store._guarded) == (0, {})
