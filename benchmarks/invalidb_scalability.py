@@ -18,9 +18,11 @@ Run: python -m benchmarks.invalidb_scalability [--quick] [--grids 1x1,2x2]
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +40,6 @@ from quaestor.demo import reaper, servers
 from quaestor.model import GridShape
 
 GRIDS: Final = ("1x1", "2x1", "1x2", "2x2")
-SPREADS: Final = (10, 100)
 FIXED: Final = 1_000
 """Queries in (b), writes/s in (a)."""
 FULL: Final = Effort(
@@ -48,6 +49,9 @@ FULL: Final = Effort(
     attempts=2,
     bisections=2,
     budget_s=840,
+    reserve_s=95,
+    factor=2,
+    spreads=(10, 100),
     most_queries=1_000_000,
     most_writes_hz=32_000,
 )
@@ -57,13 +61,17 @@ QUICK: Final = Effort(
     measured=300,
     attempts=2,
     bisections=0,
-    budget_s=200,
+    budget_s=215,
+    reserve_s=45,
+    factor=4,
+    spreads=(100,),
     most_queries=100_000,
     most_writes_hz=16_000,
 )
 BARE_RATES: Final = (1_000, 4_000, 16_000, 32_000)
-FROM_DATABASE: Final = ((1_000, 1_000), (1_000, 10_000), (100_000, 1_000))
-"""(queries, writes/s) with everything included."""
+FROM_DATABASE_HZ: Final = (1_000, 4_000, 10_000)
+"""Writes/s, with everything included."""
+FROM_DATABASE: Final = "from MongoDB"
 COLUMNS: Final = (
     "kind", "grid", "queries", "writes_per_s", "collections", "mean_ms", "sd_ms", "p50_ms", "p99_ms", "max_ms",
     "p50_over_bare", "p99_over_bare", "lost", "cores_used_by_others", "what",
@@ -113,9 +121,7 @@ class Run:
         ):
             bench = Bench(grid, measuring, self.effort, self.bare, until_s=until_s)
             self.measure_bare_again()
-            sustained = bench.sustained(
-                lambda rate_hz: bench.point(queries=FIXED, rate_hz=rate_hz), FIXED, self.effort.most_writes_hz, factor=2
-            )
+            sustained = bench.sustained_writes(queries=FIXED, least=FIXED)
             self.writes[f"{grid.name} (processes)"] = sustained
             self.table_3.append(bench.points[0])
             self.points += bench.points
@@ -126,25 +132,20 @@ class Run:
             self.measure_bare_again()
             bench = Bench(grid, measuring, effort, self.bare, until_s=until_s)
             bench.point(queries=FIXED, rate_hz=FIXED, what="warming up")
-            self.writes[name] = bench.sustained(
-                lambda rate_hz: bench.point(queries=FIXED, rate_hz=rate_hz), FIXED, effort.most_writes_hz, factor=2
-            )
-            for count in SPREADS:
+            self.writes[name] = bench.sustained_writes(queries=FIXED, least=FIXED)
+            for count in effort.spreads:
                 bench.point(queries=FIXED, rate_hz=FIXED, collections=Collections(count=count))
-            if from_database:
-                self._from_database(bench)
-            self.reads[name] = bench.sustained(
-                lambda queries: bench.point(queries=queries, rate_hz=FIXED), FIXED, effort.most_queries, factor=10
-            )
+            with closing(DatabaseWriter(self.mongo_url)) if from_database else nullcontext() as writer:
+                if writer is not None:
+                    for rate_hz in FROM_DATABASE_HZ:
+                        bench.point(queries=FIXED, rate_hz=rate_hz, instead=writer.pipe, what=FROM_DATABASE)
+                self.reads[name] = bench.sustained_queries(rate_hz=FIXED, least=FIXED)
+                if writer is not None:
+                    bench.point(queries=grid.held, rate_hz=FIXED, instead=writer.pipe, what=FROM_DATABASE)
             self.memory[name] = round(grid.memory_bytes() / 1e9, 2)
             bench.points = [point for point in bench.points if point.get("what") != "warming up"]
             self.table_3 += [bench.points[0], max(bench.points, key=lambda point: point["queries"])]
             self.points += bench.points
-
-    def _from_database(self, bench: Bench) -> None:
-        with closing(DatabaseWriter(self.mongo_url)) as writer:
-            for queries, rate_hz in FROM_DATABASE:
-                bench.point(queries=queries, rate_hz=rate_hz, instead=writer.pipe, what="from MongoDB")
 
     def result(self, seconds: float) -> dict[str, Any]:
         everything = [point for point in self.points if "what" in point]
@@ -157,7 +158,6 @@ class Run:
             "kinds": {"spark": "cells as Spark tasks", "processes": "the same cells as plain Python processes"},
             "notifications": self.effort.measured,
             "took_s": round(seconds),
-            "limits": {"queries": self.effort.most_queries, "writes_per_s": self.effort.most_writes_hz},
             "bare_redis": {
                 "what": "XADD by one process, read with XREAD by another; ratios are against the nearest rate",
                 "round_trips": {str(rate): figures for rate, figures in self.bare.items()},
@@ -205,7 +205,9 @@ def main() -> None:
     arguments = parser.parse_args()
     begun_s = time.monotonic()
     reaper.adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with ExitStack() as stack:
+        stack.callback(reaper.sweep)
         mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
         # Without an append-only file, whose rewriting would be measured as well; the papers' Redis ran alike.
         redis = stack.enter_context(servers.running(partial(servers.redis_server, persistent=False), "valkey"))
@@ -216,15 +218,12 @@ def main() -> None:
         names = arguments.grids.split(",")
         end_s = begun_s + run.effort.budget_s
 
-        def share_s(left: int) -> float:
-            return time.monotonic() + max(0.0, end_s - time.monotonic()) / left
-
         for done, name in enumerate(names):
             query_partitions, write_partitions = map(int, name.split("x"))
             shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
-            run.on_spark(shape, until_s=share_s(len(names) - done + 1))
+            run.on_spark(shape, until_s=end_s - run.effort.reserve_s * (len(names) - done))
             _forget(redis.url)
-        run.as_processes(until_s=share_s(1))
+        run.as_processes(until_s=end_s)
     result = run.result(time.monotonic() - begun_s)
     print(table(run.points, COLUMNS))
     if arguments.quick:

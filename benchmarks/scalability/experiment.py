@@ -25,6 +25,10 @@ _ACHIEVED: Final = 0.98
 
 _ONE_COLLECTION: Final = Collections()
 
+_TELLING: Final = 5_000
+"""So many queries registered at once tell how long one takes."""
+_GUESSED_S: Final = 2e-4
+
 Point = dict[str, Any]
 
 
@@ -35,7 +39,8 @@ class Effort:
     seconds: of one experiment; at high rates fewer, but at least `least_seconds`. measured: notifications a experiment.
     attempts: at a load whose p99 is above the strictest bound, before that is believed (other work on the machine makes
     an experiment worse, nothing makes it better). bisections: between the last load that held a bound and the first that did
-    not. budget_s: for everything; when a grid has used up its part, what could be left out is.
+    not. budget_s: for everything; reserve_s: kept of it for each grid that
+    is still to come; what could be left out is when it is used up. factor: between rates. spreads: numbers of collections.
     """
 
     seconds: float
@@ -44,6 +49,9 @@ class Effort:
     attempts: int
     bisections: int
     budget_s: float
+    reserve_s: float
+    factor: int
+    spreads: tuple[int, ...]
     most_queries: int
     most_writes_hz: int
 
@@ -60,6 +68,7 @@ class Bench:
         """until_s: monotonic time from which on nothing is measured that could be left out."""
         self.points: list[Point] = []
         self._until_s = until_s
+        self._registering_s = _GUESSED_S * grid.shape.write_partitions
         self._grid = grid
         self._client = client
         self._effort = effort
@@ -78,7 +87,7 @@ class Bench:
         attempts = []
         for _ in range(self._effort.attempts):
             attempts.append(self._once(queries, rate_hz, collections, instead))
-            if sustains(attempts[-1], BOUNDS_MS[0]) or self.late:
+            if sustains(attempts[-1], BOUNDS_MS[0]) or self.late():
                 break
         best = min(attempts, key=lambda point: (point["lost"], point["p99_ms"]))
         best |= {"attempts_p99_ms": [point["p99_ms"] for point in attempts]}
@@ -88,13 +97,17 @@ class Bench:
         print(f"{best['kind']} {best['grid']}: {best}", flush=True)
         return best
 
-    @property
-    def late(self) -> bool:
-        return time.monotonic() > self._until_s
+    def late(self, queries: int = 0) -> bool:
+        """Whether time is up, or would be once so many queries are registered."""
+        missing = max(0, queries - self._grid.held)
+        return time.monotonic() + missing * self._registering_s > self._until_s
 
     def _once(self, queries: int, rate_hz: int, collections: Collections, instead: Connection | None) -> Point:
         grid, effort = self._grid, self._effort
+        missing = queries - grid.held
         registering_s = grid.hold(queries, collections)
+        if missing > _TELLING:
+            self._registering_s = registering_s / missing
         experiment = grid.measure_with(effort.measured, collections)
         load = Load(
             experiment=experiment,
@@ -124,24 +137,54 @@ class Bench:
     def _bare_at(self, rate_hz: int) -> dict[str, float]:
         return self._bare[min(self._bare, key=lambda rate: abs(math.log(rate / rate_hz)))]
 
-    def sustained(self, measure: Callable[[int], Point], least: int, most: int, *, factor: int) -> dict[str, int]:
-        """The largest load under which each bound held: multiply until all are missed, then bisect. 0: not even the least."""
+    def sustained_queries(self, *, rate_hz: int, least: int) -> dict[str, int]:
+        """See _sustained. Stops early if more queries could not be registered in time."""
+        return self._sustained(
+            lambda queries: self.point(queries=queries, rate_hz=rate_hz),
+            least,
+            self._effort.most_queries,
+            factor=10,
+            queries_of=lambda queries: queries,
+        )
+
+    def sustained_writes(self, *, queries: int, least: int) -> dict[str, int]:
+        """See _sustained."""
+        return self._sustained(
+            lambda rate_hz: self.point(queries=queries, rate_hz=rate_hz),
+            least,
+            self._effort.most_writes_hz,
+            factor=self._effort.factor,
+            queries_of=lambda _: 0,
+        )
+
+    def _sustained(
+        self,
+        measure: Callable[[int], Point],
+        least: int,
+        most: int,
+        *,
+        factor: int,
+        queries_of: Callable[[int], int],
+    ) -> dict[str, int]:
+        """The largest load under which each bound held: multiply until all are missed, then bisect. 0: not even the least.
+        "tried": the largest that was put to the test."""
         found: dict[int, Point] = {}
         load = least
         while True:
             found[load] = measure(load)
-            if load >= most or self.late or not sustains(found[load], BOUNDS_MS[-1]):
+            following = min(load * factor, most)
+            if load >= most or not sustains(found[load], BOUNDS_MS[-1]) or self.late(queries_of(following)):
                 break
-            load = min(load * factor, most)
+            load = following
         for bound in (BOUNDS_MS[0], BOUNDS_MS[-1]):
             for _ in range(self._effort.bisections):
                 held = _largest(found, bound)
                 missed = min((load for load in found if load > held), default=0)
-                if not held or not missed or missed < 1.2 * held or self.late:
+                if not held or not missed or missed < 1.2 * held or self.late():
                     break
                 middle = _round(math.sqrt(held * missed))
                 found[middle] = measure(middle)
-        return {f"{bound} ms": _largest(found, bound) for bound in BOUNDS_MS}
+        return {f"{bound} ms": _largest(found, bound) for bound in BOUNDS_MS} | {"tried": max(found)}
 
 
 def figures(outcome: Outcome, bare: dict[str, float]) -> dict[str, Any]:

@@ -52,6 +52,11 @@ class Grid:
     def name(self) -> str:
         return f"{self.shape.query_partitions}x{self.shape.write_partitions}"
 
+    @property
+    def held(self) -> int:
+        """Background queries."""
+        return sum(self._held.values())
+
     def hold(self, count: int, collections: Collections, *, timeout_s: float = 600) -> float:
         """Have exactly `count` background queries, all in these collections; returns the seconds it took."""
         if self._held == {collections: count}:
@@ -74,7 +79,7 @@ class Grid:
         self._experiments += 1
         first = workload.measured_number(self._experiments, 0)
         self._register(range(first, first + count), collections)
-        self._until(sum(self._held.values()) + count, 60)
+        self._until(self.held + count, 60)
         return self._experiments
 
     def forget_measured(self, experiment: int, count: int, collections: Collections) -> None:
