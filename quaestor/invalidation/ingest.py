@@ -25,6 +25,10 @@ The tick then carries the noted moment. After an empty getMore it also carries t
 up to it is in the pipelines; while events keep coming that is not known, for the writes of a transaction share their
 version and may be spread over several reads. Clocks of ingest and of the app servers are expected to agree (NTP). An
 outdated primary that is cut off from its set answers this too, for at most an election timeout (10 s by default).
+
+**Elections.** A primary shows writes that its successor may never have had, and no event tells of their end; one that crashed
+forgets what it had not yet written down. So each election is a gap just behind the watermark: what was read before it dies,
+also what is registered only later. The stream is then read from the member that answers the probes, and goes on unbroken.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from typing import Any, Final, NamedTuple
 import bson
 import pymongo
 from pymongo.command_cursor import CommandCursor
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
@@ -78,12 +82,13 @@ class Position(NamedTuple):
     """Where ingest has got to.
 
     token: resume token, BSON; None: just after `version`. version: the watermark. database: identity of the replica
-    set, None if it may not be asked for.
+    set, None if it may not be asked for. election: the one that made the primary what it was; None: not known.
     """
 
     token: bytes | None
     version: Version
     database: str | None
+    election: str | None = None
 
 
 class Probe(NamedTuple):
@@ -93,6 +98,7 @@ class Probe(NamedTuple):
     applied: Version
     majority: Version
     images: bool
+    election: str | None
 
 
 class Ingest:
@@ -127,7 +133,7 @@ class Ingest:
         self._handover = Handover(layer, shape, earlier, deployment=deployment, clock=clock, telemetry=self._telemetry)
         self._position: Position | None = None
         self._loaded = False
-        self._gap = False
+        self._gap = self._elected = False
         self._refused = 0
         self._failed = 0
         self._slim = False
@@ -173,8 +179,8 @@ class Ingest:
         with closing(self._open(position, probe)) as stream:
             first = stream.try_next()  # opening succeeded: nothing after the position can be missed from here on
             if self._gap:
-                self._append([_gap(position.version)])
-                self._gap = False
+                self._append([_gap(position.version + self._elected)])
+                self._gap = self._elected = False
             self._save(position)
             if not self._handover.done:
                 self._take_over(position)
@@ -205,6 +211,8 @@ class Ingest:
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s
                 probes.append(self._probe())
+                if probes[-1].election != probe.election:
+                    return  # the cursor may be at a member that lags behind the one that was asked
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
             first = stream.try_next()
@@ -245,11 +253,14 @@ class Ingest:
                 "once, and add ?replicaSet=rs0 to MONGO_URL (one member is enough)"
             )
         last = hello["lastWrite"]
+        if "majorityOpTime" not in last:
+            raise AutoReconnect("the primary was elected just now and does not know yet what a majority has")
         probe = Probe(
             at_ms=at_ms,
             applied=version_of(last["opTime"]["ts"]),
             majority=version_of(last["majorityOpTime"]["ts"]),
             images=hello["maxWireVersion"] >= _WIRE_VERSION_6_0,
+            election=str(hello["electionId"]) if "electionId" in hello else None,
         )
         if self._position is not None and probe.applied < self._position.version:
             # A member that lags behind what a majority had, or other data than we have followed so far.
@@ -318,7 +329,10 @@ class Ingest:
         if known is None:
             self._gap = True
             known = Position(None, probe.majority, database)
-        self._position = known._replace(database=database)
+        elif None not in (known.election, probe.election) and known.election != probe.election:
+            self._telemetry.failure("mongodb", "ingest.primary_changed", "what it did not pass on may have been read")
+            self._gap = self._elected = True
+        self._position = known._replace(database=database, election=probe.election)
         return self._position
 
     def _position_after(self, stream: _Stream, event: Any) -> Position:
@@ -341,14 +355,14 @@ class Ingest:
     def _save(self, position: Position) -> None:
         self._position = position
         fields = {"v": 1, "token": position.token, "version": position.version, "database": position.database}
-        self._layer.put(self._position_name, bson.encode(fields))
+        self._layer.put(self._position_name, bson.encode(fields | {"election": position.election}))
 
     def _saved_position(self) -> Position | None:
         saved = self._layer.get(self._position_name)
         if saved is None:
             return None
         fields = bson.decode(saved)
-        return Position(fields["token"], int(fields["version"]), fields["database"])
+        return Position(fields["token"], int(fields["version"]), fields["database"], fields.get("election"))
 
     def _consider_position(self, error: Exception) -> None:
         """Whether to give the position up: at once if the server says that it is lost, else if it refuses repeatedly."""

@@ -28,14 +28,14 @@ class Writer:
     """One thread that writes its own share of the records, at a steady rate."""
 
     def __init__(self, history: History, collection: Any, keys: list[int], *, per_s: float, rng: random.Random) -> None:
-        self._history, self._keys, self._per_s, self._rng = history, keys, per_s, rng
+        self._history, self._keys, self.per_s, self._rng = history, keys, per_s, rng
         self._collection = collection.with_options(write_concern=WriteConcern("majority", wtimeout=10_000))
         self.failed = 0
 
     def run(self, stop: threading.Event) -> None:
         client = self._collection.database.client
         with client.start_session() as session:
-            while not stop.wait(self._rng.expovariate(self._per_s)):
+            while not stop.wait(self._rng.expovariate(self.per_s)):
                 # A few records change often; most are written seldom and stay cached meanwhile.
                 key = self._keys[min(int(self._rng.expovariate(4 / len(self._keys))), len(self._keys) - 1)]
                 self._write(key, session)
@@ -60,7 +60,7 @@ class Reader:
         self, checker: Checker, *, worker: int, port: int, records: int, groups: int, per_s: float, rng: random.Random
     ) -> None:
         self._checker, self._worker, self._port = checker, worker, port
-        self._records, self._groups, self._per_s, self._rng = records, groups, per_s, rng
+        self._records, self._groups, self.per_s, self._rng = records, groups, per_s, rng
         self.outcomes: Counter[str] = Counter()
         self.hits_s: list[float] = []
         """When it was answered from the cache: the last moment of each tenth of a second."""
@@ -68,7 +68,7 @@ class Reader:
 
     def run(self, stop: threading.Event) -> None:
         connection = self._connection()
-        while not stop.wait(self._rng.expovariate(self._per_s)):
+        while not stop.wait(self._rng.expovariate(self.per_s)):
             if self._rng.random() < 0.3:
                 group, key = self._rng.randrange(self._groups), None
             else:
@@ -158,6 +158,13 @@ class Load:
     def start(self) -> None:
         for thread in (*self._writer_threads, *self._reader_threads):
             thread.start()
+
+    def pace(self, *, writes_per_s: float, reads_per_s: float) -> None:
+        """From now on. Infinite: as fast as they are answered."""
+        for writer in self.writers:
+            writer.per_s = writes_per_s / len(self.writers)
+        for reader in self.readers:
+            reader.per_s = reads_per_s / len(self.readers)
 
     def stop_writing(self) -> None:
         self._writing.set()

@@ -7,7 +7,6 @@ app worker 1 --+-- app_redis ----- Valkey ------- grid_redis --+
 
 from __future__ import annotations
 
-import random
 import shutil
 import sys
 import time
@@ -28,6 +27,7 @@ from quaestor.demo.servers import HOST, Server
 from tests.faults.checker import Checker
 from tests.faults.history import History
 from tests.faults.load import Load
+from tests.faults.members import replica_set
 from tests.faults.observed import Heartbeats
 from tests.faults.proxy import Link, Links
 
@@ -175,7 +175,12 @@ def world(
             (folder / name).mkdir()
             return folder / name
 
-        members, mongo_url = _mongods(place, started, mongods)
+        if mongods == 1:
+            members = [started(servers.mongod_server(place("mongod")))]
+            mongo_url = members[0].url
+        else:
+            made_of = stack.enter_context(replica_set(place("mongods"), mongods))
+            members, mongo_url = made_of.members, made_of.url
         valkey = started(servers.redis_server(place("valkey")))
         links = Links()
         stack.callback(links.close)
@@ -218,15 +223,3 @@ def world(
         )  # fmt: skip
         made.settle()
         yield made
-
-
-def _mongods(place: Callable[[str], Path], started: Callable[[Server], Server], count: int) -> tuple[list[Server], str]:
-    if count == 1:
-        server = started(servers.mongod_server(place("mongod")))
-        return [server], server.url
-    raise NotImplementedError
-
-
-def random_of(seed: int) -> random.Random:
-    """Printed by whoever uses it, so that a run can be repeated."""
-    return random.Random(seed)

@@ -1,0 +1,80 @@
+"""`python -m tests.recovery.report`: run every failure, write what was measured to benchmarks/results/recovery.json and into
+docs/failure_modes.md. With --docs, only the latter, from the results that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+from tests.recovery.failures import FAILURES
+
+DOCUMENT = Path(__file__).parents[2] / "docs/failure_modes.md"
+RESULT = harness.RESULTS / "recovery.json"
+TESTS = ("tests/recovery/test_failures.py", "tests/recovery/test_fail_over.py")
+BEGIN = "<!-- from benchmarks/results/recovery.json by `python -m tests.recovery.report`: begin -->"
+END = "<!-- end -->"
+
+
+def section(result: Mapping[str, Any]) -> str:
+    """What the documents say of the measured failures, between and with the two marks."""
+    machine = result["machine"]
+    lines = [
+        BEGIN,
+        f"Measured {result['at'][:10]} on {machine['cores']} cores ({machine['cpu']}), commit `{result['commit'][:7]}`:",
+        "a grid of 2 x 2 cells on Spark,",
+        "two app workers, Redis, mongod, read and written all the time. Every response was compared with the database's history:",
+        f"{sum(one['responses'] for one in result['failures'].values()):,} responses, "
+        f"{sum(one['violations'] for one in result['failures'].values())} of them staler than the bound of "
+        f"{result['bound_ms'] / 1000:g} s or than an invalidation that the worker had seen.",
+        "Recovery: from the failure, or from its end if it had one, until every cell is fresh and every worker answers from",
+        "its cache again. Without cache: the longest time that a worker answered nothing from it, the failure included.",
+        "Stalest: how long ago, at least, the database had left the state that a response showed.",
+        "",
+        "| failure | what happens | seen by | recovery | without cache | stalest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, failure in FAILURES.items():
+        if (one := result["failures"].get(name)) is not None:
+            measured = f"{one['recovered_s']:.1f} s | {one['without_cache_s']:.1f} s | {one['stalest_ms'] / 1000:.1f} s"
+            lines.append(f"| {failure.what} | {failure.then} | {failure.seen} | {measured} |")
+    return "\n".join([*lines, END])
+
+
+def with_section(document: str, text: str) -> str:
+    """The document with its generated part replaced."""
+    before, _, rest = document.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + text + after
+
+
+def measure() -> dict[str, Any]:
+    """Runs the tests. Raises SystemExit if one of them fails, or left nothing."""
+    with tempfile.TemporaryDirectory(prefix="quaestor-recovery-") as folder:
+        command = [sys.executable, "-m", "pytest", "-q", *TESTS]
+        if subprocess.run(command, env=os.environ | {"RECOVERY_RESULTS": folder}, check=False).returncode:
+            raise SystemExit("a failure did harm: see above; nothing was written")
+        found = {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
+    if missing := FAILURES.keys() - found.keys():
+        raise SystemExit(f"no outcome of {', '.join(sorted(missing))}; nothing was written")
+    return {name: found[name] for name in FAILURES}
+
+
+def main() -> None:
+    from tests.faults.world import BOUND_MS
+
+    if "--docs" not in sys.argv:
+        harness.save("recovery", {"bound_ms": BOUND_MS, "failures": measure()})
+    result = json.loads(RESULT.read_text())
+    DOCUMENT.write_text(with_section(DOCUMENT.read_text(), section(result)))
+
+
+if __name__ == "__main__":
+    main()
