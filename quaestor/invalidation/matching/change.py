@@ -45,7 +45,21 @@ def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, befo
         return _behind_offset(live, rules, image, member, now, before)
     if member:
         return _member(live, rules, image, now)
-    return MatchType.ADD if now and not _beyond(live, rules, image.after) else None
+    if not now or _beyond(live, rules, image.after) or _outside_still(rules, image):
+        return None
+    return MatchType.ADD
+
+
+def _outside_still(rules: Rules, image: AfterImage) -> bool:
+    """Of no member: whether it stands where it stood, and so outside of the window. An order that `_id` completes has one
+    place for every record; among equals the database may choose others each time."""
+    if not any(path == "_id" for path, _ in rules.sort):
+        return False
+    if image.changed is not None and rules.placing.untouched(image.changed):
+        return True
+    if image.before is None or image.after is None or not image.before_known or not image.after_exact:
+        return False
+    return rules.placing.same(image.before, image.after)
 
 
 def _member(live: Live, rules: Rules, image: AfterImage, now: bool) -> MatchType | None:
