@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 READY := $(VENV)/.ready
 TESTS ?= tests
-BENCHMARKS ?= $(sort $(filter-out harness,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
+BENCHMARKS ?= $(sort $(filter-out harness soak,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
 export DEBIAN_FRONTEND := noninteractive
@@ -51,6 +51,10 @@ lint: $(READY) ## ruff and mypy
 .PHONY: bench
 bench: $(READY) servers wrk ## the benchmarks, one after the other (BENCHMARKS=hit_throughput for one)
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python -m benchmarks.$$benchmark; done
+
+.PHONY: soak
+soak: $(READY) servers ## 20 minutes under load with something dying every 30 s (ARGS="--minutes 3")
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 .PHONY: lock
 lock: $(BIN)/uv ## resolve the dependencies again and write requirements.lock

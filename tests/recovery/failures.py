@@ -67,8 +67,8 @@ FAILURES: dict[str, Failure] = {
     ),
     "mongod-restarted": Failure(
         what="mongod is killed and started again",
-        then="requests that need it fail meanwhile, and bypass after the bound; the change stream is resumed",
-        seen="`ingest.stream_failed`",
+        then="requests that need it fail meanwhile; every cached response is dropped; the change stream is resumed",
+        seen="`ingest.stream_failed`, `ingest.primary_changed`",
     ),
     "mongod-stalled": Failure(
         what="mongod stops answering without a word",
@@ -77,13 +77,13 @@ FAILURES: dict[str, Failure] = {
     ),
     "mongod-failed-over": Failure(
         what="the primary of three mongods is killed",
-        then="another one is elected; the change stream is resumed there",
-        seen="`ingest.stream_failed`",
+        then="another one is elected; every cached response is dropped; the change stream is resumed there",
+        seen="`ingest.primary_changed`",
     ),
     "mongod-stepped-down": Failure(
         what="the primary of three mongods steps down",
-        then="another one is elected; the change stream is resumed there",
-        seen="`ingest.stream_failed`",
+        then="another one is elected; every cached response is dropped; the change stream is resumed there",
+        seen="`ingest.primary_changed`",
     ),
     "app-redis-stalled": Failure(
         what="between app workers and Redis nothing comes through",
@@ -142,7 +142,7 @@ FAILURES: dict[str, Failure] = {
     ),
     "ingest-mongo-lost": Failure(
         what="connections between the grid and mongod are dead without a word; new ones work",
-        then="no ticks: bypass after the bound; the dead connection is given up, the change stream resumed",
+        then="bypass after the bound; the driver gives the dead connection up after 20 to 30 s, the stream is resumed",
         seen="`ingest.stream_failed`",
     ),
 }  # fmt: skip

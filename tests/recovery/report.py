@@ -36,6 +36,7 @@ def section(result: Mapping[str, Any]) -> str:
         f"{result['bound_ms'] / 1000:g} s or than an invalidation that the worker had seen.",
         "Recovery: from the failure, or from its end if it had one, until every cell is fresh and every worker answers from",
         "its cache again. Without cache: the longest time that a worker answered nothing from it, the failure included.",
+        "A client that waits for an answer asks for nothing else meanwhile, not for what is cached either.",
         "Stalest: how long ago, at least, the database had left the state that a response showed.",
         "",
         "| failure | what happens | seen by | recovery | without cache | stalest |",

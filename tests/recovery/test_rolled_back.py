@@ -11,7 +11,7 @@ from tests.end_to_end.test_distributed import grid, pages, touch, workers
 from tests.faults.members import replica_set
 from tests.support import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 async def test_an_answer_made_of_a_write_that_was_rolled_back_is_not_served_for_ever(

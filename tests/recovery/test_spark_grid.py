@@ -171,40 +171,6 @@ def test_each_cell_invalidates_what_is_cached_in_its_row_and_written_in_its_colu
     grid.invalidated_by(name, cell)
 
 
-@pytest.mark.parametrize("victim", [CELLS[1]], ids=str)
-def test_a_killed_cell_is_started_again_alone_and_misses_nothing(grid: Grid, victim: Cell) -> None:
-    boards = {cell: grid.register(cell.query_partition) for cell in CELLS}
-    before = cell_pids(grid.layer, DEPLOYMENT)
-    assert set(before) == set(CELLS)
-    os.kill(before[victim], signal.SIGKILL)
-    for cell, board in boards.items():
-        grid.write(board, cell.write_partition)
-    for cell, board in boards.items():
-        grid.invalidated_by(board, cell)
-    grid.fresh()
-    after = cell_pids(grid.layer, DEPLOYMENT)
-    assert {cell for cell in CELLS if before[cell] != after[cell]} == {victim}
-    for cell in set(CELLS) - {victim}:  # a cell that had been restarted would count its writes from 0 again
-        writes = [n.writes for n in grid.said if isinstance(n, Heartbeat) and n.cell == cell]
-        assert writes == sorted(writes)
-
-
-def test_ingest_killed_together_with_a_cell_comes_back_too(grid: Grid) -> None:
-    """A whole executor dies: Spark starts another one, its tasks go on where they were."""
-    boards = {cell: grid.register(cell.query_partition) for cell in CELLS}
-    worker = psutil.Process(cell_pids(grid.layer, DEPLOYMENT)[CELLS[0]])
-    daemon = worker.parent()
-    assert daemon is not None
-    executor_of(worker.pid).kill()
-    for cell, board in boards.items():
-        grid.write(board, cell.write_partition)
-    for cell, board in boards.items():
-        grid.invalidated_by(board, cell)
-    grid.fresh()
-    _, alive = psutil.wait_procs([worker, daemon], timeout=DEADLINE_S)
-    assert alive == []
-
-
 @pytest.mark.anyio
 async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: Grid, redis_url: str) -> None:
     """A sorted window through two cells and a stage, with a cell killed on the way, then every task of the grid at

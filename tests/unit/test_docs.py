@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.recovery import report
+from tests.recovery.failures import FAILURES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
@@ -39,3 +43,20 @@ def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
                 names = [re.sub(r"{\w+}", part, found["name"]) for part in ("store", "sketch")]
             missing += [f"{source}: {name}" for name in names if f"`{name}`" not in text]
     assert missing == []
+
+
+def test_the_measured_failures_in_the_documents_are_those_of_the_last_run() -> None:
+    """The part that `python -m tests.recovery.report` writes, and every failure of the tests in it."""
+    result = json.loads(report.RESULT.read_text())
+    assert result["failures"].keys() == FAILURES.keys()
+    assert all(one["violations"] == 0 for one in result["failures"].values())
+    text = report.DOCUMENT.read_text()
+    assert text == report.with_section(text, report.section(result))
+    assert all(failure.what in text for failure in FAILURES.values())
+
+
+def test_every_event_that_a_tried_failure_is_seen_by_is_one_that_is_explained() -> None:
+    explained = report.DOCUMENT.read_text().partition(report.BEGIN)[0]
+    named = {name for failure in FAILURES.values() for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", failure.seen)}
+    assert named
+    assert sorted(name for name in named if f"`{name}`" not in explained) == []
