@@ -34,10 +34,12 @@ from quaestor.rest.problems import Problem
 _RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
 _TIMED_OUT: Final = frozenset({50, 262})
 """MaxTimeMSExpired, ExceededTimeLimit."""
-_BAD_REQUEST: Final = frozenset({2, 9, 14, 17, 27, 96, 291, 292, 16755, 17007})
-"""BadValue, FailedToParse, TypeMismatch, IndexNotFound, OperationFailed, NoQueryExecutionPlans, memory limit of a sort, ..."""
-_UNACCEPTABLE: Final = frozenset({28, 40, 52, 53, 54, 55, 56, 57, 66, 121, 171})
-"""PathNotViable, ConflictingUpdateOperators, bad field names, ImmutableField, DocumentValidationFailure, ..."""
+_BAD_REQUEST: Final = frozenset({2, 9, 14, 15, 17, 27, 96, 291, 292, 16755, 17007, 51091})
+"""BadValue, FailedToParse, TypeMismatch, Overflow (too long, too deep), IndexNotFound, OperationFailed, NoQueryExecutionPlans,
+memory limit of a sort, a pattern that PCRE does not compile, ..."""
+_UNACCEPTABLE: Final = frozenset({28, 34, 40, 52, 53, 54, 55, 56, 57, 66, 121, 171})
+"""PathNotViable, CannotBackfillArray, ConflictingUpdateOperators, bad field names, ImmutableField,
+DocumentValidationFailure, ..."""
 _NOT_WRITABLE: Final = frozenset({166, 20})
 """CommandNotSupportedOnView, IllegalOperation."""
 _CONFLICT: Final = object()

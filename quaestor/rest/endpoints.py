@@ -22,7 +22,7 @@ from quaestor.rest.etags import Preconditions
 from quaestor.rest.identifiers import BadIdError, format_id, parse_id
 from quaestor.rest.limits import Limits
 from quaestor.rest.lists import Lists
-from quaestor.rest.patches import merged, require_update
+from quaestor.rest.patches import merged, require_near, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
 from quaestor.rest.sharing import WhoAsks, agrees
@@ -142,9 +142,10 @@ class Endpoints:
             _require_same_id(text, patch, key)
 
         def make(before: bytes) -> Mapping[str, Any]:
-            if kind == bodies.UPDATE:
-                return patch
             stored = decode(before)
+            if kind == bodies.UPDATE:
+                require_near(text, patch, stored)
+                return patch
             document = {**merged(stored, patch), "_id": stored["_id"]}
             bodies.require_rules(document, self._access.record_acl)
             bodies.require_bson(document)

@@ -9,6 +9,8 @@ from quaestor.rest import strict_json
 from quaestor.rest.bodies import unacceptable
 from quaestor.rest.operators import FILTER_OPERATORS, UPDATE_MODIFIERS, UPDATE_OPERATORS
 
+MAX_BACKFILL = 1_000
+"""By how much one update may make an array longer by naming a place behind its end: MongoDB fills what is between with nulls."""
 _DBREF = frozenset({"$ref", "$id", "$db"})
 _BELOW: Mapping[str, frozenset[str]] = {
     "$addToSet": UPDATE_MODIFIERS,
@@ -46,6 +48,22 @@ def require_update(text: str, update: Mapping[str, Any]) -> None:
         for path, operand in fields.items():
             _require_path(text, operator, path, operand)
             _require_operand(text, operand, (operator, path), _BELOW.get(operator, frozenset()))
+
+
+def require_near(text: str, update: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    """Raises Problem (422) for a path into one of the record's arrays far behind its end: a few bytes would make millions."""
+    for operator, fields in update.items():
+        for path in fields:
+            value: Any = record
+            for part in path.split("."):
+                if isinstance(value, list) and part.isascii() and part.isdigit():
+                    index = int(part) if len(part) < 10 else 10**9
+                    if index > len(value) + MAX_BACKFILL:
+                        reason = f"{path!r} is more than {MAX_BACKFILL} places behind the end of an array"
+                        raise unacceptable(text, reason, (operator, path), "update-malformed")
+                    value = value[index] if index < len(value) else None
+                else:
+                    value = value.get(part) if isinstance(value, Mapping) else None
 
 
 def _require_path(text: str, operator: str, path: str, operand: Any) -> None:

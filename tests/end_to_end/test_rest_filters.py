@@ -134,3 +134,17 @@ async def test_what_is_too_large_for_a_list_is_not_gathered_to_find_that_out(
         refused = await site.find("large", **wanted)
         assert (refused.status_code, refused.json()["type"]) == (400, "urn:quaestor:problem:list-too-large")
         assert [name for name, _ in site.heard.commands] == ["find", "killCursors"]
+
+
+async def test_what_only_the_database_can_find_out_is_the_clients_mistake_too(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix) as site:
+        assert (await site.find(sort={"a" + ".a" * 200: 1})).status_code == 400
+        site.other.items.insert_one({"_id": "long", "z": [0]})
+        for update in (
+            {"$pull": {"z": {"$regex": "["}}},
+            {"$set": {"x" + ".0" * 200: 1}},
+            {"$set": {"z.1500000": 1}},
+        ):
+            kind = "application/vnd.quaestor.update+json"
+            refused = await site.ask("PATCH", "/items/long", update, content_type=kind)
+            assert refused.status_code == 422, refused.text

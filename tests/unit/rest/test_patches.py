@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from quaestor.rest.patches import merged, require_update
+from quaestor.rest.patches import merged, require_near, require_update
 from quaestor.rest.problems import Problem
 
 RFC_7396 = [
@@ -79,3 +79,31 @@ def test_updates_that_are_refused_are_refused_with_their_place(update: Any, poin
 )
 def test_ordinary_updates_pass(update: Any) -> None:
     require_update(json.dumps(update), update)
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("z.0", True),
+        ("z.1001", True),
+        ("z.1002", False),
+        ("z.1500000", False),
+        ("z." + "9" * 5_000, False),
+        ("y.a.5000", False),
+        ("x.0.a.5000", False),
+        ("x.7.5000", True),
+        ("y.5000", True),
+        ("none.5000", True),
+        ("5000", True),
+    ],
+)
+def test_a_few_bytes_do_not_make_an_array_of_millions(path: str, allowed: bool) -> None:
+    """A number is a place only where there is an array; otherwise it is the name of a field."""
+    record = {"z": [0], "y": {"a": []}, "x": [{"a": []}]}
+    update = {"$set": {path: 1}}
+    if allowed:
+        require_near(json.dumps(update), update, record)
+    else:
+        with pytest.raises(Problem) as refused:
+            require_near(json.dumps(update), update, record)
+        assert (refused.value.status, refused.value.extra["pointer"]) == (422, f"/$set/{path}")
