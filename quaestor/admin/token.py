@@ -62,15 +62,15 @@ def read_token(file: Path | None = None, environment: Mapping[str, str] | None =
 
 
 class Failures:
-    """At most FAILURES wrong tokens per client and WINDOW_MS; bounded memory. While a client is over it, even the right token is
-    not looked at."""
+    """At most FAILURES wrong tokens per client and WINDOW_MS are looked into; bounded memory. It keeps logs short: what keeps
+    guessers out is the length of the token (MIN_CHARS)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def wait_ms(self, client: str) -> int:
-        """How long this client has to wait; 0 if it may try."""
+        """How long a client without the right token has to wait; 0 if it may try."""
         since_ms, count = self._counts.get(client, (0, 0))
         left_ms = since_ms + WINDOW_MS - self._clock()
         return left_ms if count >= FAILURES and left_ms > 0 else 0
