@@ -2,7 +2,7 @@
 
 One cluster-wide change stream, so that writes by whoever made them are seen: other programs, shells, migrations.
 
-**Lossless.** A batch is appended to every write pipeline it concerns before the position behind it is saved; after any
+**Lossless.** A batch is appended to every write pipeline it concerns before a position behind it is saved; after any
 failure the stream is reopened at the saved position. Images may be appended twice, never skipped, and each pipeline has
 them in cluster-time order. If the position cannot be resumed from (oplog too short, another database) every pipeline
 gets a GAP, whose version is that of the fresh start.
@@ -54,6 +54,7 @@ from quaestor.invalidation.current_records import needs_record, with_current_rec
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image
 from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.invalidation.probes import PROBES_KEPT, Probe, proven
 from quaestor.invalidation.resizing.handover import Handover
 from quaestor.invalidation.resume_tokens import time_of_token
 from quaestor.model import AfterImage, GridShape, Version, WriteKind
@@ -73,8 +74,8 @@ _NOT_ALLOWED: Final = frozenset({13, 18, 8000})
 _PATIENCE: Final = 5
 """Consecutive refusals of a position, for whatever other reason, before it is given up."""
 _LONGEST_PAUSE_S: Final = 2.0
-_PROBES_KEPT: Final = 1_000
-"""Unproven ones pile up while no majority commits; the newest suffice once it does again."""
+_SAVE_EVERY_S: Final = 0.1
+"""While events keep coming: an ingest that dies repeats what it appended since."""
 _UNKNOWN: Final = 0
 
 
@@ -89,16 +90,6 @@ class Position(NamedTuple):
     version: Version
     database: str | None
     election: str | None = None
-
-
-class Probe(NamedTuple):
-    """What the primary said when asked how far it is; `at_ms` was noted before asking."""
-
-    at_ms: int
-    applied: Version
-    majority: Version
-    images: bool
-    election: str | None
 
 
 class Ingest:
@@ -137,6 +128,7 @@ class Ingest:
         self._refused = 0
         self._failed = 0
         self._slim = False
+        self._save_due_s = 0.0
 
     def check(self) -> None:
         """Whether this database can be followed at all.
@@ -190,7 +182,7 @@ class Ingest:
     def _pump(self, stream: _Stream, first: Any, probe: Probe, stop: threading.Event) -> None:
         """Alternate between probing and reading; `first` is what a read begun after `probe` has returned."""
         asked = probe
-        probes = deque([probe], maxlen=_PROBES_KEPT)
+        probes = deque([probe], maxlen=PROBES_KEPT)
         next_probe_s = time.monotonic() + self._heartbeat_s
         while not stop.is_set():
             batch = _buffered(stream, first)
@@ -200,7 +192,7 @@ class Ingest:
                     self._slim = False
                     return  # past the oversized event: go on with images
             asked = probes[-1] if probes else asked
-            moment = _proven(probes, delivered=self._watermark, idle=not batch)
+            moment = proven(probes, delivered=self._watermark, idle=not batch)
             if moment is not None:
                 if not batch:
                     self._position = self._position_at(stream, asked.majority)
@@ -216,13 +208,17 @@ class Ingest:
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
             first = stream.try_next()
+        assert self._position is not None
+        self._save(self._position)
 
     def _deliver(self, events: Sequence[Any], stream: _Stream, post_images: bool) -> None:
         images = [image for event in events for image in after_images(event, post_images=post_images)]
         if any(map(needs_record, images)):
             images = with_current_records(self._client, images)
         self._append(images)
-        self._save(self._position_after(stream, events[-1]))
+        self._position = self._position_after(stream, events[-1])
+        if time.monotonic() >= self._save_due_s:
+            self._save(self._position)
 
     def _append(self, images: Iterable[AfterImage]) -> None:
         """Each image to the pipeline of its record; what has no record to all. One round trip a pipeline."""
@@ -354,6 +350,7 @@ class Ingest:
 
     def _save(self, position: Position) -> None:
         self._position = position
+        self._save_due_s = time.monotonic() + _SAVE_EVERY_S
         fields = {"v": 1, "token": position.token, "version": position.version, "database": position.database}
         self._layer.put(self._position_name, bson.encode(fields | {"election": position.election}))
 
@@ -394,12 +391,3 @@ def _buffered(stream: _Stream, first: Any) -> list[Any]:
     while len(events) < _EVENTS_AT_ONCE and getattr(stream, "_data", None):
         events.append(stream.try_next())
     return events
-
-
-def _proven(probes: deque[Probe], *, delivered: Version, idle: bool) -> int | None:
-    """The newest moment before which everything is delivered (see the module's text), if there is news; drops its probes."""
-    moment: int | None = None
-    majority = probes[-1].majority if probes else 0
-    while probes and (probes[0].applied < delivered or (idle and probes[0].applied <= majority)):
-        moment = probes.popleft().at_ms
-    return moment
