@@ -40,9 +40,9 @@ DEPLOYMENT = "faults"
 _STEP_S = 0.02
 
 
-def group_of(key: int, number: int) -> int:
-    """A record moves on to the next list with every third write."""
-    return (key + number // 3) % GROUPS
+def moving_between(groups: int) -> Callable[[int, int], int]:
+    """History's group_of: a record moves on to the next list with every third write."""
+    return lambda key, number: (key + number // 3) % groups
 
 
 @dataclass(slots=True)
@@ -88,8 +88,13 @@ class World:
         """Every cell is fresh, and both workers have answered from the cache in the last half second."""
         recent_s = time.monotonic() - 0.5
         return self.heartbeats.all_fresh(since_ms, CELLS) and all(
-            reader.hits_s and reader.hits_s[-1] >= recent_s for reader in self.load.readers
+            hits_s and hits_s[-1] >= recent_s for hits_s in self.hits_s()
         )
+
+    def hits_s(self) -> list[list[float]]:
+        """By worker: when it answered from its cache, to a tenth of a second."""
+        count = len(self.workers)
+        return [sorted(s for one in self.load.readers[i::count] for s in list(one.hits_s)) for i in range(count)]
 
     def settle(self, *, within_s: float = 60.0) -> None:
         """Return once all is well."""
@@ -111,8 +116,8 @@ class World:
         # Whatever was lost has to show: whoever still held an old answer has now served it, and has been found out.
         asked = self.checker.counts["responses"]
         self._until(lambda: self.checker.counts["responses"] >= asked + 8 * RECORDS, within_s)
-        for reader in self.load.readers:
-            hits_s = [began_s, *(s for s in list(reader.hits_s) if s >= began_s), time.monotonic()]
+        for worker in self.hits_s():
+            hits_s = [began_s, *(s for s in worker if s >= began_s), time.monotonic()]
             longest_s = max(b - a for a, b in pairwise(hits_s))
             outcome.without_cache_s = max(outcome.without_cache_s, longest_s)
         outcome.stalest_ms = int(self.checker.take_stalest_s() * 1000)
@@ -159,11 +164,14 @@ def world(
     *,
     mongods: int = 1,
     workers: int = 2,
+    readers: int = 1,
+    records: int = RECORDS,
+    groups: int = GROUPS,
     writes_per_s: float = 30,
     reads_per_s: float = 80,
     seed: int = 1,
 ) -> Iterator[World]:
-    """All of it, running and well. Everything is ended by its own id in the end."""
+    """All of it, running and well. Everything is ended by its own id in the end. readers: of each worker."""
     with ExitStack() as stack:
 
         def started(server: Server) -> Server:
@@ -205,10 +213,10 @@ def world(
             "QUAESTOR_DEPLOYMENT": DEPLOYMENT, "SITE_DATABASE": DATABASE,
         }  # fmt: skip
         apps = [started(site_server(place(f"app{i}"), f"app{i}", environment=environment)) for i in range(workers)]
-        history = History(RECORDS, group_of)
+        history = History(records, moving_between(groups))
         checker = Checker(history, bound_s=BOUND_MS / 1000)
         load = Load(
-            checker, history, client, database=DATABASE, groups=GROUPS, ports=[app.port for app in apps],
+            checker, history, client, database=DATABASE, groups=groups, ports=[app.port for app in apps] * readers,
             writes_per_s=writes_per_s, reads_per_s=reads_per_s, seed=seed,
         )  # fmt: skip
         heartbeats = Heartbeats(valkey.url, DEPLOYMENT)

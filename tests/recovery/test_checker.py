@@ -12,7 +12,7 @@ import pytest
 from tests.faults.checker import Checker, Served, Violation
 from tests.faults.history import History
 from tests.faults.load import Load
-from tests.faults.world import GROUPS, group_of, site_server
+from tests.faults.world import GROUPS, moving_between, site_server
 
 BOUND_S = 2.0
 
@@ -115,7 +115,7 @@ def test_a_cache_that_never_hears_of_a_write_is_found_out(mongo_url: str, prefix
     """The same load, the same database and the same pages as in the tests of recovery, and a cache that is wrong."""
     environment = {"MONGO_URL": mongo_url, "SITE_DATABASE": prefix}
     app = site_server(tmp_path, "broken", factory="create_broken_app", environment=environment)
-    history = History(8, group_of)
+    history = History(8, moving_between(GROUPS))
     checker = Checker(history, bound_s=BOUND_S)
     app.start()
     try:
