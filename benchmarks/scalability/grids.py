@@ -24,13 +24,12 @@ from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.spark.job import FREEZE_EVERY
+from quaestor.invalidation.spark.job import FREEZE_EVERY, MOST_REGISTRATIONS
 from quaestor.invalidation.stats import cell_stats
 from quaestor.model import Cell, GridShape
 
 HEARTBEAT_MS: Final = 250
 RETENTION_MS: Final = 60_000
-MOST_REGISTRATIONS: Final = 2_000_000
 MEMORY_BYTES: Final = 4 * 1024**3
 _AT_ONCE: Final = 2_000
 _SPAWN: Final = multiprocessing.get_context("spawn")

@@ -36,7 +36,9 @@ from quaestor.ports import EventLayer
 from quaestor.telemetry import Telemetry
 
 FREEZE_EVERY: Final = 20_000
-"""Registrations between two collections: a task's process does nothing but matching (see collector.py)."""
+"""New objects between two collections: a task's process does nothing but matching (see collector.py)."""
+MOST_REGISTRATIONS: Final = 20_000_000
+"""Out of reach: the budget of bytes bounds what a cell holds."""
 
 _LOOK_EVERY_S: Final = 0.25
 _RECONFIGURED_AFTER_S: Final = 5.0
@@ -117,6 +119,7 @@ def _cell(job: GridJob, cell: Cell, layer: EventLayer, telemetry: Telemetry, sto
         cell,
         job.shape,
         retention_ms=job.retention_ms,
+        max_registrations=MOST_REGISTRATIONS,
         max_bytes=job.node_memory_bytes,
         freeze_every=FREEZE_EVERY,
     )
