@@ -1,6 +1,8 @@
 """The dependency index of a single process. What it holds dies with the process, and so do the entries it speaks of.
 
-Bounded: when it is full, nothing more is added, so nothing more is cached, until copies have expired or were purged.
+Bounded: when it is full, nothing more is added, so nothing more is cached, until copies have expired or were purged. Entries of
+which nobody outside has a copy give way first: memory drops them by their registrations without being told from here. So asking
+for a quarter of a million URLs is not enough to keep everybody else's answers out of the cache.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class MemoryIndex:
         self._by_registration: dict[str, set[_Name]] = {}
         self._claimed_at_ms: dict[_Name, int] = {}
         self._dead: OrderedDict[str, int] = OrderedDict()
+        self._inside: OrderedDict[_Name, None] = OrderedDict()
+        """Without a copy outside, the oldest first."""
         self._due: list[tuple[int, _Name]] = []
         """Heap of when to see whether a dependent has a living copy left."""
 
@@ -46,15 +50,24 @@ class MemoryIndex:
         if known is not None:
             until_ms = max(known.copies_until_ms, dependent.copies_until_ms)
             dependent = replace(dependent, copies_until_ms=until_ms)
-        elif len(self._dependents) >= self._max_dependents:
+        elif len(self._dependents) >= self._max_dependents and not self._make_room():
             raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
         else:
             heapq.heappush(self._due, (dependent.copies_until_ms, name))
         self._dependents[name] = dependent
+        if not dependent.urls:
+            self._inside[name] = None
         for registration_id in dependent.registrations:
             self._by_registration.setdefault(registration_id, set()).add(name)
         if not self._dead.keys().isdisjoint(dependent.registrations):
             self._claimed_at_ms[name] = _ORPHANED
+
+    def _make_room(self) -> bool:
+        """Forget one that nobody outside has a copy of; False if there is none."""
+        if not self._inside:
+            return False
+        self._forget([next(iter(self._inside))])
+        return True
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
         claimed: list[Dependent] = []
@@ -97,6 +110,7 @@ class MemoryIndex:
         for name in names:
             dependent = self._dependents.pop(name, None)
             self._claimed_at_ms.pop(name, None)
+            self._inside.pop(name, None)
             for registration_id in () if dependent is None else dependent.registrations:
                 names_left = self._by_registration.get(registration_id)
                 if names_left is not None:

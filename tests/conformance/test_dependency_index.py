@@ -171,6 +171,22 @@ async def test_a_full_index_takes_nothing_new_until_there_is_room(kind: str, cli
     assert [d.key for d in await index.claim(["o:2", "o:3"], now_ms=NOW_MS + 1_003)] == ["k2", "k3"]
 
 
+async def test_what_nobody_outside_has_gives_way_in_a_full_index_of_one_process() -> None:
+    """A stranger who asks for ever new URLs fills it; what may lie in a CDN is not forgotten for that."""
+    index = MemoryIndex(max_dependents=3)
+    await index.add(dependent("outside", "o:outside"))
+    for n in range(50):
+        await index.add(replace(dependent(f"k{n}", f"o:{n}"), urls=()))
+    assert len(index) == 3
+    assert [d.key for d in await index.claim([f"o:{n}" for n in range(50)], now_ms=NOW_MS)] == ["k48", "k49"]
+    for n in range(2):
+        await index.add(dependent(f"outside{n}", f"o:outside{n}"))
+    with pytest.raises(StoreError, match="full"):
+        await index.add(dependent("one too many", "o:many"))
+    assert [d.key for d in await index.claim(["o:outside"], now_ms=NOW_MS)] == ["outside"]
+    assert await index.reclaim(claimed_before_ms=NOW_MS + 1, now_ms=NOW_MS + 2) != []
+
+
 async def test_traffic_of_a_day_leaves_nothing_behind(index: DependencyIndex, client: Redis, prefix: str) -> None:
     """Entries come, expire or are invalidated; what the index holds goes with them, in every structure of it."""
     now_ms = NOW_MS
