@@ -302,7 +302,7 @@ class Ingest:
 
     def _taken_over(self) -> Position | None:
         as_of = self._handover.as_of
-        return Position(None, as_of, self._handover.database()) if as_of else None
+        return Position(None, as_of, *self._handover.followed()) if as_of else None
 
     def _take_over(self, position: Position) -> None:
         if position.token is None and position.version == self._handover.as_of:

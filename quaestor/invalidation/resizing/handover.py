@@ -77,13 +77,14 @@ class Handover:
         self._put()
         return True
 
-    def database(self) -> str | None:
-        """The replica set that the earlier generations followed, as far as it is known."""
+    def followed(self) -> tuple[str | None, str | None]:
+        """The replica set that the earlier generations followed, and the election that they knew of, as far as they say."""
         for shape in reversed(self._earlier):
             value = self._layer.get(streams.resume_position(self._deployment, shape.generation))
-            if value is not None and (database := bson.decode(value)["database"]) is not None:
-                return str(database)
-        return None
+            if value is not None:
+                fields = bson.decode(value)
+                return fields["database"], fields.get("election")
+        return None, None
 
     def complete(self) -> None:
         """Take the registrations over. O(entries of the earlier query pipelines). Raises EventLayerError; call it again."""
