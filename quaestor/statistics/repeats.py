@@ -20,6 +20,8 @@ from quaestor.statistics.positions import Position
 
 MOST_KEYS: Final = 1_000
 """Records of one version (one transaction) that are told apart."""
+_ANOTHER_ORDER: Final = 10 << 32
+"""Ingest saves its position every moment: what it repeats is seconds old, not more."""
 
 
 def name_of(image: AfterImage) -> str:
@@ -40,13 +42,15 @@ class Seen:
     def repeated(self, image: AfterImage) -> bool:
         """Whether this very write was seen before; remembers it otherwise. O(1).
 
-        Ticks are never repeated. After a gap the order begins anew: the database may be another one.
+        Ticks and gaps are never repeated. A gap that lies far back says that the database is another one: its order begins
+        anew. Other gaps may be followed by repeated writes like any restart.
         """
         if image.kind is WriteKind.TICK:
             return False
         if image.kind is WriteKind.GAP:
-            self.since = self.version = 0
-            self._keys.clear()
+            if 0 < image.version < self.version - _ANOTHER_ORDER:
+                self.since = self.version = 0
+                self._keys.clear()
             return False
         if image.version < self.version:
             return True

@@ -125,10 +125,21 @@ def test_an_insert_and_an_update_of_one_transaction_are_both_told(fed: Feed) -> 
 
 
 def test_after_a_gap_another_databases_versions_are_taken_as_they_come(fed: Feed) -> None:
-    fed.write(image(1_000, "a"))
+    hour = 3_600 << 32
+    fed.write(image(10 * hour, "a"))
     end, _ = fed.batch(START)
-    fed.write(AfterImage(namespace="*", kind=WriteKind.GAP, version=3), image(5, "a"))
+    fed.write(AfterImage(namespace="*", kind=WriteKind.GAP, version=9 * hour), image(9 * hour + 1, "a"))
     assert sorted(row["kind"] for row in fed.batch(end)[1]) == ["gap", "update"]
+
+
+def test_what_is_appended_again_after_a_gap_is_not_told_again(fed: Feed) -> None:
+    """As after an election: the change stream goes on where it was saved last."""
+    fed.write(*(image(version, "a") for version in range(1, 11)))
+    end, _ = fed.batch(START)
+    fed.write(
+        AfterImage(namespace="*", kind=WriteKind.GAP, version=7), *(image(version, "a") for version in range(8, 13))
+    )
+    assert [row["version"] for row in fed.batch(end)[1] if row["kind"] == "update"] == [11, 12]
 
 
 def test_events_of_a_whole_collection_are_told_once(fed: Feed) -> None:
