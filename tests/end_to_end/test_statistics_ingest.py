@@ -1,0 +1,110 @@
+"""The history of a real database: real mongod, real ingest that is restarted, real Spark. As the change stream tells it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+
+from quaestor.clock import system_clock
+from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.ingest import Ingest
+from quaestor.invalidation.resizing.state import GridState, Run, put_state
+from quaestor.model import GridShape
+from quaestor.statistics.reader import writes
+from quaestor.statistics.table import Table
+from tests.end_to_end.test_statistics import running
+
+SHAPE = GridShape(query_partitions=1, write_partitions=2)
+KINDS = {"insert": "insert", "update": "update", "replace": "replace", "delete": "delete"}
+
+
+@contextmanager
+def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
+    stop = threading.Event()
+    with (
+        pymongo.MongoClient[dict[str, Any]](mongo_url) as client,
+        closing(RedisEventLayer(redis_url, deployment)) as layer,
+    ):
+        one = Ingest(client, layer, SHAPE, deployment=deployment, heartbeat_ms=100)
+        thread = threading.Thread(target=one.run, args=(stop,))
+        stream = streams.writes(deployment, 0)
+        after = layer.offset_at(stream, system_clock())
+        thread.start()
+        try:
+            while not layer.read({stream: after}, count=1, block_ms=500):
+                assert thread.is_alive()  # what is written before it follows the database is not its business
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_history_is_what_the_change_stream_told(
+    mongo_url: str, redis_url: str, prefix: str, tmp_path: Path
+) -> None:
+    """Inserts, updates, replacements, deletes, transactions; ingest and job restarted; everything once, with its image."""
+    directory = tmp_path / "statistics"
+    history = Table(directory / "history")
+
+    def rows() -> int:
+        return sum(
+            dict(file.partition)["collection"].startswith(prefix) and file.rows
+            for file in history.snapshot().files.values()
+        )
+
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client, closing(RedisEventLayer(redis_url, prefix)) as layer:
+        put_state(layer, prefix, GridState(serving=Run(run="run", shape=SHAPE)))
+        database = client[prefix]
+        for name in ("items", "others"):
+            database.create_collection(name)
+        with database.watch() as told:
+            expected: Counter[tuple[str, Any, int, str]] = Counter()
+
+            def round_(number: int) -> None:
+                items = database.items
+                items.insert_many([{"_id": f"{number}-{n}", "n": n} for n in range(50)])
+                items.update_many({"_id": {"$regex": f"^{number}-"}}, {"$inc": {"n": 1}})
+                items.replace_one({"_id": f"{number}-1"}, {"replaced": True})
+                items.delete_many({"_id": {"$in": [f"{number}-{n}" for n in range(10, 20)]}})
+                with client.start_session() as session, session.start_transaction():
+                    items.update_many(
+                        {"_id": {"$regex": f"^{number}-3"}}, {"$set": {"together": True}}, session=session
+                    )
+                    database.others.insert_one({"_id": number}, session=session)
+                while (event := told.try_next()) is not None:
+                    moment = event["clusterTime"]
+                    identity = (
+                        f"{prefix}.{event['ns']['coll']}", event["documentKey"]["_id"], moment.time << 32 | moment.inc,
+                        KINDS[event["operationType"]],
+                    )  # fmt: skip
+                    expected[identity] += 1
+
+            with running(redis_url, prefix, directory) as job:
+                with ingest(mongo_url, redis_url, prefix):
+                    round_(0)
+                    job.until(lambda: rows() > 0)
+                with ingest(mongo_url, redis_url, prefix):
+                    round_(1)
+                    job.until(lambda: rows() >= expected.total())
+                    job.kill()
+                    round_(2)
+                    with running(redis_url, prefix, directory) as job:
+                        job.until(lambda: rows() >= expected.total())
+                        job.stop()
+        state = {document["_id"]: document for document in database.items.find()}
+        client.drop_database(prefix)
+    told_rows = [one for one in writes(directory) if one.namespace.startswith(prefix)]
+    assert Counter((one.namespace, one.key, one.version, one.kind) for one in told_rows) == expected
+    assert [one for one in writes(directory) if one.kind in ("lost", "unreadable")] == []
+    newest = {one.key: one for one in sorted(told_rows, key=lambda one: one.version) if one.namespace.endswith("items")}
+    assert {key: one.after for key, one in newest.items() if one.kind != "delete"} == state
