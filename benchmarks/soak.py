@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,9 @@ def calibrate(made: World) -> float:
     return reads_per_s
 
 
-def soak(made: World, *, minutes: float, every_s: float, rng: random.Random) -> dict[str, Any]:
+def soak(
+    made: World, *, minutes: float, every_s: float, rng: random.Random, what: Sequence[str] = tuple(FAILURES)
+) -> dict[str, Any]:
     reads_per_s = calibrate(made)
     say(f"capacity {reads_per_s:.0f} responses/s beside {WRITES_PER_S} writes/s; going on at half of it")
     made.settle(within_s=RECOVERY_S)
@@ -136,7 +138,7 @@ def soak(made: World, *, minutes: float, every_s: float, rng: random.Random) -> 
     while (now_s := time.monotonic()) < began_s + minutes * 60:
         if now_s >= due_s:
             due_s += every_s
-            name = rng.choice(list(FAILURES))
+            name = rng.choice(what)
             failures.append({"at_s": round(now_s - began_s, 1), "what": name, "recovered_s": None})
             try:
                 FAILURES[name](made, rng)
@@ -174,11 +176,34 @@ def soak(made: World, *, minutes: float, every_s: float, rng: random.Random) -> 
     }  # fmt: skip
 
 
+def text(result: dict[str, Any]) -> str:
+    """The result for people, in Markdown."""
+    share = result["hits"] / max(1, result["responses"])
+    lines = [
+        f"# Soak of {result['minutes']:.0f} minutes, seed {result['seed']}",
+        "",
+        f"{result['responses']:,} responses, {share:.0%} of them from the cache, beside {result['writes']:,} writes: "
+        f"**{result['violations']} were wrong.**",
+        f"The bound is {result['bound_ms'] / 1000:g} s; the stalest response showed a state that the database had left "
+        f"{result['stalest_ms'] / 1000:.2f} s before.",
+        f"{result['after_a_known_invalidation']:,} responses came after an invalidation of the same page was known, and "
+        "showed nothing older.",
+        "",
+        "| after | what died | well again after |",
+        "|---|---|---|",
+    ]
+    for one in result["failures"]:
+        recovered = "the next came first" if one["recovered_s"] is None else f"{one['recovered_s']:.1f} s"
+        lines.append(f"| {one['at_s']:.0f} s | {one['what']} | {recovered} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between failures")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--what", choices=list(FAILURES), nargs="+", default=list(FAILURES), help="what may die")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     say(f"seed {options.seed}; starting")
@@ -188,8 +213,9 @@ def main() -> None:
             Path(folder), readers=READERS, records=RECORDS, groups=GROUPS, writes_per_s=WRITES_PER_S, seed=options.seed
         ) as made,
     ):
-        result = soak(made, minutes=options.minutes, every_s=options.every, rng=rng)
-    harness.save("soak", {"seed": options.seed, **result})
+        result = soak(made, minutes=options.minutes, every_s=options.every, rng=rng, what=options.what)
+    result = {"seed": options.seed, **result}
+    harness.save("soak", result).with_suffix(".md").write_text(text(result))
     if result["violations"]:
         raise SystemExit(f"{result['violations']} responses were wrong")
 
