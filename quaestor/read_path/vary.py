@@ -15,6 +15,8 @@ from quaestor.read_path.freshness import Headers, values
 MAX_NAMES = 8
 _MAX_VALUE_BYTES = 1024
 _REMEMBERED = 16_384
+_LONGEST = 256
+"""Keys beyond this are remembered by a digest: strangers choose how long a URL is."""
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 _CODING = re.compile(rb"[0-9a-z\-*]+")
 
@@ -72,10 +74,11 @@ class Variants:
 
     def key(self, primary: str, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Where an answer to this request would be stored, as far as is known."""
-        by = self._names.get(primary)
+        name = _name(primary)
+        by = self._names.get(name)
         if by is None:
             return primary
-        self._names.move_to_end(primary)
+        self._names.move_to_end(name)
         return variant_key(primary, by, request_headers)
 
     def learn(self, primary: str, by: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
@@ -83,13 +86,18 @@ class Variants:
 
         None if that is too much: then it must not be stored.
         """
-        known = self._names.get(primary, ())
+        name = _name(primary)
+        known = self._names.get(name, ())
         joined = tuple(sorted({*known, *by}))
         if len(joined) > MAX_NAMES:
             return None
         if joined:
-            self._names[primary] = joined
-            self._names.move_to_end(primary)
+            self._names[name] = joined
+            self._names.move_to_end(name)
         while len(self._names) > self._limit:
             self._names.popitem(last=False)
         return joined
+
+
+def _name(primary: str) -> str:
+    return primary if len(primary) <= _LONGEST else hashlib.blake2b(primary.encode(), digest_size=16).hexdigest()

@@ -16,7 +16,7 @@ from quaestor.errors import StoreError
 from quaestor.model import Dependent
 
 MAX_DEPENDENTS = 250_000
-"""About 250 MB."""
+"""About 250 MB; one with long names counts as several."""
 MAX_DEAD = 100_000
 """Invalidated registrations that are remembered at most, the youngest."""
 DEAD_MS = 600_000
@@ -32,6 +32,7 @@ class MemoryIndex:
     def __init__(self, *, max_dependents: int = MAX_DEPENDENTS, max_dead: int = MAX_DEAD) -> None:
         self._max_dependents = max_dependents
         self._max_dead = max_dead
+        self._weight = 0
         self._dependents: dict[_Name, Dependent] = {}
         self._by_registration: dict[str, set[_Name]] = {}
         self._claimed_at_ms: dict[_Name, int] = {}
@@ -50,9 +51,13 @@ class MemoryIndex:
         if known is not None:
             until_ms = max(known.copies_until_ms, dependent.copies_until_ms)
             dependent = replace(dependent, copies_until_ms=until_ms)
-        elif len(self._dependents) >= self._max_dependents and not self._make_room():
-            raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
         else:
+            while self._weight >= self._max_dependents:
+                if not self._make_room():
+                    raise StoreError(
+                        f"the dependency index is full: copies of {len(self._dependents)} entries are alive"
+                    )
+            self._weight += _weight(dependent)
             heapq.heappush(self._due, (dependent.copies_until_ms, name))
         self._dependents[name] = dependent
         if not dependent.urls:
@@ -109,6 +114,7 @@ class MemoryIndex:
     def _forget(self, names: Iterable[_Name]) -> None:
         for name in names:
             dependent = self._dependents.pop(name, None)
+            self._weight -= 0 if dependent is None else _weight(dependent)
             self._claimed_at_ms.pop(name, None)
             self._inside.pop(name, None)
             for registration_id in () if dependent is None else dependent.registrations:
@@ -124,3 +130,8 @@ class MemoryIndex:
 
 def _name(dependent: Dependent) -> _Name:
     return (dependent.key, dependent.registrations, dependent.urls)
+
+
+def _weight(dependent: Dependent) -> int:
+    """1, and more for names of kilobytes: strangers choose how long a URL is."""
+    return 1 + (len(dependent.key) + len(dependent.resource) + sum(map(len, dependent.urls))) // 1024

@@ -187,6 +187,19 @@ async def test_what_nobody_outside_has_gives_way_in_a_full_index_of_one_process(
     assert await index.reclaim(claimed_before_ms=NOW_MS + 1, now_ms=NOW_MS + 2) != []
 
 
+async def test_long_names_count_as_several_in_the_index_of_one_process() -> None:
+    """It is bounded in bytes, not only in entries: a URL of 8 KB is allowed."""
+    index = MemoryIndex(max_dependents=100)
+    for n in range(50):
+        await index.add(replace(dependent(f"{n}" + "x" * 8_000, f"o:{n}"), urls=()))
+    assert len(index) < 15
+    await index.settle(await index.claim([f"o:{n}" for n in range(50)], now_ms=NOW_MS))
+    for n in range(100):
+        await index.add(dependent(f"k{n}", f"p:{n}"))
+    with pytest.raises(StoreError, match="full"):
+        await index.add(dependent("one too many", "o:many"))
+
+
 async def test_traffic_of_a_day_leaves_nothing_behind(index: DependencyIndex, client: Redis, prefix: str) -> None:
     """Entries come, expire or are invalidated; what the index holds goes with them, in every structure of it."""
     now_ms = NOW_MS

@@ -165,3 +165,13 @@ def test_an_entry_larger_than_the_budget_is_not_kept_and_replacing_does_not_leak
         assert store.used_bytes == size_bytes(entry("k", b"x" * size))
     store.drop("k")
     assert store.used_bytes == 0
+
+
+def test_variants_of_long_urls_are_remembered_without_the_urls() -> None:
+    """Thousands of URLs of 8 KB would otherwise be kept for their `Vary`."""
+    variants = Variants()
+    long, other = "http://a/" + "x" * 8_000, "http://a/" + "x" * 7_999 + "y"
+    assert variants.learn(long, (b"accept",)) == (b"accept",)
+    assert variants.key(long, [(b"accept", b"a")]) == variant_key(long, (b"accept",), [(b"accept", b"a")])
+    assert variants.key(other, [(b"accept", b"a")]) == other
+    assert all(len(name) < 100 for name in variants._names)
