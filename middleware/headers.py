@@ -100,8 +100,10 @@ def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int
     None if the handler's Content-Length is not that of the body: then the answer is not whole.
     """
     fields = [(name.lower(), value) for name, value in headers]
-    dropped = of_connection(fields)
-    kept = [(name, value) for name, value in fields if name not in dropped]
+    kept = [field for field in fields if field[0] not in CONNECTION]
+    if len(kept) < len(fields):
+        dropped = of_connection(fields)
+        kept = [(name, value) for name, value in fields if name not in dropped]
     lengths = {value for name, value in kept if name == b"content-length"}
     if not lengths:
         return kept if status == 204 else [*kept, (b"content-length", b"%d" % len(body))]

@@ -107,8 +107,9 @@ class Lookup:
                 return self._step(Event.BUSY)
             self._flight = read_path.flights.lead(key)
             begun_s = time.perf_counter()
-            found = await read_path.look(key, self._flight, self._policy)
-            use = self._use(found)
+            if found is not None or not read_path.absent(key):
+                found = await read_path.look(key, self._flight, self._policy)
+                use = self._use(found)
             if read_path.flights.leases is not None:
                 self._layer = "redis"
             if self._flight.waited:

@@ -7,14 +7,17 @@ apart. So the number of series is bounded whatever is counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Metric
 
 from quaestor.model import MatchType, Uncacheable
 
 MOST_NAMES = 64
+_MOST_WAITING = 1_000
 OTHER = "other"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
@@ -92,6 +95,31 @@ class Labelled(Generic[M]):
             if bounded == values:  # so there are no more of these than series
                 self._series[values] = series
         return series
+
+
+class Gathered(Histogram):
+    """A histogram without labels that takes an observation at the cost of a list entry: they are sorted in when somebody looks,
+    or when there are very many. May be used from several threads."""
+
+    _type = "histogram"
+
+    def __init__(self, name: str, documentation: str, **options: Any) -> None:
+        self._waiting: deque[float] = deque()
+        super().__init__(name, documentation, **options)
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        self._waiting.append(amount)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._sort_in()
+
+    def collect(self) -> Iterable[Metric]:
+        self._sort_in()
+        return super().collect()
+
+    def _sort_in(self) -> None:
+        with suppress(IndexError):
+            while True:
+                super().observe(self._waiting.popleft())
 
 
 def _bounded(value: str, vocabulary: Vocabulary, named: set[str]) -> str:

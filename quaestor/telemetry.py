@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from quaestor import metrics
 from quaestor.departures import Departures
-from quaestor.metrics import Labelled, Vocabulary
+from quaestor.metrics import Gathered, Labelled, Vocabulary
 from quaestor.model import CachedResponse
 from quaestor.tracing import Tracing
 
@@ -117,7 +117,7 @@ class Telemetry:
         return Labelled(Gauge(f"quaestor_{name}", text, names, registry=self.registry), list(labels.values()))
 
     def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+        return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
 
     def _histograms(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Histogram]:
         names = self._declared(name, labels)

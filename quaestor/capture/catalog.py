@@ -45,6 +45,8 @@ _SPECIAL = {
         {"options.changeStreamPreAndPostImages": {"$exists": True}},
     ]
 }
+_MAY_SEARCH = frozenset({"$text", "$and", "$or"})
+"""Where `$text` may stand in a filter, see text_indexes.holds_text."""
 _KINDS: Mapping[str, Kind] = {kind.value: kind for kind in Kind}
 _PLAIN = Definition(kind=Kind.COLLECTION)
 
@@ -124,8 +126,8 @@ class Catalog:
             not query.pipeline
             and query.collation is None
             and query.operation is not Operation.AGGREGATE
+            and query.filter.keys().isdisjoint(_MAY_SEARCH)
             and self._lookup(query.namespace) is None
-            and not searches(query)
         )
 
     def _with_text_index(self, read: CapturedRead) -> tuple[CapturedRead, tuple[Reason, ...]]:

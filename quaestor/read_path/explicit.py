@@ -36,12 +36,21 @@ class Directives:
         return delta_s(self.named[name]) if name in self.named else None
 
 
+_GOVERNING = frozenset({b"cache-control", b"cdn-cache-control"})
+_NOTHING_SAID = Directives({}, targeted=False)
+
+
 def governing(headers: Headers) -> Directives:
     """Those of CDN-Cache-Control if it is there and well-formed (RFC 9213, section 2.1), else those of Cache-Control.
 
     A lifetime that is no number makes the targeted field malformed.
     """
     headers = list(headers)
+    for field, _ in headers:
+        if field in _GOVERNING:
+            break
+    else:
+        return _NOTHING_SAID
     fields = values(headers, b"cdn-cache-control")
     members = structured.dictionary(fields) if fields else None
     found: dict[str, str | None] = {}

@@ -45,7 +45,8 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
     Garbage between commas is skipped, and space around a `=` spoils the argument; O(size). A directive given twice keeps its
     first value, a lifetime the smallest (section 4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
     """
-    text = b",".join(values(headers, b"cache-control"))
+    fields = [value for field, value in headers if field == b"cache-control"]
+    text = b",".join(fields) if fields else b""
     if not text:
         return {}
     if len(text) > MAX_FIELD_BYTES:

@@ -52,6 +52,8 @@ def windows(headers: Headers, policy: RoutePolicy) -> Windows:
     `s-maxage` alone forbids stale use (section 5.2.2.10), but not what a directive beside it allows expressly.
     """
     said = explicit.governing(headers)
+    if not said.named:
+        return Windows(_window_ms(None, policy.stale_while_revalidate_ms), _window_ms(None, policy.stale_if_error_ms))
     validate = "no-cache" in said
     if validate or "must-revalidate" in said or "proxy-revalidate" in said:
         return Windows(0, 0, strict=True, validate=validate)

@@ -42,7 +42,7 @@ from quaestor.read_path.tags import declared_reads, waived
 from quaestor.read_path.taking_back import TakingBack
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
-from quaestor.store.memory import Resident
+from quaestor.store.memory import MemoryStore, Resident
 from quaestor.telemetry import Telemetry
 
 MOST_SERVED = 10_000
@@ -78,6 +78,7 @@ class ReadPath:
         self._index = index
         self._sketch = sketch
         self._estimator = estimator
+        self._alone = isinstance(store, MemoryStore)
         self._served: list[Resident] = []
         self._back = TakingBack(store=store, registry=registry, telemetry=telemetry)
         self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock)
@@ -149,6 +150,10 @@ class ReadPath:
         for resident in served:
             resident.reads = 0
         return taken
+
+    def absent(self, key: str) -> bool:
+        """Whether look() would find nothing, not even something to throw away. No I/O; False if that is not known without."""
+        return self._alone and self._store.resident(key) is None
 
     async def look(self, key: str, flight: Flight | None = None, policy: RoutePolicy | None = None) -> Resident | None:
         """Memory, then the shared store. The result is valid until something is awaited, but its lifetime may be over: see use().

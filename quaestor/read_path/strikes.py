@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from quaestor.model import CachedResponse
 from quaestor.read_path import explicit, unsafe
+from quaestor.read_path.freshness import values
 
 REMEMBERED = 65_536
 """Struck labels, and entries with labels, that are remembered. What is older is refused."""
@@ -19,10 +20,14 @@ REMEMBERED = 65_536
 
 def labels(response: CachedResponse) -> tuple[str, ...]:
     """What an entry can be outdated by: its URI, its path on any host, everything; its groups. O(size of its fields)."""
+    named = values(response.headers, b"cache-groups")
+    by_itself = explicit.is_explicit(response)
+    if not (named or by_itself):
+        return ()
     primary = response.key.partition("#")[0]
     origin = unsafe.origin(primary)
     found = [unsafe.group_label(origin, group) for group in unsafe.groups(response.headers, b"cache-groups")]
-    if explicit.is_explicit(response):
+    if by_itself:
         found += [unsafe.uri_label(primary), unsafe.uri_label(response.resource), unsafe.EVERYTHING]
     return tuple(found)
 

@@ -43,9 +43,12 @@ class Resident:
 
 def size_bytes(response: CachedResponse) -> int:
     """What an entry is taken to cost; the header fields count twice, because they are kept rendered as well."""
-    headers = sum(len(name) + len(value) + 160 for name, value in response.headers)
-    names = len(response.key) + len(response.resource) + sum(map(len, response.registrations + response.tags))
-    return _ENTRY_OVERHEAD_BYTES + len(response.body) + 2 * headers + names
+    size = _ENTRY_OVERHEAD_BYTES + len(response.body) + len(response.key) + len(response.resource)
+    for name, value in response.headers:
+        size += 2 * (len(name) + len(value) + 160)
+    for text in response.registrations + response.tags:
+        size += len(text)
+    return size
 
 
 def _unnoticed(*_: object) -> None: ...

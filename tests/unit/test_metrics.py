@@ -159,3 +159,15 @@ def test_only_so_many_departures_are_remembered() -> None:
     for key in "abc":
         departures.left(entry(key), "demand")
     assert [departures.why(key) for key in "abc"] == ["absent", "demand", "demand"]
+
+
+def test_observations_are_sorted_in_when_somebody_looks_and_when_there_are_very_many() -> None:
+    telemetry = Telemetry()
+    for n in range(2_500):
+        telemetry.miss_s.observe(0.001 if n % 2 else 3.0)
+    read = telemetry.registry.get_sample_value
+    assert read("quaestor_miss_seconds_count") == 2_500
+    assert read("quaestor_miss_seconds_bucket", {"le": "0.001"}) == 1_250
+    telemetry.miss_s.observe(1.0)
+    assert b"quaestor_miss_seconds_count 2501.0" in telemetry.exposition()
+    assert len(telemetry.miss_s._waiting) == 0  # type: ignore[attr-defined]
