@@ -22,8 +22,9 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from benchmarks.scalability.experiment import Bench, Effort, Point, table
 from benchmarks.scalability.grids import Grid
 from benchmarks.scalability.workload import MEASURED_AN_EXPERIMENT, Collections
 from quaestor.demo import reaper, servers
+from quaestor.errors import DependencyError
 from quaestor.model import GridShape
 
 GRIDS: Final = ("1x1", "2x1", "1x2", "2x2")
@@ -93,6 +95,7 @@ class Run:
         self.reads: dict[str, dict[str, int]] = {}
         self.writes: dict[str, dict[str, int]] = {}
         self.memory: dict[str, float] = {}
+        self.failures: list[str] = []
 
     def measure_bare(self) -> None:
         for rate_hz in BARE_RATES:
@@ -107,45 +110,53 @@ class Run:
         self.bare[FIXED] = self.bare_beside[-1] | {"achieved_writes_per_s": FIXED}
 
     def on_spark(self, shape: GridShape, *, until_s: float) -> None:
+        """Everything, for one grid."""
         name = f"{shape.query_partitions}x{shape.write_partitions}"
-        deployment = f"bench-{name}"
-        with grids.on_spark(self.folder / name, self.redis_url, self.mongo_url, deployment, shape) as grid:
-            self._everything(grid, until_s=until_s, from_database=shape.query_partitions == shape.write_partitions == 1)
+        with (
+            grids.on_spark(self.folder / name, self.redis_url, self.mongo_url, f"bench-{name}", shape) as grid,
+            client(self.redis_url, grid.deployment) as measuring,
+            closing(DatabaseWriter(self.mongo_url)) as writer,
+        ):
+            self.measure_bare_again()
+            Bench(grid, measuring, self.effort, self.bare, until_s=until_s).point(
+                queries=FIXED, rate_hz=FIXED
+            )  # warms up
+            bench = Bench(grid, measuring, self.effort, self.bare, until_s=until_s)
+            try:
+                self._everything(bench, grid, writer.pipe if name == "1x1" else None)
+            finally:
+                self.points += bench.points
 
     def as_processes(self, *, until_s: float) -> None:
-        """One cell without Spark: Table 3's rows and the writes it sustains."""
+        """One cell without Spark: the writes it sustains."""
         shape = GridShape(query_partitions=1, write_partitions=1)
         with (
             grids.as_processes(self.redis_url, "bench-processes", shape) as grid,
             client(self.redis_url, grid.deployment) as measuring,
         ):
+            self.measure_bare_again()
             bench = Bench(grid, measuring, self.effort, self.bare, until_s=until_s)
-            self.measure_bare_again()
-            sustained = bench.sustained_writes(queries=FIXED, least=FIXED)
-            self.writes[f"{grid.name} (processes)"] = sustained
-            self.table_3.append(bench.points[0])
-            self.points += bench.points
+            try:
+                sustained = bench.sustained_writes(queries=FIXED, least=FIXED)
+                self.writes[f"{grid.name} (processes)"] = sustained
+                self.table_3.append(bench.points[0])
+            finally:
+                self.points += bench.points
 
-    def _everything(self, grid: Grid, *, until_s: float, from_database: bool) -> None:
+    def _everything(self, bench: Bench, grid: Grid, database: Connection | None) -> None:
         effort, name = self.effort, grid.name
-        with client(self.redis_url, grid.deployment) as measuring:
-            self.measure_bare_again()
-            bench = Bench(grid, measuring, effort, self.bare, until_s=until_s)
-            bench.point(queries=FIXED, rate_hz=FIXED, what="warming up")
-            self.writes[name] = bench.sustained_writes(queries=FIXED, least=FIXED)
-            for count in effort.spreads:
-                bench.point(queries=FIXED, rate_hz=FIXED, collections=Collections(count=count))
-            with closing(DatabaseWriter(self.mongo_url)) if from_database else nullcontext() as writer:
-                if writer is not None:
-                    for rate_hz in FROM_DATABASE_HZ:
-                        bench.point(queries=FIXED, rate_hz=rate_hz, instead=writer.pipe, what=FROM_DATABASE)
-                self.reads[name] = bench.sustained_queries(rate_hz=FIXED, least=FIXED)
-                if writer is not None:
-                    bench.point(queries=grid.held, rate_hz=FIXED, instead=writer.pipe, what=FROM_DATABASE)
-            self.memory[name] = round(grid.memory_bytes() / 1e9, 2)
-            bench.points = [point for point in bench.points if point.get("what") != "warming up"]
-            self.table_3 += [bench.points[0], max(bench.points, key=lambda point: point["queries"])]
-            self.points += bench.points
+        self.writes[name] = bench.sustained_writes(queries=FIXED, least=FIXED)
+        self.table_3.append(bench.points[0])
+        for count in effort.spreads:
+            bench.point(queries=FIXED, rate_hz=FIXED, collections=Collections(count=count))
+        if database is not None:
+            for rate_hz in FROM_DATABASE_HZ:
+                bench.point(queries=FIXED, rate_hz=rate_hz, instead=database, what=FROM_DATABASE)
+        self.reads[name] = bench.sustained_queries(rate_hz=FIXED, least=FIXED)
+        self.table_3.append(bench.points[-1])
+        if database is not None:
+            bench.point(queries=grid.held, rate_hz=FIXED, instead=database, what=FROM_DATABASE)
+        self.memory[name] = round(grid.memory_bytes() / 1e9, 2)
 
     def result(self, seconds: float) -> dict[str, Any]:
         everything = [point for point in self.points if "what" in point]
@@ -175,6 +186,7 @@ class Run:
                 "write_scalability": {"1x16": 26_000},
                 "table_3": {"1x1, 1,500 queries": {"mean_ms": 9.4, "sd_ms": 3.4, "p99_ms": 17.4, "max_ms": 45}},
             },
+            "failures": self.failures,
             "points": self.points,
         }
 
@@ -221,7 +233,11 @@ def main() -> None:
         for done, name in enumerate(names):
             query_partitions, write_partitions = map(int, name.split("x"))
             shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
-            run.on_spark(shape, until_s=end_s - run.effort.reserve_s * (len(names) - done))
+            try:
+                run.on_spark(shape, until_s=end_s - run.effort.reserve_s * (len(names) - done))
+            except (TimeoutError, DependencyError) as error:
+                run.failures.append(f"{name}: {error}")
+                print(run.failures[-1], flush=True)
             _forget(redis.url)
         run.as_processes(until_s=end_s)
     result = run.result(time.monotonic() - begun_s)

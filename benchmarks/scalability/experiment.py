@@ -120,6 +120,7 @@ class Bench:
         )
         with _others() as others:
             outcome = self._client.run(load, instead=instead)
+        grid.settle(load.writes)
         grid.forget_measured(experiment, effort.measured, collections)
         return {
             "grid": grid.name,

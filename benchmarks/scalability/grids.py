@@ -46,6 +46,7 @@ class Grid:
         self._layer = RedisEventLayer(redis_url, deployment)
         self._held: dict[Collections, int] = {}
         self._experiments = 0
+        self._written = 0
 
     @property
     def name(self) -> str:
@@ -85,6 +86,19 @@ class Grid:
         """What has not fired: after a notification came too late it would still be there."""
         first = workload.measured_number(experiment, 0)
         self._cancel(range(first, first + count), collections)
+
+    def settle(self, writes: int, *, timeout_s: float = 60) -> None:
+        """Wait until every cell has worked off these writes too: what is still queued would burden the next experiment."""
+        self._written += writes
+        wanted = self._written * self.shape.query_partitions
+
+        def settled() -> bool:
+            return sum(one.writes for one in cell_stats(self._layer, self.deployment)) >= wanted
+
+        try:
+            harness.until(settled, timeout_s=timeout_s, every_s=0.1)
+        except TimeoutError:
+            print(f"{self.name}: still behind after {timeout_s:.0f} s", flush=True)
 
     def memory_bytes(self) -> int:
         """Of all cells."""
