@@ -159,8 +159,11 @@ def _listener(redis_url: str, deployment: str, pipe: Connection) -> None:
 
 def _listen(layer: RedisEventLayer, deployment: str, load: Load, pipe: Connection) -> dict[int, int]:
     """When the notification for each measured query was read (monotonic ns)."""
-    stream = streams.notifications(deployment)
-    after = layer.offset_at(stream, int(time.time() * 1000))
+    now_ms = int(time.time() * 1000)
+    after = {
+        stream: layer.offset_at(stream, now_ms)
+        for stream in workload.notification_pipelines(deployment, load.collections)
+    }
     wanted = {
         workload.registration_id(workload.measured_number(load.experiment, index), load.collections): index
         for index in range(load.measured)
@@ -171,8 +174,8 @@ def _listen(layer: RedisEventLayer, deployment: str, load: Load, pipe: Connectio
     gc.freeze()
     pipe.send("listening")
     while len(seen) < len(wanted) and time.monotonic() < give_up_s:
-        entries = layer.read({stream: after}, count=_READ_AT_ONCE, block_ms=200)
-        for entry in entries:
+        for entry in layer.read(after, count=_READ_AT_ONCE, block_ms=200):
+            after[entry.stream] = entry.offset
             event = decode_notification(entry.payload)
             at_ns = time.monotonic_ns()
             if isinstance(event, Invalidated):
@@ -180,8 +183,6 @@ def _listen(layer: RedisEventLayer, deployment: str, load: Load, pipe: Connectio
                     index = wanted.get(registration_id)
                     if index is not None:
                         seen.setdefault(index, at_ns)
-        if entries:
-            after = entries[-1].offset
         if give_up_s == float("inf") and pipe.poll():
             _received(pipe)
             give_up_s = time.monotonic() + _GRACE_S

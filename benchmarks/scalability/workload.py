@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image, encode_query_event
+from quaestor.invalidation.event_layer.tenancy import origin_of
 from quaestor.invalidation.matching.partitioning import query_partition, write_partition
 from quaestor.model import AfterImage, Cancellation, Operation, Query, Registration, WriteKind
 
@@ -28,7 +30,8 @@ _LEASE_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collections:
-    """Everything is spread evenly over `count` collections, each of a tenant of its own."""
+    """Everything is spread evenly over `count` collections. If it is more than one, each is of a tenant of its own, with
+    its own notification pipeline."""
 
     count: int = 1
 
@@ -45,7 +48,16 @@ def measured_number(experiment: int, index: int) -> int:
 
 
 def registration_id(number: int, collections: Collections) -> str:
-    return f"bench{collections.count}:{number}"
+    if collections.count == 1:
+        return f"bench:{number}"
+    return f"{origin_of(collections.tenant(number), '', f'bench{collections.count}')}:{number}"
+
+
+def notification_pipelines(deployment: str, collections: Collections) -> list[str]:
+    """Where the notifications of all these tenants are read."""
+    if collections.count == 1:
+        return [streams.notifications(deployment)]
+    return [streams.notifications(deployment, collections.tenant(number)) for number in range(collections.count)]
 
 
 def query_id(number: int, collections: Collections) -> str:
