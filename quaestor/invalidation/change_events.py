@@ -149,7 +149,8 @@ def _namespace(ns: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=1_024)
 def _namespace_in(raw: bytes) -> str:
     """One write after the other concerns the same few collections."""
-    return _namespace(bson.decode(raw, BSON_OPTIONS))
+    ns: dict[str, Any] = bson.decode(raw, BSON_OPTIONS)
+    return _namespace(ns)
 
 
 def _wall_ms(event: Mapping[str, Any]) -> int:

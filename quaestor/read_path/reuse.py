@@ -95,7 +95,7 @@ def rescues(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms:
     if not allowed.strict and "stale-if-error" in asked:
         window_ms = max(window_ms, _window_ms(delta_s(asked["stale-if-error"]), 0))
     # Without a window not even what is still fresh: the client has asked for the origin's word.
-    return not allowed.validate and 0 < window_ms and now_ms - response.fresh_until_ms < window_ms
+    return not allowed.validate and window_ms > 0 and now_ms - response.fresh_until_ms < window_ms
 
 
 def _accepts(asked: Asked, allowed: Windows, late_ms: int) -> bool:
