@@ -359,8 +359,8 @@ class CellLoop:
         self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
         self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
         self._layer.trim(self._standing.stream, before_ms=now_ms - self._retention_ms)
-        self._out.trim(before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms), now_ms=now_ms)
         self._bound(now_ms)
+        self._out.trim(before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms), now_ms=now_ms)
 
     def _bound(self, now_ms: int) -> None:
         """Keep what nobody has to find whole from growing beyond all measure, and say how large the pipelines are."""

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from heapq import nlargest
+from itertools import islice
+from typing import Final
 
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_notification
 from quaestor.invalidation.event_layer.tenancy import by_tenant, tenant_of
 from quaestor.model import Heartbeat, Invalidated, Notification
 from quaestor.ports import EventLayer
+
+_MOST_GROWN: Final = 4
+_LONGEST_AGO: Final = 4
 
 
 class CellOutbox:
@@ -27,14 +33,17 @@ class CellOutbox:
         self._heartbeats = streams.heartbeats(deployment)
         self._pending: dict[str, list[bytes]] = {}
         self._known: dict[str, int] = {}
+        self._grown: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._pending)
 
     @property
     def streams(self) -> list[str]:
-        """Every pipeline that this cell has written to lately, the default tenant's first."""
-        return [self._own, self._heartbeats, *self._known]
+        """The pipelines whose turn it is to be looked after: the default tenant's first, then of the others that this cell has
+        written to lately those that grew most since their last turn, and those whose last turn is longest ago."""
+        grown = nlargest(_MOST_GROWN, self._grown, key=self._grown.__getitem__)
+        return [self._own, self._heartbeats, *dict.fromkeys([*grown, *islice(self._known, _LONGEST_AGO)])]
 
     def say(self, notifications: Iterable[Notification]) -> None:
         for notification in notifications:
@@ -59,17 +68,21 @@ class CellOutbox:
             del self._pending[stream]
 
     def trim(self, *, before_ms: int, now_ms: int) -> None:
-        """Of every pipeline that this cell has written to and that may still hold something."""
+        """Of the pipelines whose turn it is; what has been trimmed after its last entry grew old is known no longer.
+
+        A few round trips, however many tenants there are: writes wait for them.
+        """
         for stream in self.streams:
             self._layer.trim(stream, before_ms=before_ms)
-        for stream, said_ms in list(self._known.items()):
-            if not said_ms:
-                self._known[stream] = now_ms
-            elif said_ms < before_ms:
-                del self._known[stream]
+            said_ms = self._known.pop(stream, None)
+            self._grown.pop(stream, None)
+            if said_ms is not None and (not said_ms or said_ms >= before_ms):
+                self._known[stream] = said_ms or now_ms  # behind all others
 
     def _put(self, tenant: str, notification: Notification) -> None:
         stream = streams.notifications(self._deployment, tenant)
-        self._pending.setdefault(stream, []).append(encode_notification(notification))
+        payload = encode_notification(notification)
+        self._pending.setdefault(stream, []).append(payload)
         if stream != self._own:
             self._known[stream] = 0
+            self._grown[stream] = self._grown.get(stream, 0) + len(payload)

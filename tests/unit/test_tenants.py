@@ -114,6 +114,31 @@ def test_pipelines_of_tenants_are_trimmed_until_nothing_is_left_in_them() -> Non
     assert out._known == {}
 
 
+def test_many_tenants_cost_a_cell_few_round_trips_a_second_and_none_is_forgotten() -> None:
+    now_ms = 1_000
+    asked: list[str] = []
+
+    class Recording(MemoryEventLayer):
+        def trim(self, stream: str, *, before_ms: int) -> None:
+            asked.append(stream)
+            super().trim(stream, before_ms=before_ms)
+
+    layer = Recording(clock=lambda: now_ms)
+    out = CellOutbox(layer, "d")
+    tenants = [f"t{number}" for number in range(100)]
+    out.say([invalidated(f"{tenant}~a:1") for tenant in tenants])
+    out.say([invalidated("t77~a:2"), invalidated("t77~a:3")])
+    out.send()
+    out.trim(before_ms=0, now_ms=now_ms)
+    assert streams.notifications("d", "t77") in asked
+    for now_ms in range(10_000, 100_000, 1_000):
+        asked.clear()
+        out.trim(before_ms=now_ms - 5_000, now_ms=now_ms)
+        assert len(asked) <= 10
+    assert all(read(layer, streams.notifications("d", tenant)) == [] for tenant in tenants)
+    assert out._known == out._grown == {}
+
+
 class App:
     def __init__(self, layer: EventLayer, deployment: str, tenant: str) -> None:
         self.invalidated: list[Invalidated] = []
