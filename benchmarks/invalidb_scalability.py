@@ -10,6 +10,8 @@ client, as in the papers; the rows "from MongoDB" count from the acknowledged wr
 As in the papers, a thousand queries at most are matched, each once, spread evenly over an experiment: here within
 seconds instead of a minute, so there are more notifications a second. `queries` stay active all the time, those come on top.
 
+The one client reads the notification pipelines of all tenants; in production each app process reads its own.
+
 Client, Redis, MongoDB and grid share the machine's cores; "cores_used_by_others" says what else was going on.
 
 Run: python -m benchmarks.invalidb_scalability [--quick] [--grids 1x1,2x2]
