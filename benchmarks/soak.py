@@ -14,8 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,9 @@ def cell(made: World, rng: random.Random) -> None:
 
 
 def executor(made: World, rng: random.Random) -> None:
-    kill(executor_of(rng.choice(_cells(made))).pid)
+    victim = executor_of(rng.choice(_cells(made)))
+    with _ending(victim):
+        kill(victim.pid)
 
 
 def ingest(made: World, rng: random.Random) -> None:
@@ -57,7 +59,8 @@ def ingest(made: World, rng: random.Random) -> None:
 
 
 def driver(made: World, rng: random.Random) -> None:
-    made.grid.kill()
+    with _ending(psutil.Process(made.grid.pid)):
+        made.grid.kill()
     made.grid.launch()
 
 
@@ -100,6 +103,14 @@ FAILURES: dict[str, Callable[[World, random.Random], None]] = {
     "Redis, kept data": redis_with_data, "Redis, lost data": redis_without_data, "mongod": mongod,
     "a pause": pause, "a cut": cut,
 }  # fmt: skip
+
+
+@contextmanager
+def _ending(parent: psutil.Process) -> Iterator[None]:
+    """Wait for what is below a process to follow it: as long as it lives it works, and nothing has to recover."""
+    below = parent.children(recursive=True)
+    yield
+    psutil.wait_procs(below, timeout=30)
 
 
 def _cells(made: World) -> list[int]:

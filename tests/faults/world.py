@@ -98,7 +98,7 @@ class World:
 
     def settle(self, *, within_s: float = 60.0) -> None:
         """Return once all is well."""
-        self._until(self.healthy, within_s)
+        self.until(self.healthy, within_s)
 
     @contextmanager
     def failure(self, *, within_s: float = 60.0) -> Iterator[Outcome]:
@@ -111,11 +111,11 @@ class World:
         outcome = Outcome()
         yield outcome
         ended_s, ended_ms = time.monotonic(), system_clock()
-        self._until(lambda: self.healthy(ended_ms), within_s)
+        self.until(lambda: self.healthy(ended_ms), within_s)
         outcome.recovered_s = time.monotonic() - ended_s
         # Whatever was lost has to show: whoever still held an old answer has now served it, and has been found out.
         asked = self.checker.counts["responses"]
-        self._until(lambda: self.checker.counts["responses"] >= asked + 8 * RECORDS, within_s)
+        self.until(lambda: self.checker.counts["responses"] >= asked + 8 * RECORDS, within_s)
         for worker in self.hits_s():
             hits_s = [began_s, *(s for s in worker if s >= began_s), time.monotonic()]
             longest_s = max(b - a for a, b in pairwise(hits_s))
@@ -127,7 +127,8 @@ class World:
         outcome.unanswered = self.load.outcomes["no answer"] - outcomes["no answer"]
         outcome.violations = len(self.checker.violations) - violations
 
-    def _until(self, condition: Callable[[], bool], within_s: float) -> None:
+    def until(self, condition: Callable[[], bool], within_s: float = 60.0) -> None:
+        """Return once the condition holds. Raises AssertionError with what is known if it does not in time."""
         deadline = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > deadline:

@@ -20,6 +20,11 @@ FAILURES: dict[str, Failure] = {
         then="Spark starts that task again; it goes on from its checkpoint. The other cells do not notice",
         seen="`quaestor_serving`",
     ),
+    "cell-killed-often": Failure(
+        what="one cell's process is killed 25 times in a row",
+        then="as often it is started again; the other cells do not notice",
+        seen="`quaestor_serving`",
+    ),
     "ingest-killed": Failure(
         what="the ingest process is killed",
         then="Spark starts that task again; it resumes the change stream where it was",

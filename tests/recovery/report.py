@@ -1,9 +1,11 @@
 """`python -m tests.recovery.report`: run every failure, write what was measured to benchmarks/results/recovery.json and into
-docs/failure_modes.md. With --docs, only the latter, from the results that are there.
+docs/failure_modes.md. With --docs, only the latter, from the results that are there. With -k and an expression for pytest, the
+failures that it names; of the others the results of before are kept.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -56,13 +58,19 @@ def with_section(document: str, text: str) -> str:
     return before + text + after
 
 
-def measure() -> dict[str, Any]:
-    """Runs the tests. Raises SystemExit if one of them fails, or left nothing."""
+def measure(named: str) -> dict[str, Any]:
+    """Runs the tests, all of them if `named` is empty; outcomes by failure, each with the commit it was measured on.
+
+    Raises SystemExit if a test fails, or if of some failure there is no outcome.
+    """
+    found = json.loads(RESULT.read_text())["failures"] if named else {}
+    commit = harness.commit()
     with tempfile.TemporaryDirectory(prefix="quaestor-recovery-") as folder:
-        command = [sys.executable, "-m", "pytest", "-q", *TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", *TESTS, *(("-k", named) if named else ())]
         if subprocess.run(command, env=os.environ | {"RECOVERY_RESULTS": folder}, check=False).returncode:
             raise SystemExit("a failure did harm: see above; nothing was written")
-        found = {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
+        for path in Path(folder).glob("*.json"):
+            found[path.stem] = json.loads(path.read_text()) | {"commit": commit}
     if missing := FAILURES.keys() - found.keys():
         raise SystemExit(f"no outcome of {', '.join(sorted(missing))}; nothing was written")
     return {name: found[name] for name in FAILURES}
@@ -71,8 +79,12 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     from tests.faults.world import BOUND_MS
 
-    if "--docs" not in sys.argv:
-        harness.save("recovery", {"bound_ms": BOUND_MS, "failures": measure()})
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--docs", action="store_true", help="only write the documents")
+    parser.add_argument("-k", default="", help="which tests to run, as pytest's -k")
+    options = parser.parse_args()
+    if not options.docs:
+        harness.save("recovery", {"bound_ms": BOUND_MS, "failures": measure(options.k)})
     result = json.loads(RESULT.read_text())
     DOCUMENT.write_text(with_section(DOCUMENT.read_text(), section(result)))
 

@@ -150,6 +150,21 @@ def test_a_cut_between_two_parts(deployment: World, proven: Proven, between: str
 
 
 @pytest.mark.slow
+def test_a_cell_that_dies_again_and_again_never_takes_the_grid_with_it(deployment: World, proven: Proven) -> None:
+    """Spark's default is to give up a job one of whose tasks has failed so often, however long ago."""
+    before, mark, victim = pids(deployment), deployment.heartbeats.mark(), CELLS[2]
+    with deployment.failure() as outcome:
+        for _ in range(25):
+            pid = pids(deployment)[victim]
+            kill(pid)
+            deployment.until(lambda pid=pid: pids(deployment)[victim] != pid)  # type: ignore[misc]
+    proven("cell-killed-often", outcome)
+    after = pids(deployment)
+    assert {cell for cell in CELLS if before[cell] != after[cell]} == {victim}
+    assert deployment.heartbeats.undisturbed(mark) >= set(CELLS) - {victim}
+
+
+@pytest.mark.slow
 def test_an_executor_stands_still_and_goes_on(deployment: World, proven: Proven) -> None:
     before = pids(deployment)
     executor = executor_of(before[CELLS[0]])

@@ -22,6 +22,8 @@ JAVA_VERSIONS: Final = (17, 21)
 _LOOPBACK: Final = "127.0.0.1"
 _JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVMs only start and watch Python processes: half the processor time for their start, fewer threads afterwards."""
+_FOR_EVER: Final = str(2**31 - 1)
+"""Spark counts a task's failures as long as its job lives, and gives the whole job up at the limit: all other tasks with it."""
 _CLUSTER_MANAGERS: Final = ("spark://", "yarn", "k8s://")
 
 
@@ -64,10 +66,10 @@ def require_slots(master: str, shape: GridShape) -> None:
     elif found := re.fullmatch(r"local\[(\d+),\s*(\d+)\]", master):
         slots = int(found[1])
         if int(found[2]) < 2:
-            raise ConfigurationError(f"master {master!r} never restarts a task: write local[{slots},20]")
+            raise ConfigurationError(f"master {master!r} never restarts a task: write local[{slots},1000000]")
     else:
         raise ConfigurationError(
-            f"master {master!r} is none that the grid runs on: use {default_master(shape)}, local[{tasks},20] "
+            f"master {master!r} is none that the grid runs on: use {default_master(shape)}, local[{tasks},1000000] "
             "(slots, attempts), spark://host:port, yarn or k8s://..."
         )
     if slots < tasks:
@@ -90,7 +92,7 @@ def configuration(master: str) -> dict[str, str]:
         "spark.driver.memory": "512m",
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
-        "spark.task.maxFailures": "20",
+        "spark.task.maxFailures": _FOR_EVER,
         "spark.excludeOnFailure.enabled": "false",
         "spark.speculation": "false",
         "spark.python.worker.reuse": "false",
