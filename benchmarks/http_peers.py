@@ -29,6 +29,7 @@ from benchmarks import harness
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import children, reaper, servers
+from quaestor.rest import Access, QuaestorRouter
 
 PEERS = Path(__file__).parent / "peers" / "http"
 NAMES = ("uncached", "fastapi_cache2", "cashews", "hishel", "starlette_caches", "fastapi_cachex")
@@ -51,6 +52,21 @@ def line_app() -> FastAPI:
     app = FastAPI()
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     _handlers(app, AsyncMongoClient(os.environ["MONGO_URL"], event_listeners=[quaestor.capture]))
+    return app
+
+
+def ids_app() -> FastAPI:
+    """The same records from the router, as a list of ids, put together from one kept record each at every request."""
+    quaestor = Quaestor.from_env()
+    app = FastAPI()
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+        os.environ["MONGO_URL"], event_listeners=[quaestor.capture]
+    )
+    public = Access.public_read("items")
+    app.include_router(
+        QuaestorRouter(client[DATABASE], prefix="", access=public, quaestor=quaestor, representation="ids")
+    )
     return app
 
 
@@ -79,10 +95,11 @@ def bare_app() -> Any:
 
 @dataclass
 class Contender:
-    """One server and what was measured of it. cached: whether an answer came from its cache; None: it has none."""
+    """One server and what was measured of it. cached: whether an answer came from its cache; None: it does not say."""
 
     name: str
     url: str
+    path: str = "/items"
     cached: Callable[[httpx.Response], bool] | None = None
     hits: list[dict[str, float]] = field(default_factory=list)
     misses: list[dict[str, float]] = field(default_factory=list)
@@ -142,6 +159,11 @@ class _Stage:
 
         harness.until(answers_from_cache, timeout_s=60)
 
+    def ids(self, name: str) -> None:
+        one = self._serve(name, "benchmarks.http_peers:ids_app")
+        one.path = "/items?filter=%7B%22group%22%3A1%7D&sort=%7B%22_id%22%3A1%7D&limit=100"
+        assert len(httpx.get(one.url + one.path).raise_for_status().json()) == OBJECTS
+
     def bare(self) -> None:
         """The bytes of the contender before it."""
         environment = {"BARE_FROM": f"{self.contenders[-1].url}/items"}
@@ -151,11 +173,11 @@ class _Stage:
         """Rounds in which every contender has its turn; medians by contender."""
         for turn in range(1, ROUNDS + 1):
             for one in self.contenders:
-                one.hits.append(harness.wrk(f"{one.url}/items", seconds=HIT_SECONDS))
+                one.hits.append(harness.wrk(one.url + one.path, seconds=HIT_SECONDS))
                 if one.cached is not None:
-                    assert one.cached(httpx.get(f"{one.url}/items")), f"{one.name} did not answer from its cache"
-                if one.name != BARE:
-                    one.misses.append(harness.wrk(f"{one.url}/items", seconds=MISS_SECONDS, unique=turn))
+                    assert one.cached(httpx.get(one.url + one.path)), f"{one.name} did not answer from its cache"
+                if one.name != BARE and one.path == "/items":
+                    one.misses.append(harness.wrk(one.url + one.path, seconds=MISS_SECONDS, unique=turn))
                 print(one.name, one.hits[-1], file=sys.stderr, flush=True)
         return {one.name: one.report() for one in self.contenders}
 
@@ -172,6 +194,7 @@ def _over(reports: dict[str, dict[str, Any]], kind: str, name: str, baseline: st
 
 def main() -> None:
     line, around, shared = "quaestor, by the one line", "quaestor, around the app", "quaestor, out of Redis"
+    ids = "quaestor, a list of ids"
     with ExitStack() as stack:
         mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod")).url
         with pymongo.MongoClient[dict[str, Any]](mongo) as client:
@@ -185,6 +208,7 @@ def main() -> None:
             stage.ours(around, "wrapped_app")
             stage.ours(line, "line_app")
             stage.bare()
+            stage.ids(ids)
             in_memory = stage.measure()
         # By itself, because the grid on Spark takes its share of the machine.
         redis = stack.enter_context(servers.running(servers.redis_server, "valkey")).url
@@ -209,10 +233,11 @@ def main() -> None:
             "hits_over_bare": {
                 line: _over(in_memory, "hits", line, BARE),
                 around: _over(in_memory, "hits", around, BARE),
+                ids: _over(in_memory, "hits", ids, BARE),
                 shared: _over(distributed, "hits", shared, BARE),
             },
             "hits_over_fastapi_cache2": {
-                name: _over(in_memory, "hits", name, "fastapi_cache2") for name in (line, around)
+                name: _over(in_memory, "hits", name, "fastapi_cache2") for name in (line, around, ids)
             },
             "misses_over_uncached": {
                 line: _over(in_memory, "misses", line, "uncached"),
