@@ -187,6 +187,11 @@ cluster = typer.Typer(pretty_exceptions_enable=False)
 app.add_typer(cluster, name="cluster")
 
 
+Conf = Annotated[
+    list[str] | None, typer.Option(metavar="SPARK.NAME=VALUE", help="A Spark setting, as of spark-submit; repeatable.")
+]
+
+
 @cluster.callback(invoke_without_command=True)
 def run_cluster(
     context: typer.Context,
@@ -203,6 +208,7 @@ def run_cluster(
     redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
     deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
     ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
+    conf: Conf = None,
 ) -> None:
     """Run the grid until Ctrl-C: long-running tasks, each restarted by Spark alone.
 
@@ -216,6 +222,7 @@ def run_cluster(
     cluster_command.run(
         cluster_command.settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment),
         master=master, query_partitions=query_partitions, write_partitions=write_partitions, ready_timeout_s=ready_timeout,
+        conf=conf or (),
     )  # fmt: skip
 
 
@@ -228,6 +235,7 @@ def cluster_resize(
     redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
     deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
     ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
+    conf: Conf = None,
 ) -> None:
     """Run a grid with other partitions, which takes over from the running one while both run; that one then ends.
 
@@ -240,6 +248,7 @@ def cluster_resize(
     cluster_command.run(
         settings, master=master, query_partitions=query_partitions, write_partitions=write_partitions,
         ready_timeout_s=ready_timeout,
+        conf=conf or (),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,21 +21,31 @@ def settings(**given: Any) -> Settings:
 
 
 def run(
-    settings: Settings, *, master: str | None, query_partitions: int, write_partitions: int, ready_timeout_s: float
+    settings: Settings,
+    *,
+    master: str | None,
+    query_partitions: int,
+    write_partitions: int,
+    ready_timeout_s: float,
+    conf: Sequence[str] = (),
 ) -> None:
-    """Returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError (too few slots, no Java, no pyspark, no URL),
-    DependencyError (a part does not answer, or the grid has ended by itself)."""
+    """Returns when SIGINT or SIGTERM has stopped it. conf: Spark settings, `spark.name=value` each.
+
+    Raises ConfigurationError (too few slots, no Java, no pyspark, no URL), DependencyError (a part does not answer, or the grid
+    has ended by itself).
+    """
     try:
         from quaestor.invalidation.spark.__main__ import run_grid
-        from quaestor.invalidation.spark.home import default_master, require_slots
+        from quaestor.invalidation.spark.home import default_master, require_slots, spark_settings
     except ImportError as error:
         raise ConfigurationError(f"the grid needs pyspark ({error}): pip install 'quaestor[spark]'") from error
     shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
     require_slots(master or default_master(shape), shape)
+    chosen = spark_settings(conf)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s)
+    run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s, conf=chosen)
 
 
 def require_resizable(settings: Settings, *, query_partitions: int, write_partitions: int) -> None:

@@ -15,6 +15,7 @@ from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_notification
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.processes import CellProcess, cell_processes
 from quaestor.invalidation.stats import CellStats, cell_stats
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.ports import EventLayer
@@ -24,6 +25,7 @@ WINDOW_MS = 5_000
 """A cell that was silent for so long is shown as silent."""
 _COLUMNS = (
     "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB",
+    "restarts",
 )  # fmt: skip
 _BATCH = 2_000
 _MOST_BATCHES = 50
@@ -31,12 +33,16 @@ _MOST_BATCHES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStatus:
-    """One cell. lag_ms: how far it is behind the database; None: silent. stats: what it told of its work, if anything."""
+    """One cell. lag_ms: how far it is behind the database; None: silent. stats: what it told of its work, if anything.
+
+    restarts: how often its process was replaced since the grid was started; None: it does not say (embedded, or never heard of).
+    """
 
     cell: Cell
     lag_ms: int | None
     registrations: int
     stats: CellStats | None
+    restarts: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,7 @@ def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
     """O(notifications of WINDOW_MS), bounded. Raises EventLayerError."""
     beats = _heartbeats(layer, deployment, now_ms)
     stats = {one.cell: one for one in cell_stats(layer, deployment)}
+    processes = cell_processes(layer, deployment)
     newest = max(beats.values(), key=lambda beat: beat.at_ms, default=None)
     shape = newest.shape if newest is not None else next((one.shape for one in stats.values()), None)
     if shape is None:
@@ -79,16 +86,19 @@ def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
     return ClusterStatus(
         deployment=deployment,
         shape=shape,
-        cells=tuple(_status(cell, beats.get(cell), stats.get(cell), now_ms) for cell in cells),
+        cells=tuple(_status(cell, beats.get(cell), stats.get(cell), processes.get(cell), now_ms) for cell in cells),
     )
 
 
-def _status(cell: Cell, beat: Heartbeat | None, stats: CellStats | None, now_ms: int) -> CellStatus:
+def _status(
+    cell: Cell, beat: Heartbeat | None, stats: CellStats | None, process: CellProcess | None, now_ms: int
+) -> CellStatus:
     return CellStatus(
         cell=cell,
         lag_ms=None if beat is None else max(0, now_ms - beat.fresh_as_of_ms),
         registrations=beat.registrations if beat is not None else stats.registrations if stats is not None else 0,
         stats=stats,
+        restarts=None if process is None else process.starts - 1,
     )
 
 
@@ -129,12 +139,13 @@ def _row(cell: CellStatus) -> tuple[str, ...]:
     name = f"{cell.cell.query_partition}/{cell.cell.write_partition}"
     state = "silent" if cell.lag_ms is None else "running"
     lag = "" if cell.lag_ms is None else str(cell.lag_ms)
+    restarts = "" if cell.restarts is None else str(cell.restarts)
     if stats is None:
-        return (name, state, lag, "", str(cell.registrations), "", "", "", "", "")
+        return (name, state, lag, "", str(cell.registrations), "", "", "", "", "", restarts)
     return (
         name, state, lag, f"{stats.queries:,}", f"{cell.registrations:,}", f"{stats.writes_per_s:,.0f}",
         _latency(stats.lag_p50_ms), _latency(stats.lag_p99_ms), f"{stats.evicted:,}",
-        f"{stats.rss_bytes / 1e6:,.0f}" if stats.rss_bytes else "",
+        f"{stats.rss_bytes / 1e6:,.0f}" if stats.rss_bytes else "", restarts,
     )  # fmt: skip
 
 
@@ -160,6 +171,7 @@ def _as_json(cell: CellStatus) -> Mapping[str, object]:
         "cell": [cell.cell.query_partition, cell.cell.write_partition],
         "lag_ms": cell.lag_ms,
         "registrations": cell.registrations,
+        "restarts": cell.restarts,
     }
     if stats is not None:
         tenants: Sequence[Mapping[str, object]] = [

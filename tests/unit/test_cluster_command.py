@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from quaestor import cli, cluster_status
 from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.processes import Announcement, cell_pids
+from quaestor.invalidation.resizing.state import GridState, Run, put_state
+from quaestor.invalidation.spark import home
 from quaestor.model import Cell, GridShape, Heartbeat
 
 NOW_MS = 1_700_000_000_000
@@ -24,10 +30,15 @@ def call(*arguments: str) -> int:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--master", "local[2,8]", "--query-partitions", "2", "--write-partitions", "2"], ["has 2 slots", "4 cells", "need"]),
+        (
+            ["--master", "local[2,8]", "--query-partitions", "2", "--write-partitions", "2"],
+            ["has 2 slots", "4 cells", "need"],
+        ),
         (["--master", "local[8]"], ["master 'local[8]'", "use"]),
         (["--master", "local[8,1]"], ["never restarts a task"]),
         (["--master", "local-cluster[1,1,512]"], ["has 1 slots", "need"]),
+        (["--conf", "spark.archives"], ["'spark.archives'", "spark.name=value"]),
+        (["--conf", "spark.speculation=true"], ["spark.speculation", "leave it out"]),
     ],
 )
 def test_a_cluster_that_cannot_hold_the_grid_is_refused_in_a_sentence(
@@ -75,3 +86,41 @@ def test_a_cell_that_is_silent_or_behind_makes_the_grid_unhealthy() -> None:
     assert (whole.healthy(2_000), whole.healthy(500)) == (True, False)
     told = json.loads(cluster_status.to_json(whole))
     assert (told["shape"], [cell["lag_ms"] for cell in told["cells"]]) == ([1, 2], [200, 900])
+
+
+def test_a_cells_process_says_the_how_many_th_it_is() -> None:
+    layer = MemoryEventLayer(clock=lambda: NOW_MS - 10)
+    shape = GridShape(query_partitions=1, write_partitions=1)
+    cell = Cell(query_partition=0, write_partition=0)
+    layer.append(streams.notifications("d"), [beat(0, 0, fresh_as_of_ms=NOW_MS - 200, shape=shape)])
+
+    def restarts() -> int | None:
+        return cluster_status.look(layer, "d", now_ms=NOW_MS).cells[0].restarts
+
+    assert restarts() is None
+    put_state(layer, "d", GridState(serving=Run(run="first", shape=shape)))
+    for expected in (0, 1, 2):
+        process = Announcement(layer, "d", cell, shape, run="first")
+        process.make()
+        process.make()
+        assert restarts() == expected
+    assert cluster_status.text(cluster_status.look(layer, "d", now_ms=NOW_MS)).splitlines()[-1].endswith("2")
+    put_state(layer, "d", GridState(serving=Run(run="second", shape=shape)))
+    Announcement(layer, "d", cell, shape, run="second").make()
+    assert restarts() == 0
+    assert cell_pids(layer, "d") == {cell: os.getpid()}
+
+
+def test_a_cluster_of_other_machines_is_told_the_python_that_was_named_and_nothing_of_this_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def sent(master: str) -> tuple[str | None, str | None]:
+        with home.environment(tmp_path, master):
+            return home.configuration(master).get("spark.executorEnv.PYTHONPATH"), os.environ.get("PYSPARK_PYTHON")
+
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert sent("spark://head:7077")[1] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    assert sent("spark://head:7077") == (None, "./environment/bin/python")
+    assert sent("local[8,8]")[1] == sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated
 
@@ -23,15 +24,20 @@ def run_grid(
     master: str | None = None,
     stop: threading.Event,
     ready_timeout_s: float = 120,
+    conf: Mapping[str, str] | None = None,
 ) -> None:
     """Start the grid, say so on stdout, and stop it when `stop` is set. Leaves no JVM and no Python worker behind.
+
+    conf: further Spark settings.
 
     Raises ConfigurationError or DependencyError if it cannot be started, or ends by itself.
     """
     if settings.redis_url is None or settings.mongo_url is None:
         missing = "REDIS_URL" if settings.redis_url is None else "MONGO_URL"
         raise ConfigurationError(f"the grid on Spark needs {missing}: set it to the server's URL")
-    grid = SparkGrid(master, shape=shape, redis_url=settings.redis_url, mongo_url=settings.mongo_url, settings=settings)
+    grid = SparkGrid(
+        master, shape=shape, redis_url=settings.redis_url, mongo_url=settings.mongo_url, settings=settings, conf=conf
+    )
     cells = len(grid.job.cells)
     _say(f"starting Spark ({grid.master})")
     try:

@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -65,14 +65,16 @@ class SparkGrid:
         deployment: str | None = None,
         settings: Settings | None = None,
         telemetry: Telemetry | None = None,
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         """master: None runs two executors on this machine. deployment: None takes that of settings, as heartbeat and
-        retention are.
+        retention are. conf: further Spark settings.
 
         Raises ConfigurationError, with the remedy, if there are too few slots or the master is none we know.
         """
         self.master = master or default_master(shape)
         require_slots(self.master, shape)
+        self._conf = dict(conf or {})
         self._settings = settings or Settings()
         self._telemetry = telemetry or Telemetry()
         self.job = GridJob(
@@ -210,7 +212,7 @@ class SparkGrid:
         if SparkContext._active_spark_context is not None:
             raise ConfigurationError("this process runs Spark already: run the grid in a process of its own")
         conf = SparkConf(loadDefaults=False)
-        for name, value in configuration(self.master).items():
+        for name, value in (configuration(self.master) | self._conf).items():
             conf.set(name, value)
         log = cleanup.enter_context((home / "driver.log").open("wb"))
         with environment(home, self.master), warnings.catch_warnings():

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -80,6 +80,28 @@ def require_slots(master: str, shape: GridShape) -> None:
         )
 
 
+_OURS: Final = frozenset(
+    {
+        "spark.master", "spark.task.maxFailures", "spark.excludeOnFailure.enabled", "spark.speculation",
+        "spark.python.worker.reuse", "spark.python.daemon.module", "spark.submit.deployMode",
+    }
+)  # fmt: skip
+"""What the grid relies on."""
+
+
+def spark_settings(given: Sequence[str]) -> dict[str, str]:
+    """`key=value` pairs, as spark-submit takes them. Raises ConfigurationError for what is none, or not to be changed."""
+    settings: dict[str, str] = {}
+    for pair in given:
+        name, assigned, value = pair.partition("=")
+        if not assigned or not name.startswith("spark."):
+            raise ConfigurationError(f"--conf {pair!r} is not of the form spark.name=value")
+        if name in _OURS:
+            raise ConfigurationError(f"--conf {name}: the grid relies on its own value; leave it out")
+        settings[name] = value
+    return settings
+
+
 def configuration(master: str) -> dict[str, str]:
     """Spark settings: tasks that run for ever, are restarted one by one, and never twice at a time."""
     settings = {
@@ -99,9 +121,10 @@ def configuration(master: str) -> dict[str, str]:
         "spark.python.daemon.module": "quaestor.invalidation.spark.daemon",
         "spark.locality.wait": "0s",
         "spark.scheduler.revive.interval": "100ms",
-        "spark.executorEnv.PYTHONPATH": str(Path(quaestor.__file__).parents[1]),
         "spark.executorEnv.PYTHONUNBUFFERED": "1",
     }
+    if not _brings_its_own_python(master):
+        settings["spark.executorEnv.PYTHONPATH"] = str(Path(quaestor.__file__).parents[1])
     if master.startswith("local"):
         settings |= {
             "spark.driver.host": _LOOPBACK,
@@ -145,6 +168,11 @@ def spark_home() -> Iterator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def _brings_its_own_python(master: str) -> bool:
+    """Whether the executors, on other machines, have a Python that was named to us: see docs/cluster.md."""
+    return master.startswith(_CLUSTER_MANAGERS) and bool(os.environ.get("PYSPARK_PYTHON"))
+
+
 @contextmanager
 def environment(home: Path, master: str) -> Iterator[None]:
     """This process's environment as Spark's launcher and executors are to inherit it; as it was, afterwards."""
@@ -152,9 +180,10 @@ def environment(home: Path, master: str) -> Iterator[None]:
         "SPARK_HOME": str(home),
         "SPARK_CONF_DIR": str(home / "conf"),
         "SPARK_LOCAL_DIRS": str(home / "tmp"),
-        "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+    if not _brings_its_own_python(master):
+        wanted["PYSPARK_PYTHON"] = sys.executable
     if master.startswith("local"):
         wanted["SPARK_LOCAL_IP"] = _LOOPBACK
     before: Mapping[str, str | None] = {name: os.environ.get(name) for name in wanted}

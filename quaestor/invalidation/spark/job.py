@@ -8,24 +8,22 @@ marked stopped too.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import bson
 import pymongo
 import structlog
 
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.processes import Announcement
 from quaestor.invalidation.resizing.state import get_state
 from quaestor.invalidation.spark.home import tasks_of
 from quaestor.invalidation.standing.rules import StageRules
@@ -71,23 +69,6 @@ class GridJob:
     @property
     def tasks(self) -> int:
         return tasks_of(self.shape)
-
-
-def cell_pids(layer: EventLayer, deployment: str) -> dict[Cell, int]:
-    """The process that runs each cell of the current grid, on whatever host; cells that have not started are missing.
-
-    While a grid takes over, its cells are named once they run.
-    """
-    state = get_state(layer, deployment)
-    if state is None:
-        return {}
-    pids: dict[Cell, int] = {}
-    for one in (state.serving, *((state.successor,) if state.successor is not None else ())):
-        for cell in one.shape.cells:
-            value = layer.get(streams.process(deployment, cell, one.shape.generation))
-            if value is not None and (fields := bson.decode(value))["run"] == one.run:
-                pids[cell] = int(fields["pid"])
-    return pids
 
 
 def run_task(job: GridJob, index: int) -> None:
@@ -170,12 +151,12 @@ def _watch(job: GridJob, cell: Cell | None, stop: threading.Event) -> None:
     Has an event layer of its own: whether the data were lost is told to the first who asks, and that must be the task.
     """
     executor = os.getppid()
-    process = bson.encode({"v": 1, "run": job.run, "pid": os.getpid(), "host": socket.gethostname()})
     with closing(RedisEventLayer(job.redis_url, job.deployment)) as layer:
+        process = None if cell is None else Announcement(layer, job.deployment, cell, job.shape, run=job.run)
         while True:
             try:
-                if cell is not None:
-                    layer.put(streams.process(job.deployment, cell, job.shape.generation), process)
+                if process is not None:
+                    process.make()
                 state = get_state(layer, job.deployment)
                 if state is not None and not state.concerns(job.run):
                     stop.set()
