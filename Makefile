@@ -12,6 +12,8 @@ UV_VERSION := 0.13.9
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 READY := $(VENV)/.ready
 TESTS ?= tests
+# Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start.
+SIDE_BY_SIDE ?= -n 4 --dist loadfile
 BENCHMARKS ?= $(sort $(filter-out harness soak,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
@@ -36,11 +38,11 @@ demo: $(READY) servers ## the whole stack on real data, with a live page; Ctrl-C
 
 .PHONY: test
 test: $(READY) servers ## the tests, without the slow families (TESTS=tests/unit for a part)
-	@$(BIN)/pytest -q -m "not slow" $(TESTS)
+	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: test-all
 test-all: $(READY) servers ## all tests
-	@$(BIN)/pytest -q $(TESTS)
+	@$(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: lint
 lint: $(READY) ## ruff and mypy
