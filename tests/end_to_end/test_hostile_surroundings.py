@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 from middleware import QuaestorMiddleware
 from quaestor.caching import cached, private, public
 from quaestor.read_path.forwarded import CLAIMS, shown
+from quaestor.store.memory import MemoryStore
+from quaestor.store.two_level import TwoLevelStore
 from tests.end_to_end.site import Site, until_waiting
 from tests.hand_driven import HandEngine, reads
 
@@ -180,9 +182,10 @@ async def test_a_declaration_does_not_count_where_a_middleware_rewrites_a_copy_o
 
 async def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
     """Whoever found the answer in the shared store first is sent it at his own pace; who came after him is not."""
-    site = Site(echo)
+    local, shared = MemoryStore(budget_bytes=1 << 20), MemoryStore(budget_bytes=1 << 20)
+    site = Site(echo, store=TwoLevelStore(local, shared))
     await Answered(site.app, "/items").get()
-    store = site.engine.store
+    store: Any = site.engine.store
     resident = site.engine.read_path.resident("http://shop.test/items", site.engine.read_path.clock())
     assert resident is not None
     looking, go_on = asyncio.Event(), asyncio.Event()
