@@ -25,7 +25,9 @@ class Columns:
             if lag_ms > self._bound_ms:
                 lagging.add(column)
         if more := lagging - self._lagging:
-            self._telemetry.failure("grid", "registry.column_lags", f"more than {self._bound_ms} ms", columns=sorted(more))
+            self._telemetry.failure(
+                "grid", "registry.column_lags", f"more than {self._bound_ms} ms", columns=sorted(more)
+            )
         if fewer := self._lagging - lagging:
             self._telemetry.event("registry.column_caught_up", columns=sorted(fewer))
         self._lagging = lagging
