@@ -13,8 +13,6 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,21 +20,16 @@ import pymongo
 
 from benchmarks import harness
 from benchmarks.workloads import mixed
-from benchmarks.workloads.mixed import KINDS, Kind, Records
+from benchmarks.workloads.mixed import KINDS, Kind
 from quaestor.demo import servers
-from quaestor.invalidation.change_events import STAGES, after_images
-from quaestor.invalidation.current_records import with_current_records
-from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.query.plan import Result
-from quaestor.invalidation.registering import dependencies, registration
-from quaestor.model import AfterImage, CapturedRead, Cell, Document, GridShape, Invalidated, Query, WriteKind
+from quaestor.invalidation.change_events import after_images
+from quaestor.model import Document, Invalidated, Query
+from tests.oracle.guarded import Guard, Records, answer, comparable
 
 WRITES = 300
 OF_EACH_KIND = 4
 SEED = 20_270_101
 DATABASE = "false_invalidation"
-_NOW_MS = 1_000
-_FOREVER_MS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,70 +48,34 @@ class Run:
         self._records = records
         self._images = images
         self._rng = random.Random(seed)
-        self._node = MatchingNode(
-            Cell(query_partition=0, write_partition=0),
-            GridShape(query_partitions=1, write_partitions=1),
-            retention_ms=60_000,
-        )
-        self._node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=self._version()), now_ms=_NOW_MS)
+        self._guard = Guard(records)
         self._kept: dict[str, Kept] = {}
-        self._counter = 0
         self.evicted: Counter[tuple[str, bool]] = Counter()
         self.vain: Counter[tuple[str, bool]] = Counter()
         self.vain_by_write: Counter[str] = Counter()
         self.missed: Counter[str] = Counter()
 
-    def _version(self) -> int:
-        time = self._records.database.command("ping")["operationTime"]
-        return int(time.time) << 32 | int(time.inc)
-
     def run(self, writes: int) -> None:
-        namespace = f"{self._records.database.name}.{self._records.name}"
         for kind in KINDS:
             for _ in range(OF_EACH_KIND):
-                self._cache(kind, mixed.query(kind, self._rng, namespace))
+                self._cache(kind, mixed.query(kind, self._rng, self._guard.namespace))
         writer = mixed.Writer(self._records, self._rng)
-        with self._stream() as stream:
+        with self._guard.watch() as stream:
             for _ in range(writes):
                 name = writer.write()
                 self._deliver(next(stream), name)
 
-    @contextmanager
-    def _stream(self) -> Iterator[Iterator[Any]]:
-        """As ingest opens it."""
-        with self._records.database.watch(
-            list(STAGES), full_document="whenAvailable", full_document_before_change="whenAvailable"
-        ) as stream:
-            yield stream
-
     def _cache(self, kind: Kind, query: Query) -> None:
-        answer = mixed.answer(self._records, query)
-        shows = all("_id" in document for document in answer)
-        last = answer[-1] if answer else None
-        read = CapturedRead(
-            query=query, read_at=self._version(), ids=tuple(d["_id"] for d in answer) if shows else None, last=last
-        )
-        dependency = dependencies([read])[0]
-        if dependency.plan.result is not Result.RECORDS:
-            dependency = dependencies([CapturedRead(query=query, read_at=read.read_at, ids=None)])[0]
-        self._counter += 1
-        registered = registration(
-            dependency,
-            registration_id=f"bench:{self._counter}",
-            tenant="bench",
-            since=self._node.watermark,
-            expires_at_ms=_FOREVER_MS,
-        )
-        self._kept[registered.id] = Kept(kind, query, answer)
-        for outcome in self._node.register(registered, now_ms=_NOW_MS):
+        told = answer(self._records, query)
+        registration_id, outcomes = self._guard.register(query, told)
+        self._kept[registration_id] = Kept(kind, query, told)
+        for outcome in outcomes:
             assert not isinstance(outcome, Invalidated), "nothing is written while a query is read"
 
     def _deliver(self, event: Any, write: str) -> None:
-        images = with_current_records(self._records.database.client, list(after_images(event, post_images=True)))
         gone: list[tuple[Kept, bool]] = []
-        for image in images:
-            for told in self._node.process(image, now_ms=_NOW_MS):
-                gone += [(self._kept.pop(i), told.exact) for i in told.registration_ids]
+        for told in self._guard.process(after_images(event, post_images=True)):
+            gone += [(self._kept.pop(i), told.exact) for i in told.registration_ids]
         for kept in self._kept.values():
             if not self._same(kept):
                 self.missed[kept.kind.name] += 1
@@ -130,8 +87,8 @@ class Run:
             self._cache(kept.kind, kept.query)
 
     def _same(self, kept: Kept) -> bool:
-        now = mixed.comparable(kept.kind, mixed.answer(self._records, kept.query))
-        return now == mixed.comparable(kept.kind, kept.answer)
+        now = answer(self._records, kept.query)
+        return comparable(now, ordered=kept.kind.ordered) == comparable(kept.answer, ordered=kept.kind.ordered)
 
     def result(self) -> dict[str, Any]:
         return {

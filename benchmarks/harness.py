@@ -90,6 +90,21 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     }
 
 
+def bare_app() -> Any:
+    """For uvicorn(): ASGI bytes, the answer that BARE_FROM gives, body and headers, from memory."""
+    response = httpx.get(os.environ["BARE_FROM"])
+    body = response.content
+    headers = [(k, v) for k, v in response.headers.raw if k.lower() not in (b"date", b"server")]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
 @contextmanager
 def uvicorn(
     app: str,

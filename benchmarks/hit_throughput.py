@@ -52,21 +52,6 @@ def uncached_app() -> FastAPI:
     return app
 
 
-def bare_app() -> Any:
-    """ASGI bytes: the response that BARE_FROM gives, body and headers, from memory."""
-    response = httpx.get(os.environ["BARE_FROM"])
-    body = response.content
-    headers = [(k, v) for k, v in response.headers.raw if k.lower() not in (b"date", b"server")]
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    return app
-
-
 def main() -> None:
     with servers.mongo_url() as url:
         with pymongo.MongoClient[dict[str, Any]](url) as client:
@@ -96,7 +81,7 @@ def main() -> None:
 
             harness.until(hits)
             bare_environment = environment | {"BARE_FROM": target}
-            with harness.uvicorn("benchmarks.hit_throughput:bare_app", environment=bare_environment) as bare:
+            with harness.uvicorn("benchmarks.harness:bare_app", environment=bare_environment) as bare:
                 rounds: dict[str, list[dict[str, float]]] = {"bare": [], "hit": [], "uncached": []}
                 for _ in range(ROUNDS):
                     rounds["bare"].append(harness.wrk(f"{bare.url}/items"))

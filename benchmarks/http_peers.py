@@ -78,21 +78,6 @@ def wrapped_app() -> Any:
     return QuaestorMiddleware(app, quaestor=quaestor)
 
 
-def bare_app() -> Any:
-    """ASGI bytes: the answer that BARE_FROM gives, body and headers, from memory."""
-    response = httpx.get(os.environ["BARE_FROM"])
-    body = response.content
-    headers = [(k, v) for k, v in response.headers.raw if k.lower() not in (b"date", b"server")]
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    return app
-
-
 @dataclass
 class Contender:
     """One server and what was measured of it. cached: whether an answer came from its cache; None: it does not say."""
@@ -167,7 +152,7 @@ class _Stage:
     def bare(self) -> None:
         """The bytes of the contender before it."""
         environment = {"BARE_FROM": f"{self.contenders[-1].url}/items"}
-        self._serve(BARE, "benchmarks.http_peers:bare_app", environment=environment)
+        self._serve(BARE, "benchmarks.harness:bare_app", environment=environment)
 
     def measure(self) -> dict[str, dict[str, Any]]:
         """Rounds in which every contender has its turn; medians by contender."""

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from quaestor.errors import CdnError
+from quaestor.tasks import ended
 
 
 class Target(NamedTuple):
@@ -152,9 +153,7 @@ class PurgeBatches:
     async def aclose(self) -> None:
         """Stop. Callers that still wait get a CdnError; targets that are still pending are given up."""
         worker, self._worker = self._worker, None
-        if worker is not None and not worker.done() and worker.get_loop() is asyncio.get_running_loop():
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+        await ended((worker,))
         self._put_back()
         if self._waiting:
             left = len(self._waiting)

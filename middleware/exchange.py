@@ -172,7 +172,8 @@ class Exchange(Lookup):
     def _why_missing(self) -> str:
         """For the metrics."""
         if self._old is None:
-            return self._read_path.telemetry.departures.why(self._key)
+            lagging = self._read_path.lagging(self._key, self._read_path.clock())
+            return "lagging" if lagging else self._read_path.telemetry.departures.why(self._key)
         return "expired" if self._read_path.clock() >= self._old.response.fresh_until_ms else "request"
 
     def _answered(self) -> None:

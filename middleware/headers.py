@@ -58,7 +58,9 @@ class Reticence(Enum):
 _HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
 _PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
 _UNKNOWN = frozenset({Uncacheable.NO_READS.value})
-_SHOWS_RECORDS = frozenset({"refused", "died", "failed", "lifetime", *(reason.value for reason in Uncacheable)})
+_SHOWS_RECORDS = frozenset(
+    {"refused", "lagging", "died", "failed", "lifetime", *(reason.value for reason in Uncacheable)}
+)
 
 
 def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) -> Reticence:

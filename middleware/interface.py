@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from quaestor.ports import CacheSketch, CdnAdapter
+from quaestor.ports import CacheSketch, CdnAdapter, QueryRegistry
 from quaestor.read_path.service import ReadPath
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
@@ -30,6 +30,9 @@ class Engine(Protocol):
 
     @property
     def read_path(self) -> ReadPath: ...
+
+    @property
+    def registry(self) -> QueryRegistry: ...
 
     @property
     def sketch(self) -> CacheSketch: ...

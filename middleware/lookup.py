@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
@@ -29,7 +30,7 @@ _LOOKS = 8
 """How often an entry may die between being found and being sent before the request is answered without the cache."""
 
 
-class Lookup:
+class Lookup(ABC):
     """What `middleware.exchange` has before its handler runs. credentials: the request carried some, and only answers that their
     origin lets be shared in spite of that are for it."""
 
@@ -75,6 +76,7 @@ class Lookup:
         self._detail = ""
         self._prepare()
 
+    @abstractmethod
     def _prepare(self) -> None:
         """What the second half needs."""
 
@@ -197,9 +199,9 @@ class Lookup:
             stale=stale, received=received, layer="the handler" if received else self._layer,
         )  # fmt: skip
 
+    @abstractmethod
     def _refresh(self, early: CachedResponse | None = None) -> None:
         """Ask the handler again, in the background. early: an entry whose lifetime is not over yet."""
-        raise NotImplementedError
 
     async def _refuse(self) -> None:
         self._land(Landing.LEFT)

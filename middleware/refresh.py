@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from middleware.interface import Message, Receive, Scope, Send
+from quaestor.tasks import ended
 from quaestor.telemetry import Telemetry
 
 AT_ONCE = 64
@@ -62,9 +62,4 @@ class Refreshes:
 
     async def stop(self) -> None:
         """End those under way."""
-        tasks = [task for task in self._under_way if task.get_loop() is asyncio.get_running_loop()]
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await ended(self._under_way)

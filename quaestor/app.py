@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
+from quaestor import redis_clients
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
 from quaestor.capture import Capture
 from quaestor.capture.catalog import Catalog
@@ -29,8 +26,8 @@ from quaestor.invalidation.by_name import ByName
 from quaestor.invalidation.collection_events import CollectionEvents
 from quaestor.invalidation.effects import Effects, Observed
 from quaestor.invalidation.embedded import EmbeddedGrid
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.no_grid import NoGridRegistry
 from quaestor.invalidation.registry import Registry
 from quaestor.invalidation.standing.live import LiveResult
@@ -39,21 +36,19 @@ from quaestor.model import Query
 from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, ShareEffects
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
+from quaestor.redis_clients import SharedClient
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.measured import keep_measuring
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
-from quaestor.store.strike import RedisStrike
+from quaestor.store.strike import share_effects
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.tasks import ended
 from quaestor.telemetry import Telemetry
 from quaestor.tracing import Tracing
 from quaestor.ttl import TtlEstimator
-
-REDIS_CONNECTIONS = 64
-REDIS_TIMEOUT_S = 1.0
-"""A store that does not answer within this is treated as gone: the handler's answer does not wait for it."""
 
 
 class Quaestor:
@@ -70,7 +65,7 @@ class Quaestor:
         self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
         self.capture = Capture()
         self._clock = clock
-        self._redis: redis.asyncio.Redis | None = None
+        self._redis: SharedClient | None = None
         layer: EventLayer
         index: DependencyIndex
         share: ShareEffects | None = None
@@ -87,9 +82,10 @@ class Quaestor:
             layer, index = MemoryEventLayer(clock=clock), MemoryIndex()
             self.sketch: CacheSketch = MemoryCacheSketch()
         else:
-            self._redis = _connect(self.settings.redis_url)
-            layer = RedisEventLayer(self.settings.redis_url, self.settings.deployment)
-            index = shared_index = RedisIndex(self._redis, deployment=self.settings.scope)
+            self._redis = redis_clients.shared_client(self.settings.redis_url)
+            index = shared_index = RedisIndex(
+                self._redis, deployment=self.settings.scope, on_lost=self._dependents_lost
+            )
             leases = shared = RedisStore(
                 self._redis,
                 deployment=self.settings.scope,
@@ -105,7 +101,12 @@ class Quaestor:
                 copies_live_ms=self.settings.ttl_max_ms + COPY_SLACK_MS,
                 telemetry=self.telemetry,
             )
-            share = RedisStrike(index=shared_index, sketch=shared_sketch, store=shared)
+            share = share_effects(index=shared_index, sketch=shared_sketch, store=shared)
+            layer = event_layer(
+                self.settings.redis_url,
+                self.settings.deployment,
+                beside=(shared_index.keys[0], shared_sketch.keys[0]),
+            )
         self._layer = layer
         estimator = TtlEstimator(
             ttl_min_ms=self.settings.ttl_min_ms,
@@ -176,7 +177,7 @@ class Quaestor:
         return cls(Settings.from_env(**overrides))
 
     @property
-    def redis(self) -> redis.asyncio.Redis | None:
+    def redis(self) -> SharedClient | None:
         """The connections to the shared Redis; None if everything is in this process. Closed by stop()."""
         return self._redis
 
@@ -262,11 +263,7 @@ class Quaestor:
         """Stop the background work and close what was opened. The object is done then."""
         if self._by_hand is not None:
             self._by_hand.close()
-        for task in (self._polling, self._measuring):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        await ended((self._polling, self._measuring))
         await anyio.to_thread.run_sync(self.subscriptions.stop)
         if self._grid is not None:
             await anyio.to_thread.run_sync(self._grid.stop)
@@ -281,6 +278,12 @@ class Quaestor:
         if self._watched is not None:
             await anyio.to_thread.run_sync(self._watched.close)
 
+    def _dependents_lost(self) -> None:
+        """Nobody knows any more which copies outside depend on what: none of them can be trusted."""
+        why = "Redis lost dependents that were added"
+        self.telemetry.failure("store", "index.state_lost", why)
+        self._effects.reset(why)
+
     def _collection_changed(self, namespaces: frozenset[str]) -> None:
         """A view or a collection's options mean something else now: through the grid, as any other write."""
         try:
@@ -290,20 +293,3 @@ class Quaestor:
 
     def _catalog_failed(self, error: DependencyError) -> None:
         self.telemetry.failure("mongodb", "catalog.poll_failed", error)
-
-
-def _connect(url: str) -> redis.asyncio.Redis:
-    """Answers or fails within REDIS_TIMEOUT_S; no silent retries, because callers have a better fallback."""
-    try:
-        pool = redis.asyncio.BlockingConnectionPool.from_url(
-            url,
-            max_connections=REDIS_CONNECTIONS,
-            timeout=REDIS_TIMEOUT_S,
-            socket_timeout=REDIS_TIMEOUT_S,
-            socket_connect_timeout=REDIS_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        return redis.asyncio.Redis.from_pool(pool)
-    except ValueError as error:
-        raise ConfigurationError(f"redis_url {url!r} is not a Redis URL: {error}") from error

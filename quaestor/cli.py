@@ -6,6 +6,7 @@ how to mend it.
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -187,6 +188,16 @@ cluster = typer.Typer(pretty_exceptions_enable=False)
 app.add_typer(cluster, name="cluster")
 
 
+FollowedUrl = Annotated[str | None, typer.Option(envvar="MONGO_URL", help="The replica set that is followed.")]
+LayerUrl = Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")]
+Deployment = Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")]
+ReadyTimeout = Annotated[float, typer.Option(help="Seconds for all cells to be fed.")]
+QueryPartitions = Annotated[int, typer.Option(min=1, help="Queries are split over so many columns of cells.")]
+WritePartitions = Annotated[int, typer.Option(min=1, help="Records are split over so many rows of cells.")]
+MetricsPort = Annotated[
+    int | None, typer.Option(help="Serve the grid's figures to Prometheus on this port, at /metrics; 0: any free one.")
+]
+MetricsHost = Annotated[str, typer.Option(help="Where the figures are served; by default to this machine alone.")]
 Conf = Annotated[
     list[str] | None, typer.Option(metavar="SPARK.NAME=VALUE", help="A Spark setting, as of spark-submit; repeatable.")
 ]
@@ -202,12 +213,14 @@ def run_cluster(
             "on this machine."
         ),
     ] = None,
-    query_partitions: Annotated[int, typer.Option(min=1, help="Queries are split over so many columns of cells.")] = 1,
-    write_partitions: Annotated[int, typer.Option(min=1, help="Records are split over so many rows of cells.")] = 1,
-    mongo_url: Annotated[str | None, typer.Option(envvar="MONGO_URL", help="The replica set that is followed.")] = None,
-    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
-    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
-    ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
+    query_partitions: QueryPartitions = 1,
+    write_partitions: WritePartitions = 1,
+    mongo_url: FollowedUrl = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    ready_timeout: ReadyTimeout = 120.0,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     conf: Conf = None,
 ) -> None:
     """Run the grid until Ctrl-C: long-running tasks, each restarted by Spark alone.
@@ -222,19 +235,21 @@ def run_cluster(
     cluster_command.run(
         cluster_command.settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment),
         master=master, query_partitions=query_partitions, write_partitions=write_partitions, ready_timeout_s=ready_timeout,
-        conf=conf or (),
+        conf=conf or (), metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
 
 
 @cluster.command("resize")
 def cluster_resize(
-    query_partitions: Annotated[int, typer.Option(min=1, help="Queries are split over so many columns of cells.")],
-    write_partitions: Annotated[int, typer.Option(min=1, help="Records are split over so many rows of cells.")],
+    query_partitions: QueryPartitions,
+    write_partitions: WritePartitions,
     master: Annotated[str | None, typer.Option(help="As of quaestor cluster.")] = None,
-    mongo_url: Annotated[str | None, typer.Option(envvar="MONGO_URL", help="The replica set that is followed.")] = None,
-    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
-    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
-    ready_timeout: Annotated[float, typer.Option(help="Seconds for all cells to be fed.")] = 120.0,
+    mongo_url: FollowedUrl = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    ready_timeout: ReadyTimeout = 120.0,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     conf: Conf = None,
 ) -> None:
     """Run a grid with other partitions, which takes over from the running one while both run; that one then ends.
@@ -248,23 +263,31 @@ def cluster_resize(
     cluster_command.run(
         settings, master=master, query_partitions=query_partitions, write_partitions=write_partitions,
         ready_timeout_s=ready_timeout,
-        conf=conf or (),
+        conf=conf or (), metrics_port=metrics_port, metrics_host=metrics_host,
     )  # fmt: skip
 
 
 @cluster.command("status")
 def cluster_status(
-    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
-    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+    prometheus: Annotated[bool, typer.Option("--prometheus", help="Prometheus text instead of tables.")] = False,
 ) -> None:
-    """Show every cell: queries, writes/s, lag, latencies, memory. Exit status 1: a cell is silent or too far behind."""
+    """Show every cell (queries, writes/s, lag, latencies, memory) and every pipeline. Exit status 1: a cell is silent or too
+    far behind."""
     from quaestor import cluster_command, cluster_status
 
-    told, healthy = cluster_status.run(
-        cluster_command.settings(redis_url=redis_url, deployment=deployment), as_json=as_json
-    )
-    print(told)
+    if as_json and prometheus:
+        raise ConfigurationError("--json and --prometheus are two forms of the same figures: choose one")
+    settings = cluster_command.settings(redis_url=redis_url, deployment=deployment)
+    form = cluster_status.to_json if as_json else cluster_status.text
+    if prometheus:
+        from quaestor.cluster_metrics import exposition
+
+        form = functools.partial(exposition, staleness_bound_ms=settings.staleness_bound_ms)
+    told, healthy = cluster_status.run(settings, form=form)
+    print(told.rstrip("\n"))
     raise typer.Exit(0 if healthy else 1)
 
 
@@ -282,8 +305,8 @@ Lengths = Annotated[str, typer.Option("--windows", metavar="SECONDS", help="Leng
 def run_statistics(
     directory: Directory,
     windows: Lengths = "10,60",
-    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
-    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
     master: Annotated[str | None, typer.Option(help="Spark's master; default: local[2].")] = None,
     trigger: Annotated[float, typer.Option(help="Seconds from batch to batch.")] = 5.0,
     lateness: Annotated[int, typer.Option(min=0, help="A window is final so many seconds after its end.")] = 10,
@@ -303,8 +326,8 @@ def run_statistics(
 @statistics.command("show")
 def show_statistics(
     windows: Lengths = "10,60",
-    redis_url: Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")] = None,
-    deployment: Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")] = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
     as_json: Annotated[bool, typer.Option("--json", help="All windows that are kept, as JSON on one line.")] = False,
 ) -> None:
     """Show the newest windows: what is written, what matches, what is read."""

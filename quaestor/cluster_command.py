@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
+from quaestor.cluster_metrics import served
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
@@ -28,15 +29,20 @@ def run(
     write_partitions: int,
     ready_timeout_s: float,
     conf: Sequence[str] = (),
+    metrics_port: int | None = None,
+    metrics_host: str = "127.0.0.1",
 ) -> None:
     """Returns when SIGINT or SIGTERM has stopped it. conf: Spark settings, `spark.name=value` each.
 
-    Raises ConfigurationError (too few slots, no Java, no pyspark, no URL), DependencyError (a part does not answer, or the grid
-    has ended by itself).
+    metrics_port: where the grid's figures are served; listened on before anything is started. None: nowhere.
+
+    Raises ConfigurationError (too few slots, no Java, no pyspark, no URL, a port in use), DependencyError (a part does not
+    answer, or the grid has ended by itself).
     """
     try:
         from quaestor.invalidation.spark.__main__ import run_grid
-        from quaestor.invalidation.spark.home import default_master, require_slots, spark_settings
+        from quaestor.invalidation.spark.configuration import spark_settings
+        from quaestor.invalidation.spark.slots import default_master, require_slots
     except ImportError as error:
         raise ConfigurationError(f"the grid needs pyspark ({error}): pip install 'quaestor[spark]'") from error
     shape = GridShape(query_partitions=query_partitions, write_partitions=write_partitions)
@@ -45,7 +51,11 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s, conf=chosen)
+    with ExitStack() as cleanup:
+        if metrics_port is not None and settings.redis_url is not None:
+            url = cleanup.enter_context(served(settings, host=metrics_host, port=metrics_port))
+            print(f"quaestor grid: metrics at {url}", flush=True)
+        run_grid(settings=settings, shape=shape, master=master, stop=stop, ready_timeout_s=ready_timeout_s, conf=chosen)
 
 
 def require_resizable(settings: Settings, *, query_partitions: int, write_partitions: int) -> None:
@@ -55,7 +65,7 @@ def require_resizable(settings: Settings, *, query_partitions: int, write_partit
     """
     if settings.redis_url is None:
         raise ConfigurationError("the grid is known to Redis: pass --redis-url or set REDIS_URL")
-    with closing(RedisEventLayer(settings.redis_url, settings.deployment)) as layer:
+    with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
         state = get_state(layer, settings.deployment)
     if state is None:
         raise ConfigurationError(

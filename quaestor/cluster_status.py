@@ -1,22 +1,26 @@
 """`quaestor cluster status`: what the matching grid says of itself, in the event layer, to whoever looks.
 
-Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell tells once a second.
+Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell and each stage tells once a
+second, cells also of the pipelines around them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from quaestor.clock import system_clock
+from quaestor.cluster_totals import Pipeline, pipelines
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_notification
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.processes import CellProcess, cell_processes
-from quaestor.invalidation.stats import CellStats, cell_stats
+from quaestor.invalidation.standing.stats import UNKNOWN_LAG as UNKNOWN_STAGE_LAG
+from quaestor.invalidation.standing.stats import StageStats, stage_stats
+from quaestor.invalidation.stats import UNKNOWN_LAG, CellStats, cell_stats
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
@@ -27,6 +31,14 @@ _COLUMNS = (
     "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB",
     "restarts",
 )  # fmt: skip
+_OF_STAGES = (
+    "stage", "state", "lag ms", "subscribed queries", "subscriptions", "behind", "matched/s", "read anew", "refused", "MB",
+)  # fmt: skip
+_OF_PIPELINES = ("pipeline", "entries", "MB", "of its bound", "lag ms")
+_PIPELINES = {
+    "w": "writes", "q": "queries", "m": "matched", "r": "results", "n": "notifications", "h": "heartbeats",
+    "t": "a tenant's notifications",
+}  # fmt: skip
 _BATCH = 2_000
 _MOST_BATCHES = 50
 
@@ -47,11 +59,14 @@ class CellStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """shape: None if no grid was ever heard of."""
+    """shape: None if no grid was ever heard of. stages: what the stages of subscribed queries told last, those that ever did;
+    silent ones of them are older than WINDOW_MS at at_ms."""
 
     deployment: str
+    at_ms: int
     shape: GridShape | None
     cells: tuple[CellStatus, ...]
+    stages: tuple[StageStats, ...] = ()
 
     def healthy(self, staleness_bound_ms: int) -> bool:
         """Whether every cell is heard, and fresh enough for answers to be served from cache."""
@@ -60,24 +75,28 @@ class ClusterStatus:
         )
 
 
-def run(settings: Settings, *, as_json: bool) -> tuple[str, bool]:
-    """What to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError."""
+def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[str, bool]:
+    """What to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
+
+    form: `text`, `to_json` or another.
+    """
     if settings.redis_url is None:
         raise ConfigurationError("the grid's figures are in Redis: pass --redis-url or set REDIS_URL")
-    with closing(RedisEventLayer(settings.redis_url, settings.deployment)) as layer:
+    with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
         status = look(layer, settings.deployment, now_ms=system_clock())
-    return (to_json if as_json else text)(status), status.healthy(settings.staleness_bound_ms)
+    return form(status), status.healthy(settings.staleness_bound_ms)
 
 
 def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
-    """O(notifications of WINDOW_MS), bounded. Raises EventLayerError."""
+    """O(heartbeats of WINDOW_MS), bounded. Raises EventLayerError."""
     beats = _heartbeats(layer, deployment, now_ms)
-    stats = {one.cell: one for one in cell_stats(layer, deployment)}
+    told = cell_stats(layer, deployment)
     processes = cell_processes(layer, deployment)
     newest = max(beats.values(), key=lambda beat: beat.at_ms, default=None)
-    shape = newest.shape if newest is not None else next((one.shape for one in stats.values()), None)
+    shape = newest.shape if newest is not None else next((one.shape for one in told), None)
     if shape is None:
-        return ClusterStatus(deployment=deployment, shape=None, cells=())
+        return ClusterStatus(deployment=deployment, at_ms=now_ms, shape=None, cells=())
+    stats = {one.cell: one for one in told if one.shape == shape}
     cells = [
         Cell(query_partition=column, write_partition=row)
         for column in range(shape.query_partitions)
@@ -85,7 +104,9 @@ def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
     ]
     return ClusterStatus(
         deployment=deployment,
+        at_ms=now_ms,
         shape=shape,
+        stages=tuple(stage_stats(layer, deployment, shape)),
         cells=tuple(_status(cell, beats.get(cell), stats.get(cell), processes.get(cell), now_ms) for cell in cells),
     )
 
@@ -103,7 +124,7 @@ def _status(
 
 
 def _heartbeats(layer: EventLayer, deployment: str, now_ms: int) -> Mapping[Cell, Heartbeat]:
-    stream = streams.notifications(deployment)
+    stream = streams.heartbeats(deployment)
     after = layer.offset_at(stream, now_ms - WINDOW_MS)
     newest: dict[Cell, Heartbeat] = {}
     for _ in range(_MOST_BATCHES):
@@ -122,16 +143,42 @@ def _heartbeats(layer: EventLayer, deployment: str, now_ms: int) -> Mapping[Cell
 
 
 def text(status: ClusterStatus) -> str:
-    """A table, a line for each cell."""
+    """Three tables: a line for each cell, for each stage and for each pipeline."""
     if status.shape is None:
         return f"no grid was heard of in deployment {status.deployment!r}: start one with quaestor cluster"
     shape = status.shape
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    rows += [_row(cell) for cell in status.cells]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
     head = f"deployment {status.deployment}: {shape.query_partitions} query x {shape.write_partitions} write partitions"
-    return "\n".join([head, *lines])
+    lines = [head, *_table([_COLUMNS, *(_row(cell) for cell in status.cells)])]
+    if status.stages:
+        lines += ["", *_table([_OF_STAGES, *(_stage_row(one, status.at_ms) for one in status.stages)])]
+    found = pipelines(cell.stats for cell in status.cells if cell.stats is not None)
+    if found:
+        lines += ["", *_table([_OF_PIPELINES, *(_pipeline_row(one) for one in found)])]
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _stage_row(one: StageStats, at_ms: int) -> tuple[str, ...]:
+    return (
+        str(one.query_partition), "silent" if at_ms - one.at_ms > WINDOW_MS else "running",
+        "" if one.lag_ms == UNKNOWN_STAGE_LAG else str(one.lag_ms), f"{one.queries:,}", f"{one.subscriptions:,}",
+        f"{one.behind:,}", f"{one.matched_per_s:,.0f}", f"{one.renewals:,}", f"{one.refused:,}", f"{one.bytes / 1e6:,.1f}",
+    )  # fmt: skip
+
+
+def _pipeline_row(one: Pipeline) -> tuple[str, ...]:
+    size = one.size
+    lag = "" if size.lag_ms == UNKNOWN_LAG else str(size.lag_ms)
+    return (_named(size.pipeline), f"{size.entries:,}", f"{size.bytes / 1e6:,.1f}", f"{one.share:.1%}", lag)
+
+
+def _named(pipeline: str) -> str:
+    kind, partition = pipeline[:1], pipeline[1:]
+    return f"{_PIPELINES.get(kind, kind)} {partition}".rstrip()
 
 
 def _row(cell: CellStatus) -> tuple[str, ...]:
@@ -160,9 +207,34 @@ def to_json(status: ClusterStatus) -> str:
         {
             "deployment": status.deployment,
             "shape": shape and [shape.query_partitions, shape.write_partitions],
+            "generation": shape and shape.generation,
             "cells": [_as_json(cell) for cell in status.cells],
+            "stages": [_stage_as_json(one) for one in status.stages],
+            "pipelines": [
+                {
+                    "name": _named(one.size.pipeline),
+                    "entries": one.size.entries,
+                    "bytes": one.size.bytes,
+                    "share": one.share,
+                    "lag_ms": None if one.size.lag_ms == UNKNOWN_LAG else one.size.lag_ms,
+                }
+                for one in pipelines(cell.stats for cell in status.cells if cell.stats is not None)
+            ],
         }
     )
+
+
+def _stage_as_json(one: StageStats) -> Mapping[str, object]:
+    return {
+        "query_partition": one.query_partition, "told_at_ms": one.at_ms,
+        "lag_ms": None if one.lag_ms == UNKNOWN_STAGE_LAG else one.lag_ms, "queries": one.queries,
+        "subscriptions": one.subscriptions, "bytes": one.bytes, "behind": one.behind, "renewals": one.renewals,
+        "matched": one.matched, "matched_per_s": one.matched_per_s, "refused": one.refused,
+        "tenants": [
+            {"name": tenant.tenant, "queries": tenant.queries, "subscriptions": tenant.subscriptions, "bytes": tenant.bytes}
+            for tenant in one.tenants
+        ],
+    }  # fmt: skip
 
 
 def _as_json(cell: CellStatus) -> Mapping[str, object]:

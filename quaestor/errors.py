@@ -75,7 +75,18 @@ class DatabaseError(DependencyError):
 
 
 class RegistrationRefusedError(DependencyError):
-    """The grid did not activate a registration in time, or refused it; the response is served but not cached."""
+    """The grid did not activate a registration in time, or refused it; the response is served but not cached.
+
+    reason: one of metrics.REASONS.
+    """
+
+    reason = "refused"
+
+
+class PartitionLagsError(RegistrationRefusedError):
+    """The grid does not keep up with a query partition: nothing of it is cached until it has caught up."""
+
+    reason = "lagging"
 
 
 class SubscriptionError(DependencyError):

@@ -28,8 +28,9 @@ OUTCOMES = frozenset({"hit", "miss", "coalesced", "bypass"})
 LAYERS = frozenset({"memory", "redis", "assembled", "stale"})
 LEFT = frozenset({"invalidated", "withdrawn", "expired", "demand", "outdated", "cleared"})
 """Why an entry left this process's memory. demand: others are asked for more. outdated: by name, by an unsafe request."""
-MISSES = LEFT | {"absent", "request", "refresh"}
-"""request: the client or the origin wants it made anew. refresh: nobody waits for it."""
+MISSES = LEFT | {"absent", "lagging", "request", "refresh"}
+"""lagging: it is there, but nobody vouches for it now. request: the client or the origin wants it made anew. refresh: nobody
+waits for it."""
 PRECISION = frozenset({"exact", "widened", "unknown"})
 ANSWERS = frozenset({"same", "changed"})
 WAITS = frozenset({"process", "workers"})
@@ -53,7 +54,7 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the route
     "bypass", "private-route", "scope",
     # of the moment
-    "refused", "failed", "died", "lifetime", "not-serving", "unsettled",
+    "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled",
 }  # fmt: skip
 """Why an answer was not cached, or a request was passed by."""
 
@@ -95,6 +96,12 @@ class Labelled(Generic[M]):
             if bounded == values:  # so there are no more of these than series
                 self._series[values] = series
         return series
+
+    def remove(self, *values: str) -> None:
+        """Say nothing of these values any more. No error if nothing was said."""
+        self._series.pop(values, None)
+        with suppress(KeyError):
+            self._metric.remove(*values)
 
 
 class Gathered(Histogram):

@@ -168,7 +168,8 @@ class Registration:
     registration is activated, and later invalidated at most once; a cached response is valid while all of its
     registrations are live.
 
-    id: unique for ever, `<origin>:<counter>`; the origin names the app process that will act on notifications first.
+    id: unique for ever (invalidation/registration_ids.py); the origin in it names the app process that will act on notifications
+        first, the hash at its end tells the query partition.
     query_id: hash of the normalised query: equal queries share it, whoever registers them. Decides the query partition.
     since: every write up to it was visible to the read (it had been seen by ingest before the read began).
         Nodes replay what is newer.
@@ -284,8 +285,8 @@ class Invalidated:
 class Heartbeat:
     """One cell's sign of life.
 
-    fresh_as_of_ms: wall_ms of the newest TICK or write that went through ingest, pipeline and this cell: results it
-        guards are invalidated for every write that the database performed before then.
+    fresh_as_of_ms: wall_ms of the newest TICK that went through ingest, pipeline and this cell: results it guards are
+        invalidated for every write that the database performed before then.
     watermark: the newest version this cell has seen.
     """
 

@@ -36,7 +36,8 @@ class EventLayer(Protocol):
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         """Entries after the given offset of each stream, at most `count` a stream, waiting up to block_ms for the first.
 
-        block_ms = 0 does not wait. Empty list on time-out.
+        block_ms = 0 does not wait. Empty list on time-out. An entry comes together with whatever had been appended, when it was
+        appended, to the streams named before its own (unless there are `count` of those).
         """
 
     def offset_at(self, stream: str, at_ms: int) -> str:
@@ -57,10 +58,11 @@ class EventLayer(Protocol):
 
 
 class PipelineSize(NamedTuple):
-    """bytes: what the entries take in the server, roughly."""
+    """bytes: what the entries take in the server, roughly. at_ms: the moment, by the clock that dates entries."""
 
     entries: int
     bytes: int
+    at_ms: int
 
 
 @runtime_checkable
@@ -69,6 +71,12 @@ class MeasuredPipelines(Protocol):
 
     def measure(self, stream: str) -> PipelineSize:
         """O(1). Raises EventLayerError."""
+
+    def trim_and_measure(self, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
+        """Trim each of these pipelines, unless None; how large each is then. One round trip for each server that has some.
+
+        Raises EventLayerError; some may have been trimmed then.
+        """
 
 
 class Guarded(Protocol):
@@ -237,8 +245,15 @@ class QueryRegistry(Protocol):
     def known_since_ms(self) -> int:
         """Of responses that others stored before then it is not known whether they were invalidated."""
 
+    def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        """Whether nobody can vouch for these now, because their part of the grid lags behind. If they are not dead, they are as
+        good as before once it has caught up. No I/O."""
+
     def serving(self, *, now_ms: int) -> bool:
-        """Whether the grid is fresh enough for anything to be served from cache or stored."""
+        """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""
+
+    def abreast(self, *, now_ms: int) -> bool:
+        """Whether all of it is: every change that is older than the staleness bound has been reported."""
 
 
 class LifetimeEstimator(Protocol):

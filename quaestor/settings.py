@@ -20,7 +20,8 @@ class Settings:
     """Defaults suit one process on one MongoDB.
 
     mongo_url: where change streams are read. None: taken from the client that capture is attached to.
-    redis_url: event layer, shared store and sketch. None: embedded, everything in this process.
+    redis_url: event layer, shared store and sketch: redis://host:port, or redis+cluster://host:port,host:port for a Redis Cluster
+        (see docs/cluster.md). None: embedded, everything in this process.
     deployment: name that separates deployments sharing one Redis.
     tenant: the app, on a grid that several share: what it caches, and what it is told, is its own. Empty: named like the
         deployment.
@@ -28,10 +29,10 @@ class Settings:
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     retention_ms: how long after-images are kept for replay.
-    pipeline_max_entries, pipeline_max_bytes: of one write or notification pipeline; what is too large loses its oldest entries,
-        and a reader that has missed some takes everything for changed.
+    pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a reader that has
+        missed some takes everything for changed. What is registered in the oldest part of a query pipeline is uncached.
     node_memory_bytes: budget of one matching node for queries and registrations, by its own reckoning; what saves the
-        fewest reads gives way.
+        fewest reads gives way. A stage has the same for the results of subscribed queries; what is more is refused.
     ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
@@ -127,17 +128,15 @@ class Settings:
             )
         if self.client_ttl not in ("none", "estimated"):
             raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
-        if not self.deployment or any(c in self.deployment for c in "{}: \t\n"):
+        if not self.deployment or any(c in self.deployment for c in "{}:@ \t\n"):
             raise ConfigurationError(
-                f"deployment {self.deployment!r} must be non-empty without braces, colons or spaces"
+                f"deployment {self.deployment!r} must be non-empty without braces, colons, @ or spaces"
             )
-        if len(self.tenant) > _LONGEST_TENANT or any(c in self.tenant for c in "{}:~@ \t\n"):
+        if self.tenant and not is_tenant(self.tenant):
             raise ConfigurationError(
                 f"tenant {self.tenant[:100]!r} must have at most {_LONGEST_TENANT} characters, and no braces, colons, ~, @ or "
                 "spaces"
             )
-        if self.scope != self.deployment and "@" in self.deployment:
-            raise ConfigurationError(f"deployment {self.deployment!r} must not contain @ when it has tenants")
 
     @property
     def owner(self) -> str:
@@ -171,6 +170,11 @@ class Settings:
                 raise ConfigurationError(f"unknown setting {variable}; known: {', '.join(sorted(kinds))}")
             values[name] = _parse(variable, text, str(kinds[name]))
         return cls(**(values | overrides))
+
+
+def is_tenant(name: str) -> bool:
+    """Whether a tenant may be called that: it becomes part of ids and of the names of pipelines."""
+    return 0 < len(name) <= _LONGEST_TENANT and not any(c in name for c in "{}:~@ \t\n")
 
 
 def _parse(variable: str, text: str, kind: str) -> Any:

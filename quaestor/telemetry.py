@@ -6,6 +6,8 @@ the request that they belong to. No bodies, no secrets, no raw keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -76,7 +78,17 @@ class Telemetry:
 
         self.failures = self._counters("failures", "failures of parts we depend on", part=metrics.PARTS)
         self.registrations = self._gauge("registrations", "live registrations of this process")
-        self.serving = self._gauge("serving", "1 while cached responses may be served, 0 while bypassing")
+        self.subscribed_queries = self._gauge("subscribed_queries", "different queries that this process follows")
+        self.subscribers = self._gauge("subscribers", "live results held by this process")
+        self.subscriptions_lag_s = self._gauge(
+            "subscriptions_lag_seconds", "how far what this process follows lags behind the database, at its slowest"
+        )
+        self.subscription_events = self._counter("subscription_events", "changes of followed results")
+        self.subscription_wholes = self._counter("subscription_wholes", "followed results taken over as a whole")
+        self.subscriptions_refused = self._counter(
+            "subscriptions_refused", "followed queries that the grid gave up, or refused"
+        )
+        self.serving = self._gauge("serving", "1 while cached responses may be served, of one query partition at least")
         self.grid_lag_s = self._gauge("grid_lag_seconds", "how far the slowest matching node lags behind the database")
         self.column_lag_ms = self._gauges("column_lag_ms", "how far a query partition's slowest cell lags", column=None)
         self.pipeline_entries = self._gauges("pipeline_entries", "entries in a pipeline", pipeline=None)
@@ -174,12 +186,16 @@ class Telemetry:
 
     def event(self, name: str, **fields: Any) -> None:
         """An ordinary event, e.g. event("engine.started", mode="embedded")."""
-        self._log.info(name, **fields, **self._trace())
+        self._say(self._log.info, name, fields)
 
     def failure(self, part: str, name: str, error: BaseException | str, **fields: Any) -> None:
         """A part we depend on failed: one count, one log line."""
         self.failures.labels(part).inc()
-        self._log.warning(name, part=part, error=str(error), **fields, **self._trace())
+        self._say(self._log.warning, name, {"part": part, "error": str(error)} | fields)
+
+    def _say(self, say: Callable[..., object], name: str, fields: Mapping[str, Any]) -> None:
+        with suppress(OSError, ValueError):  # whoever read the log is gone, or it is closed: that stops nothing else
+            say(name, **fields, **self._trace())
 
     def _trace(self) -> dict[str, str]:
         trace_id = self.tracing.trace_id()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from quaestor.demo import servers
+from tests.faults.proxy import Links
+from tests.redis_cluster import redis_cluster
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +25,36 @@ def redis_url() -> Iterator[str]:
     """A real Valkey."""
     with servers.redis_url() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Valkey Cluster of three primaries."""
+    with redis_cluster(tmp_path_factory.mktemp("valkey-cluster")) as cluster:
+        yield cluster.url
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[servers.Server]:
+    """A Valkey of this test's own, which it may fill or kill; nothing is kept on disk."""
+    server = servers.redis_server(tmp_path, persistent=False)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def links() -> Iterator[Links]:
+    """Links of this test's own to any server, which can fail."""
+    links = Links()
+    yield links
+    links.close()
+
+
+@pytest.fixture(params=["server", "cluster"])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """One server, then a cluster."""
+    return str(request.getfixturevalue("redis_url" if request.param == "server" else "redis_cluster_url"))
 
 
 @pytest.fixture

@@ -32,11 +32,15 @@ class HandClock:
 
 
 class HandRegistry:
-    """Every registration is active at once and lives until kill(). before_register runs first and may raise."""
+    """Every registration is active at once and lives until kill(). before_register runs first and may raise.
+
+    up: something is fresh. behind: something is not.
+    """
 
     def __init__(self) -> None:
         self.newest: Version = 1
         self.up = True
+        self.behind = False
         self.dead: set[str] = set()
         self.registered: list[tuple[Sequence[CapturedRead], Version]] = []
         self.leases: dict[str, int] = {}
@@ -70,6 +74,12 @@ class HandRegistry:
         return self.up and self.dead.isdisjoint(registration_ids)
 
     known_since_ms = 0
+
+    def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        return not self.up
+
+    def abreast(self, *, now_ms: int) -> bool:
+        return self.up and not self.behind
 
     def serving(self, *, now_ms: int) -> bool:
         return self.up

@@ -1,22 +1,29 @@
 """A grid that is partitioned anew while everything happens, driven by hand: cells, hand-over and registries are the real ones,
-the database is a list of its states. One step at a time, in whatever order a test likes."""
+the database is a list of its states. One step at a time, in whatever order a test likes.
+
+What may fail: any cell, any ingest, any app; the event layer may lose its data, which everybody finds out by himself; primaries
+may be elected, and then what had not reached a majority was never written, though it was read.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from quaestor.errors import EventLayerResetError
 from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.codec import encode_image
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.invalidation.position import Position
 from quaestor.invalidation.registry import Registry
 from quaestor.invalidation.resizing.handover import Handover
 from quaestor.model import AfterImage, CapturedRead, Cell, GridShape, Operation, Query, Version, WriteKind
-from quaestor.ports import Registered
+from quaestor.ports import Registered, StreamEntry
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 
@@ -24,6 +31,46 @@ BOUND_MS = 40
 RETENTION_MS = 60_000
 NAMESPACE = "db.c"
 State = Mapping[int, int]
+_CALLS = ("append", "offset_at", "first_offset", "trim", "measure", "trim_and_measure", "put", "get")
+
+
+class LosableLayer(MemoryEventLayer):
+    """Pipelines that may vanish."""
+
+    life = 0
+    lost_ms = 0
+
+    def lose(self) -> None:
+        self.life += 1
+        self.lost_ms = self._clock()
+        self._streams.clear()
+        self._values.clear()
+
+
+class Connection:
+    """What one part has of the layer. That data were lost is told to the first call that finds out, and to readers who go on from
+    an entry that is gone."""
+
+    immediate = True
+
+    def __init__(self, layer: LosableLayer) -> None:
+        self._layer = layer
+        self._life = layer.life
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _CALLS:
+            raise AttributeError(name)
+        if self._life != self._layer.life:
+            self._life = self._layer.life
+            raise EventLayerResetError("the data were lost")
+        return getattr(self._layer, name)
+
+    def read(self, places: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        old = [place for place in places.values() if offsets.is_entry(place)]
+        if any(offsets.appended_at_ms(place) < self._layer.lost_ms for place in old):
+            self._life = self._layer.life
+            raise EventLayerResetError("the data were lost")
+        return self._layer.read(places, count=count, block_ms=block_ms)
 
 
 @dataclass
@@ -34,7 +81,9 @@ class Cached:
     shown: frozenset[int]
     task: asyncio.Task[Registered]
     generation: int
+    app: App
     ids: tuple[str, ...] = ()
+    stored_ms: int = 0
 
 
 @dataclass
@@ -42,67 +91,97 @@ class Generation:
     """One grid: its cells, and an ingest that reads the database's log from `position` on (None: not begun)."""
 
     shape: GridShape
-    cells: dict[Cell, CellLoop]
+    earlier: list[GridShape]
     handover: Handover
-    position: int | None = None
-    running: bool = True
-    saved: int | None = None
+    layer: Connection
+    cells: dict[Cell, CellLoop] = field(default_factory=dict)
+    position: Position | None = None
+    gap: bool = False
+
+
+class App(Registry):
+    """cleared_ms: what was stored before then is no longer in any store that it looks at."""
+
+    cleared_ms = 0
+    tenant: str
 
 
 class ResizingWorld:
-    """clock: every action takes a millisecond, so no two share one."""
+    """clock: every action takes a millisecond, so no two share one. Two apps of one tenant and one of another."""
 
-    def __init__(self, shape: GridShape, *, apps: int = 2) -> None:
+    def __init__(self, shape: GridShape, *, tenants: Sequence[str] = ("", "")) -> None:
         self.now_ms = 1_700_000_000_000
-        self.layer = MemoryEventLayer(clock=self.clock)
+        self.layer = LosableLayer(clock=self.clock)
         self.telemetry = Telemetry()
-        self.settings = Settings(
-            deployment="d", heartbeat_ms=1, staleness_bound_ms=BOUND_MS, activation_deadline_ms=600_000
-        )
         self.log: list[AfterImage] = []
+        self.committed = 0
+        self.term = 1
         self.records: dict[int, int] = {}
         self.states: list[tuple[int, State]] = [(self.now_ms, {})]
         self.cached: list[Cached] = []
         self.resets: list[str] = []
         self.generations: list[Generation] = []
-        self.apps = [self._app() for _ in range(apps)]
+        self.apps = [self.app(tenant) for tenant in tenants]
         self.write(-1, -1)  # version 0 says nothing
         self.start(shape, [])
 
     def clock(self) -> int:
         return self.now_ms
 
-    def _app(self) -> Registry:
+    def app(self, tenant: str = "") -> App:
+        """A process that begins now."""
+
         def reset(why: str) -> None:
             self.resets.append(why)
-            registry.resume()
+            app.cleared_ms = self.now_ms
+            app.resume()
 
-        registry = Registry(
-            self.layer,
-            settings=self.settings,
+        settings = Settings(
+            deployment="d", tenant=tenant, heartbeat_ms=1, staleness_bound_ms=BOUND_MS, activation_deadline_ms=600_000
+        )
+        app = App(
+            Connection(self.layer),
+            settings=settings,
             telemetry=self.telemetry,
             clock=self.clock,
             on_invalidated=lambda _: None,
             on_reset=reset,
         )
-        return registry
+        app.tenant, app.cleared_ms = tenant, self.layer.lost_ms  # the shared store lies where the pipelines lie
+        return app
+
+    def replace_app(self, number: int) -> None:
+        """It dies, and another process begins instead. What it was about to store is stored nowhere."""
+        old = self.apps[number]
+        self.apps[number] = self.app(old.tenant)
+        for one in self.cached:
+            if one.app is old:
+                one.task.cancel()
 
     # The grid
 
     def start(self, shape: GridShape, earlier: list[GridShape]) -> Generation:
-        handover = Handover(self.layer, shape, earlier, deployment="d", clock=self.clock, telemetry=self.telemetry)
-        generation = Generation(shape, {}, handover)
+        generation = Generation(shape, earlier, *self._handover(shape, earlier))
         self.generations.append(generation)
         for cell in shape.cells:
             self.start_cell(generation, cell)
         return generation
 
+    def _handover(self, shape: GridShape, earlier: list[GridShape]) -> tuple[Handover, Connection]:
+        layer = Connection(self.layer)
+        return Handover(layer, shape, earlier, deployment="d", clock=self.clock, telemetry=self.telemetry), layer
+
+    def start_ingest(self, generation: Generation) -> None:
+        """Instead of one that died: nothing is left but what it had saved."""
+        generation.handover, generation.layer = self._handover(generation.shape, generation.earlier)
+        generation.position, generation.gap = None, False
+
     def start_cell(self, generation: Generation, cell: Cell) -> None:
         """Also instead of one that died: its node is gone."""
         node = MatchingNode(cell, generation.shape, retention_ms=RETENTION_MS)
         generation.cells[cell] = CellLoop(
-            node, self.layer, cell, generation.shape, deployment="d", heartbeat_ms=1, retention_ms=RETENTION_MS,
-            clock=self.clock, telemetry=self.telemetry,
+            node, Connection(self.layer), cell, generation.shape, deployment="d", heartbeat_ms=1,
+            retention_ms=RETENTION_MS, clock=self.clock, telemetry=self.telemetry,
         )  # fmt: skip
 
     def resize(self, query_partitions: int, write_partitions: int) -> Generation:
@@ -120,34 +199,62 @@ class ResizingWorld:
 
     def step_cell(self, generation: Generation, cell: Cell) -> None:
         loop = generation.cells[cell]
-        if not loop._started:
-            loop._start()
-        loop._heartbeat_due_s = 0.0
-        loop._step()
+        try:
+            if not loop._started:
+                loop._start()
+            loop._heartbeat_due_s = 0.0
+            loop._step()
+        except EventLayerResetError:
+            loop._start_over()
         self.now_ms += 1
 
     def step_ingest(self, generation: Generation, most: int) -> None:
         """What Ingest does in one round, with the log instead of a change stream."""
         self.now_ms += 1
-        if not generation.handover.begin():
+        try:
+            self._step_ingest(generation, most)
+        except EventLayerResetError:
+            generation.gap = True
+            generation.handover.lost()
+
+    def _step_ingest(self, generation: Generation, most: int) -> None:
+        handover, name = generation.handover, streams.resume_position("d", generation.shape.generation)
+        if not handover.begin():
             return
-        if generation.position is None:
-            as_of = generation.handover.as_of
-            generation.position = as_of or len(self.log)
-            mark = WriteKind.TICK if as_of else WriteKind.GAP
-            if generation.saved is None:
-                self._append(generation, AfterImage(namespace="*", kind=mark, version=generation.position))
-            generation.saved = generation.position
-        if not generation.handover.done:
-            generation.handover.complete()
+        known = generation.position
+        if known is None:
+            saved = generation.layer.get(name)
+            known = self._taken_over(handover) if saved is None else Position.decode(saved)
+        generation.gap |= known is None or known.election != str(self.term)
+        begun = generation.position is not None and not generation.gap
+        if known is None:
+            known = Position(None, self.committed, None)
+        known = generation.position = known._replace(election=str(self.term))
+        if generation.gap:
+            known = known._replace(gap=max(known.version, len(self.log)))
+            self._append(generation, AfterImage(namespace="*", kind=WriteKind.GAP, version=known.gap))
+            generation.gap = False
+        if not handover.done:
+            generation.position = known
+            generation.layer.put(name, known.encode())
+            if known.version == handover.as_of:
+                self._append(generation, AfterImage(namespace="*", kind=WriteKind.TICK, version=known.version))
+            handover.complete()
             return
-        batch = self.log[generation.position : generation.position + most]
+        batch = self.log[known.version : min(self.committed, known.version + most)] if begun else []
         for image in batch:
             self._append(generation, image)
-        generation.position += len(batch)
-        if generation.position == len(self.log):
-            tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=len(self.log), wall_ms=self.now_ms)
+        known = generation.position = known._replace(version=known.version + len(batch))
+        if begun and known.version == len(self.log):
+            tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=known.version, wall_ms=self.now_ms)
             self._append(generation, tick)
+        generation.layer.put(name, known.encode())
+
+    def _taken_over(self, handover: Handover) -> Position | None:
+        if not handover.as_of:
+            return None
+        known = handover.followed()
+        return Position(None, handover.as_of, known.database, known.election) if known.unbroken else None
 
     def _append(self, generation: Generation, image: AfterImage) -> None:
         shape = generation.shape
@@ -156,19 +263,21 @@ class ResizingWorld:
             range(shape.write_partitions) if everywhere else [write_partition(image.key, shape.write_partitions)]
         )
         for partition in partitions:
-            self.layer.append(streams.writes("d", partition, shape.generation), [encode_image(image)])
+            generation.layer.append(streams.writes("d", partition, shape.generation), [encode_image(image)])
+
+    def lose(self) -> None:
+        """The event layer's data are gone."""
+        self.now_ms += 1
+        self.layer.lose()
 
     # The database
 
-    def write(self, key: int, value: int | None) -> None:
-        """Version n is the log's n-th entry; None deletes."""
+    def write(self, key: int, value: int | None, *, committed: bool = True) -> None:
+        """Version n is the log's n-th entry; None deletes. committed: a majority has it, and all that was written before."""
         self.now_ms += 1
         kind = WriteKind.DELETE if value is None else WriteKind.UPDATE if key in self.records else WriteKind.INSERT
-        if value is None:
-            if self.records.pop(key, None) is None:
-                return
-        else:
-            self.records[key] = value
+        if value is None and key not in self.records:
+            return
         self.log.append(
             AfterImage(
                 namespace=NAMESPACE, kind=kind, version=len(self.log) + 1, key=key,
@@ -176,11 +285,35 @@ class ResizingWorld:
                 wall_ms=self.now_ms,
             )
         )  # fmt: skip
+        if committed:
+            self.committed = len(self.log)
+        self._replay()
+
+    def elect(self) -> None:
+        """Another primary: what no majority had is gone without a word. It begins with an entry of its own."""
+        self.now_ms += 1
+        self.term += 1
+        del self.log[self.committed :]
+        version = len(self.log) + 1
+        self.log.append(
+            AfterImage(namespace="db.other", kind=WriteKind.INSERT, version=version, key=version, wall_ms=self.now_ms)
+        )
+        self.committed = len(self.log)
+        self._replay()
+
+    def _replay(self) -> None:
+        self.records = {}
+        for image in self.log:
+            if image.namespace == NAMESPACE:
+                if image.after is None:
+                    self.records.pop(image.key, None)
+                else:
+                    self.records[image.key] = image.after["a"]
         self.states.append((self.now_ms, dict(self.records)))
 
     # The apps
 
-    def read(self, app: Registry, value: int) -> None:
+    def read(self, app: App, value: int) -> None:
         """Read `{a: value}` and ask for it to be guarded."""
         self.now_ms += 1
         shown = frozenset(key for key, a in self.records.items() if a == value)
@@ -192,22 +325,35 @@ class ResizingWorld:
         since: Version = app.watermark()
         registering = app.register([read], since=since, expires_at_ms=self.now_ms + 10_000_000)
         generation = 0 if app.shape is None else app.shape.generation
-        self.cached.append(Cached(value, shown, asyncio.create_task(registering), generation))
+        self.cached.append(Cached(value, shown, asyncio.create_task(registering), generation, app))
 
-    async def step_app(self, app: Registry) -> None:
+    async def step_app(self, app: App) -> None:
         self.now_ms += 1
-        app._reader._step()
+        reader = app._reader
+        try:
+            reader._step()
+        except EventLayerResetError as error:
+            app._reset(str(error))
+            reader._offset = reader._to_mark = reader._heard = None
+            reader._beats.clear()
         for _ in range(3):
             await asyncio.sleep(0)
         for one in self.cached:
-            if one.task.done() and not one.ids and one.task.exception() is None:
-                one.ids = one.task.result().ids
+            if one.task.done() and not one.ids and not one.task.cancelled() and one.task.exception() is None:
+                one.ids, one.stored_ms = one.task.result().ids, self.now_ms
         self.cached = [one for one in self.cached if not one.task.done() or one.ids]
 
     # What must hold
 
-    def live(self, one: Cached, app: Registry) -> bool:
-        return bool(one.ids) and app.live(one.ids, now_ms=self.now_ms)
+    def live(self, one: Cached, app: App) -> bool:
+        known = one.ids and one.app.tenant == app.tenant and one.stored_ms >= max(app.cleared_ms, app.known_since_ms)
+        return bool(known) and app.live(one.ids, now_ms=self.now_ms)
+
+    def check_settled(self) -> None:
+        """Whatever any app would serve is the database's answer."""
+        for one in self.cached:
+            now = frozenset(key for key, a in self.records.items() if a == one.value)
+            assert one.shown == now or not any(self.live(one, app) for app in self.apps)
 
     def check(self) -> None:
         """Whatever any app would serve was the database's answer within the staleness bound."""
@@ -237,7 +383,7 @@ class ResizingWorld:
             if until is not None and until():
                 return
             if until is None and all(
-                app.serving(now_ms=self.now_ms) and app.shape == self.generations[-1].shape for app in self.apps
+                app.abreast(now_ms=self.now_ms) and app.shape == self.generations[-1].shape for app in self.apps
             ) and not any(not one.task.done() for one in self.cached):  # fmt: skip
                 return
         raise AssertionError("it does not settle")

@@ -1,10 +1,12 @@
-"""Waiting for something real to happen, with a deadline and no fixed sleeps."""
+"""Waiting for something real to happen, with a deadline and no fixed sleeps; what runs meanwhile in a thread of its own."""
 
 from __future__ import annotations
 
 import inspect
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 
@@ -24,3 +26,27 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_
         if time.monotonic() > end:
             raise AssertionError(f"did not hold within {within_s} s: {inspect.getsource(condition).strip()}")
         await anyio.sleep(STEP_S)
+
+
+class Loop:
+    """A thread that runs a loop until it is killed: no last words, nothing saved that was not saved before."""
+
+    def __init__(self, run: Callable[[threading.Event], None]) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=run, args=(self._stop,), daemon=True)
+        self._thread.start()
+
+    def kill(self, within_s: float = DEADLINE_S) -> None:
+        self._stop.set()
+        self._thread.join(within_s)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def running(run: Callable[[threading.Event], None], *, within_s: float = DEADLINE_S) -> Iterator[None]:
+    """A Loop that is killed at the end; it must be over within_s after that."""
+    loop = Loop(run)
+    try:
+        yield
+    finally:
+        loop.kill(within_s)

@@ -127,9 +127,9 @@ class Grid:
     def _cancel(self, numbers: range, collections: Collections) -> None:
         for first in range(numbers.start, numbers.stop, _AT_ONCE):
             some = range(first, min(first + _AT_ONCE, numbers.stop))
-            payload = workload.cancellation(some, collections)
+            payloads = workload.cancellations(some, collections)
             for part in range(self.shape.query_partitions):
-                self._layer.append(streams.queries(self.deployment, part), [payload])
+                self._layer.append(streams.queries(self.deployment, part), payloads)
 
     def _flush(self, batches: list[list[bytes]]) -> None:
         for part, batch in enumerate(batches):

@@ -30,8 +30,7 @@ _LEASE_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collections:
-    """Everything is spread evenly over `count` collections. If it is more than one, each is of a tenant of its own, with
-    its own notification pipeline."""
+    """Everything is spread evenly over `count` collections, each of a tenant of its own, with its own notification pipeline."""
 
     count: int = 1
 
@@ -48,15 +47,11 @@ def measured_number(experiment: int, index: int) -> int:
 
 
 def registration_id(number: int, collections: Collections) -> str:
-    if collections.count == 1:
-        return f"bench:{number}"
     return f"{origin_of(collections.tenant(number), '', f'bench{collections.count}')}:{number}"
 
 
 def notification_pipelines(deployment: str, collections: Collections) -> list[str]:
     """Where the notifications of all these tenants are read."""
-    if collections.count == 1:
-        return [streams.notifications(deployment)]
     return [streams.notifications(deployment, collections.tenant(number)) for number in range(collections.count)]
 
 
@@ -90,15 +85,19 @@ def registration(number: int, collections: Collections, *, since: int) -> bytes:
     )
 
 
-def cancellation(numbers: range, collections: Collections) -> bytes:
-    """For every query pipeline."""
-    return encode_query_event(
-        Cancellation(
-            tenant=collections.tenant(0),
-            query_id=query_id(0, collections),
-            registration_ids=tuple(registration_id(number, collections) for number in numbers),
+def cancellations(numbers: range, collections: Collections) -> list[bytes]:
+    """For every query pipeline: one of each tenant."""
+    return [
+        encode_query_event(
+            Cancellation(
+                tenant=collections.tenant(some[0]),
+                query_id=query_id(some[0], collections),
+                registration_ids=tuple(registration_id(number, collections) for number in some),
+            )
         )
-    )
+        for first in range(collections.count)
+        if (some := numbers[first :: collections.count])
+    ]
 
 
 def partition_of_query(number: int, collections: Collections, partitions: int) -> int:

@@ -7,12 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bson
-from pymongo.collection import Collection
-
-from quaestor.model import Document, Operation, Query
-
-Records = Collection[dict[str, Any]]
+from quaestor.model import Operation, Query
+from tests.oracle.guarded import Records
 
 RECORDS = 400
 TEXT_INDEX: dict[str, Any] = {
@@ -110,27 +106,6 @@ def query(kind: Kind, rng: random.Random, namespace: str) -> Query:
     made: dict[str, Any] = {"filter": {}} | kind.make(rng)
     text = TEXT_INDEX if "$text" in made["filter"] else None
     return Query(namespace=namespace, operation=kind.operation, text_index=text, **made)
-
-
-def answer(records: Records, asked: Query) -> tuple[Document, ...]:
-    """What the database says now."""
-    if asked.operation is Operation.COUNT:
-        limits = {"skip": asked.skip} | ({"limit": asked.limit} if asked.limit else {})
-        return ({"n": records.count_documents(asked.filter, **limits)},)
-    if asked.operation is Operation.DISTINCT:
-        values = records.distinct(asked.distinct_key or "", asked.filter)
-        return ({"values": sorted(values, key=lambda value: bson.encode({"": value}))},)
-    if asked.operation is Operation.AGGREGATE:
-        return tuple(records.aggregate(list(asked.pipeline)))
-    cursor = records.find(
-        asked.filter, asked.projection, skip=asked.skip, limit=asked.limit, collation=asked.collation or None
-    )
-    return tuple(cursor.sort(list(asked.sort)) if asked.sort else cursor)
-
-
-def comparable(kind: Kind, told: Sequence[Document]) -> list[bytes]:
-    encoded = [bson.encode(document) for document in told]
-    return encoded if kind.ordered else sorted(encoded)
 
 
 class Writer:

@@ -121,6 +121,7 @@ class Endpoints:
         quaestor.telemetry.count_hits()
         return {
             "serving": quaestor.read_path.serving(now_ms),
+            "lagging": quaestor.registry.lagging_partitions(now_ms=now_ms),
             "mode": _mode(quaestor.settings),
             "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
             "watermark": quaestor.registry.watermark(),

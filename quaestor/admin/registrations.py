@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import redis.asyncio
 from redis.exceptions import RedisError
 
 from quaestor.errors import ConfigurationError, StoreError
 from quaestor.read_path.key import resource, target
+from quaestor.redis_clients import SharedClient
 
 MAX_URLS = 10_000
 
@@ -78,7 +78,7 @@ class MemoryUrls:
 class RedisUrls:
     """One hash for all processes of a deployment: `quaestor:{<d>}:urls`."""
 
-    def __init__(self, client: redis.asyncio.Redis, *, deployment: str, limit: int = MAX_URLS) -> None:
+    def __init__(self, client: SharedClient, *, deployment: str, limit: int = MAX_URLS) -> None:
         self._client = client
         self._hash = f"quaestor:{{{deployment}}}:urls"
         self._limit = limit
@@ -100,6 +100,6 @@ class RedisUrls:
 
     async def _call(self, command: str, *arguments: str | bytes) -> Any:
         try:
-            return await self._client.execute_command(command, self._hash, *arguments)  # type: ignore[no-untyped-call]
+            return await self._client.execute_command(command, self._hash, *arguments)
         except RedisError as error:
             raise StoreError(f"the registered URLs could not be asked for: {error}") from error

@@ -13,7 +13,7 @@ def text(status: Mapping[str, Any]) -> str:
     asked = sum(requests.values())
     grid = status["grid"]
     lines = [
-        ("serving from cache", "yes" if status["serving"] else "no: everything goes to the handlers"),
+        ("serving from cache", _serving(status)),
         ("mode", {"none": "RFC 9111 only, no MongoDB is watched"}.get(status["mode"], status["mode"])),
         ("deployment", status["deployment"]),
         ("grid", f"{grid['query_partitions']} x {grid['write_partitions']} cells" if grid else ""),
@@ -39,6 +39,14 @@ def text(status: Mapping[str, Any]) -> str:
             )
     width = max(len(name) for name, value in lines if value)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
+
+
+def _serving(status: Mapping[str, Any]) -> str:
+    if not status["serving"]:
+        return "no: everything goes to the handlers"
+    if not status["lagging"]:
+        return "yes"
+    return f"yes, but for what query partition {', '.join(map(str, status['lagging']))} guards: it lags"
 
 
 def _number(count: float) -> str:

@@ -22,17 +22,16 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from quaestor.cache_sketch import wire
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.errors import ConfigurationError, SketchError
+from quaestor.redis_clients import SharedClient
+from quaestor.redis_scripts import RedisScript
 from quaestor.telemetry import Telemetry
 
-_MAY_EXCEED = "#!lua flags=allow-oom\n"
 _WRITES_A_SCRIPT = 200
 """Keeps each script to a few milliseconds; a longer list of writes is several scripts."""
 
@@ -47,7 +46,7 @@ class RedisCacheSketch:
 
     def __init__(
         self,
-        client: Redis,
+        client: SharedClient,
         *,
         deployment: str,
         copies_live_ms: int = 3_610_000,
@@ -55,25 +54,25 @@ class RedisCacheSketch:
         limits: Limits | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        if client.connection_pool.connection_kwargs.get("decode_responses"):
+        if client.get_connection_kwargs().get("decode_responses"):
             raise ConfigurationError(
                 "the Cache Sketch needs a Redis client with decode_responses=False: digests are bytes"
             )
         self.geometry = geometry
         prefix = f"quaestor:{{{deployment}:sketch}}:"
-        self._keys = [prefix + name for name in ("reads", "stale", "counters", "bits", "meta")]
+        self.keys = [prefix + name for name in ("reads", "stale", "counters", "bits", "meta")]
         self._limits = limits or Limits()
         self._copies_live_ms = copies_live_ms
         self._latest_ms = 0
         self._now_ms = 0
         self._telemetry = telemetry
         self._caller, self._answered = _new_caller(), 0
-        self._client = client
-        self._report_read = client.register_script(_source("common", "report_read"))
+        self.client = client
+        self._report_read = RedisScript(client, _source("common", "report_read"))
         # The others may run above the server's memory limit: they are needed most when something is wrong.
-        self._report_write = client.register_script(_MAY_EXCEED + _source("common", "writing", "report_write"))
-        self._saturate = client.register_script(_MAY_EXCEED + _source("common", "saturate"))
-        self._snapshot = client.register_script(_MAY_EXCEED + _source("common", "snapshot"))
+        self._report_write = RedisScript(client, _source("common", "writing", "report_write"), frees=True)
+        self._saturate = RedisScript(client, _source("common", "saturate"), frees=True)
+        self._snapshot = RedisScript(client, _source("common", "snapshot"), frees=True)
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         self._latest_ms = max(self._latest_ms, expires_at_ms)
@@ -86,14 +85,14 @@ class RedisCacheSketch:
             lifetimes_ms += await self._call(self._report_write, now_ms, [self._limits.max_stale, *keys])
         return lifetimes_ms
 
-    def joined(self, source: str) -> AsyncScript:
+    def joined(self, source: str) -> RedisScript:
         """A script that does more in one round trip with what report_write does, for run(). source: Lua that may call
         written(digest, max_stale); its KEYS follow the sketch's five, its ARGV the sketch's nine, of which the last is
         max_stale; its reply is {calls, lost, ...}. It may run above the server's memory limit."""
-        return self._client.register_script(_MAY_EXCEED + _source("common", "writing") + source)
+        return RedisScript(self.client, _source("common", "writing") + source, frees=True)
 
     async def run(
-        self, script: AsyncScript, *, keys: Sequence[str], arguments: Sequence[str | bytes | int], now_ms: int
+        self, script: RedisScript, *, keys: Sequence[str], arguments: Sequence[str | bytes | int], now_ms: int
     ) -> list[Any]:
         """The reply of a joined script without {calls, lost}. Raises SketchError."""
         return await self._call(script, now_ms, [self._limits.max_stale, *arguments], keys=keys)
@@ -112,7 +111,7 @@ class RedisCacheSketch:
 
     async def _call(
         self,
-        script: AsyncScript,
+        script: RedisScript,
         now_ms: int,
         arguments: Sequence[str | bytes | int],
         *,
@@ -135,7 +134,7 @@ class RedisCacheSketch:
             now_ms - 3 * self._copies_live_ms,
         ]
         try:
-            answer: list[Any] = await script(keys=[*self._keys, *keys], args=[*common, *arguments])
+            answer: list[Any] = await script(keys=[*self.keys, *keys], args=[*common, *arguments])
         except (RedisError, OSError) as error:
             raise SketchError(f"the Cache Sketch in Redis did not answer: {error}") from error
         calls, lost, *reply = answer

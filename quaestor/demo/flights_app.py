@@ -21,6 +21,7 @@ from cdn_adapters import VarnishAdapter
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo.reporter import Reporter
+from quaestor.tasks import ended
 
 Document = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=200)]
@@ -59,8 +60,7 @@ def create_app() -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         reports = asyncio.create_task(_report(quaestor, settings.live_url))
         yield
-        reports.cancel()
-        await asyncio.gather(reports, return_exceptions=True)
+        await ended((reports,))
         await client.close()
 
     app = FastAPI(title="Flights out of New York City, 2013", lifespan=lifespan)

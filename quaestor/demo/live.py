@@ -30,6 +30,7 @@ from quaestor.clock import system_clock
 from quaestor.demo import traffic
 from quaestor.demo.activity import Activity, WorkerReport
 from quaestor.demo.served import served_from
+from quaestor.tasks import ended
 
 STATIC = Path(__file__).parent / "static"
 TICK_S = 0.25
@@ -69,9 +70,7 @@ def create_app() -> FastAPI:
         async with httpx.AsyncClient(base_url=settings.front_url, timeout=5.0) as client:
             app.state.front = client
             yield
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await ended(tasks)
 
     app = FastAPI(lifespan=lifespan, openapi_url=None)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

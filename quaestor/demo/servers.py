@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from typing import IO
 import pymongo
 import redis
 
+from quaestor import redis_clients
 from quaestor.errors import ConfigurationError, DependencyError
 
 HOST = "127.0.0.1"
@@ -269,9 +269,9 @@ def require_replica_set(url: str) -> None:
 def require_redis(url: str) -> None:
     """Raises ConfigurationError unless a Redis answers there."""
     try:
-        with redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        with redis_clients.client(url, socket_timeout=5, socket_connect_timeout=5) as client:
             client.ping()
-    except (redis.RedisError, ValueError) as error:
+    except (redis.RedisError, ConfigurationError) as error:
         raise ConfigurationError(f"REDIS_URL={url} does not answer ({error}); start it or unset REDIS_URL") from error
 
 
@@ -305,8 +305,3 @@ def redis_url() -> Iterator[str]:
         return
     with running(redis_server, "valkey") as server:
         yield server.url
-
-
-def python_environment() -> dict[str, str]:
-    """Environment for child processes that run this same Python (Spark workers among them)."""
-    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}

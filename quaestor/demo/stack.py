@@ -20,13 +20,14 @@ from typing import Any
 import pymongo
 import redis
 
+from quaestor import redis_clients
 from quaestor.demo import children, loader, reaper, servers
 from quaestor.demo.flights_app import AppSettings
 from quaestor.demo.live import LiveSettings
 from quaestor.demo.progress import Progress
 from quaestor.demo.servers import Server
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.spark import cell_pids
 from quaestor.invalidation.spark.home import require_java
 from quaestor.model import Cell
@@ -119,7 +120,7 @@ class Stack:
         """The process of each cell of the grid; empty where the matching node runs inside the app."""
         if not self._options.spark:
             return {}
-        with closing(RedisEventLayer(self.redis_url, self.deployment)) as layer:
+        with closing(event_layer(self.redis_url, self.deployment)) as layer:
             return cell_pids(layer, self.deployment)
 
     # How they get there
@@ -242,8 +243,8 @@ class Stack:
     def _forget_deployment(self) -> None:
         """Likewise, where the Redis is not ours."""
         if "valkey" not in self.servers:
-            with suppress(redis.RedisError), redis.Redis.from_url(self.redis_url) as client:
-                for key in client.scan_iter(match=f"quaestor:*{self.deployment}:*", count=1_000):
+            with suppress(redis.RedisError), redis_clients.client(self.redis_url) as client:
+                for key in client.scan_iter(match=f"quaestor:{{{self.deployment}[:}}]*", count=1_000):
                     client.delete(key)
 
 

@@ -1,23 +1,29 @@
 """What a cell has read of its query pipeline and not worked off yet: tenants take turns, so a flood of one does not delay the
-others' few by more than the reading of it. Within a tenant, order is kept.
+others' few by more than the reading of it. A turn that took long is paid for by letting others go first, so neither do a few
+entries that cost much each. Within a tenant, order is kept.
 
 It reaches so many entries and bytes ahead, no further: who is behind that waits until the flood has moved on.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
+from quaestor.invalidation.believable import lease_ms
 from quaestor.invalidation.checkpoint import LongestLeases
 from quaestor.invalidation.event_layer import offsets
 from quaestor.ports import StreamEntry
 
 _OF_NOBODY: Final = ""
+_TURN_S: Final = 0.01
+"""What a turn may cost; for each further time this, everybody else goes first once more."""
+_MOST_OWING: Final = 10_000
 _LEASED: Final = ("r", "s")
 """Registrations and subscriptions: who replaces a cell or a stage needs them (see the codecs)."""
 
@@ -34,6 +40,7 @@ class Backlog:
         self._lanes: OrderedDict[str, deque[StreamEntry]] = OrderedDict()
         self._outstanding: deque[tuple[str, str]] = deque()
         self._taken: set[str] = set()
+        self._owed_s: dict[str, float] = {}
         self.restart(offsets.START)
 
     def __len__(self) -> int:
@@ -62,11 +69,40 @@ class Backlog:
         for entry in entries:
             tenant, expires_at_ms = _glance(entry.payload)
             self._lanes.setdefault(tenant, deque()).append(entry)
-            leases.add(offsets.appended_at_ms(entry.offset), expires_at_ms)
+            at_ms = offsets.appended_at_ms(entry.offset)
+            leases.add(at_ms, lease_ms(expires_at_ms, since_ms=at_ms))
             self._outstanding.append((self.read_to, entry.offset))
             self.read_to = entry.offset
             self._bytes += len(entry.payload)
             self._entries += 1
+
+    def turns(
+        self, most: int, *, within_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> Iterator[StreamEntry]:
+        """Up to so many, one of each tenant in turn, while there is time. Each is dealt with before the next is asked for."""
+        end_s = clock() + within_s
+        for _ in range(most):
+            name = self._next()
+            if name is None:
+                return
+            begun_s = clock()
+            yield from self.take(1)
+            now_s = clock()
+            if now_s - begun_s > _TURN_S and len(self._owed_s) < _MOST_OWING:
+                self._owed_s[name] = now_s - begun_s
+            if now_s >= end_s:
+                return
+
+    def _next(self) -> str | None:
+        """Whose turn it is, who is first from now on; None if nobody waits."""
+        while self._lanes:
+            name = next(iter(self._lanes))
+            owed_s = self._owed_s.pop(name, 0.0)
+            if owed_s <= _TURN_S or len(self._lanes) == 1:
+                return name
+            self._owed_s[name] = owed_s - _TURN_S
+            self._lanes.move_to_end(name)
+        return None
 
     def take(self, most: int) -> list[StreamEntry]:
         """Up to so many, one of each tenant in turn; the first come first if that is all."""
@@ -91,5 +127,5 @@ def _glance(payload: bytes) -> tuple[str, int]:
         fields = RawBSONDocument(payload)
         tenant, leased = fields.get("tenant", _OF_NOBODY), fields["t"] in _LEASED
         return str(tenant), int(fields["exp"]) if leased else 0
-    except (BSONError, KeyError, TypeError, ValueError):
+    except (BSONError, KeyError, TypeError, ValueError, OverflowError):
         return _OF_NOBODY, 0

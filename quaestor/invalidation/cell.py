@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,12 +25,14 @@ from quaestor.invalidation.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.bounds import PipelineBounds, doubtful_after_ms
 from quaestor.invalidation.event_layer.codec import decode_image
+from quaestor.invalidation.layer_clock import LayerClock
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.query_events import QueryEvents
 from quaestor.invalidation.resizing.cell_side import Succession
 from quaestor.invalidation.resizing.messages import concerns_resizing
 from quaestor.invalidation.standing.cell_side import CellSide
-from quaestor.invalidation.stats import CellMeter, encode_stats
+from quaestor.invalidation.stats import UNKNOWN_LAG, CellMeter, encode_stats
+from quaestor.invalidation.upkeep import Upkeep
 from quaestor.model import (
     AfterImage,
     Cancellation,
@@ -46,14 +48,12 @@ from quaestor.model import (
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.telemetry import Telemetry
 
-NOTIFICATION_RETENTION_MS: Final = 180_000
-"""Longer than a starting app process looks back."""
-
 _ENTRIES_AT_ONCE: Final = 500
 _ENTRIES_BEHIND: Final = 2_500
 """Read at once while query events wait for their turn: whoever is behind them is to be found soon."""
 _QUERY_EVENTS_AT_ONCE: Final = 200
-"""Dealt with before writes have their turn again."""
+_QUERY_EVENTS_S: Final = 0.1
+"""Dealt with before writes have their turn again, whichever is over first."""
 _TRIM_EVERY_S: Final = 1.0
 _MOST_NAMED: Final = 5
 _LONGEST_PAUSE_S: Final = 1.0
@@ -88,6 +88,7 @@ class CellLoop:
         self._retention_ms = retention_ms
         self._bounds = bounds or PipelineBounds()
         self._clock = clock
+        self._layer_clock = LayerClock(clock)
         self._telemetry = telemetry or Telemetry()
         matched = streams.matched(deployment, cell.query_partition, shape.generation)
         self._standing = CellSide(node, cell, stream=matched, telemetry=self._telemetry)
@@ -100,12 +101,25 @@ class CellLoop:
         self._events = QueryEvents(
             node,
             cell,
+            deployment=deployment,
             standing=self._standing,
             succession=self._succession,
             leases=self._leases,
             out=self._out,
             clock=clock,
             telemetry=self._telemetry,
+        )
+        self._upkeep = Upkeep(
+            layer,
+            node,
+            cell,
+            shape,
+            deployment=deployment,
+            out=self._out,
+            leases=self._leases,
+            succession=self._succession,
+            bounds=self._bounds,
+            retention_ms=retention_ms,
         )
         self._backlog = Backlog()
         self._stats_name = streams.stats(deployment, cell, shape.generation)
@@ -141,8 +155,12 @@ class CellLoop:
         since = self._layer.offset_at(self._writes, self._clock() - self._retention_ms)
         saved = self._saved_checkpoint()
         self._succession.joined |= saved is not None
+        self._succession.look_for_fence()
         if saved is None:
-            self._position = Checkpoint(offsets.START, self._rebuild_retention(since, None), _NO_VERSION)
+            reached = self._rebuild_retention(since, None)
+            if reached == since:  # nothing, or this clock is fast
+                reached = self._rebuild_retention(offsets.START, None)
+            self._position = Checkpoint(offsets.START, reached, _NO_VERSION)
         elif streams.missed(saved.writes, self._layer.first_offset(self._writes)):
             self._telemetry.failure("event-layer", "cell.writes_missed", saved.writes, cell=str(self._cell))
             self._out.say(self._all_invalidated(saved))
@@ -206,6 +224,7 @@ class CellLoop:
         self._complete = None
         self._backlog.restart(offsets.START)
         self._succession.lost()
+        self._upkeep.room.restart()
         self._started = True  # there is nothing to take over
 
     def _interrupt(self) -> None:
@@ -245,6 +264,8 @@ class CellLoop:
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + _TRIM_EVERY_S
             self._trim()
+        elif self._upkeep.room.unfinished:
+            self._upkeep.room.make(worked_off=self._position.queries, now_ms=self._clock())
 
     def _read(self) -> tuple[list[StreamEntry], list[StreamEntry]]:
         """What is new in the query and in the write pipeline; waits for it only if nothing else is to be done."""
@@ -255,24 +276,35 @@ class CellLoop:
             positions[self._queries] = self._backlog.read_to
         count = _ENTRIES_BEHIND if waiting else _ENTRIES_AT_ONCE
         entries = self._layer.read(positions, count=count, block_ms=wait_ms)
+        self._layer_clock.read(entries)
         writes = [entry for entry in entries if entry.stream == self._writes]
-        self._require_unbroken(self._position.writes, writes)
-        return [entry for entry in entries if entry.stream == self._queries], writes
+        if writes and self._missed(self._writes, self._position.writes):
+            self._telemetry.failure("event-layer", "cell.writes_missed", self._position.writes, cell=str(self._cell))
+            self._interrupt()
+        queries = [entry for entry in entries if entry.stream == self._queries]
+        if queries and self._missed(self._queries, self._backlog.read_to):
+            self._telemetry.failure(
+                "event-layer", "cell.query_events_missed", self._backlog.read_to, cell=str(self._cell)
+            )
+            # Of registrations, only ones that nobody relies on (see query_room.py). What a stage has announced it announces anew.
+            self._standing.started()
+            self._succession.look_for_fence()
+        elif queries and self._backlog.read_to == offsets.START:  # whatever came before is not missed, but for a fence
+            self._succession.look_for_fence()
+        return queries, writes
 
     def _take_query_events(self, arrived: Sequence[StreamEntry]) -> None:
         """What has arrived and what is waiting, tenants in turn; nothing overtakes what a resize brings, nor is overtaken."""
-        backlog = self._backlog
-        if not self._succession.joined or any(concerns_resizing(entry.payload) for entry in arrived):
+        backlog, behind = self._backlog, self._upkeep.room.behind
+        taken: Iterable[StreamEntry]
+        if behind or not self._succession.joined or any(concerns_resizing(entry.payload) for entry in arrived):
             taken = [*backlog.take(len(backlog)), *arrived]
             backlog.restart(arrived[-1].offset if arrived else backlog.read_to)
-        elif backlog or len(arrived) > _QUERY_EVENTS_AT_ONCE:
-            backlog.arrived(arrived, self._leases)
-            taken = backlog.take(_QUERY_EVENTS_AT_ONCE)
         else:
-            taken = [*arrived]
-            backlog.restart(arrived[-1].offset if arrived else backlog.read_to)
+            backlog.arrived(arrived, self._leases)
+            taken = backlog.turns(_QUERY_EVENTS_AT_ONCE, within_s=_QUERY_EVENTS_S)
         for entry in taken:
-            self._events.take(entry)
+            self._events.take(entry, refused=behind)
         self._position = self._position._replace(queries=backlog.worked_off)
 
     def _on_write(self, entry: StreamEntry) -> bool:
@@ -313,15 +345,12 @@ class CellLoop:
             self._standing.processed(instead, None)
             return invalidated
 
-    def _require_unbroken(self, after: str, entries: Sequence[StreamEntry]) -> None:
-        """Entries are trimmed when they are older than the retention, whether this cell has read them or not."""
-        if not entries or after >= self._layer.offset_at(
-            self._writes, self._clock() - doubtful_after_ms(self._retention_ms)
-        ):
-            return
-        if streams.missed(after, self._layer.first_offset(self._writes)):
-            self._telemetry.failure("event-layer", "cell.writes_missed", after, cell=str(self._cell))
-            self._interrupt()
+    def _missed(self, stream: str, after: str) -> bool:
+        """Whether entries behind `after` were trimmed before this cell could read them. Asks only if it is long behind."""
+        doubtful_ms = self._layer_clock.latest_ms - doubtful_after_ms(self._retention_ms)
+        if after >= self._layer.offset_at(stream, doubtful_ms):
+            return False
+        return streams.missed(after, self._layer.first_offset(stream))
 
     def _heartbeat(self) -> Notification:
         return Heartbeat(
@@ -347,33 +376,22 @@ class CellLoop:
         self._layer.put(self._checkpoint_name, checkpoint.encode(self._shape))
 
     def _trim(self) -> None:
-        """Forget what no restarted cell needs: at most what this one has read, and never the entry it read last."""
+        """Forget what is over, look after the pipelines, tell figures."""
         now_ms = self._clock()
-        self._out.say(self._node.expire(now_ms))
+        self._out.say(self._node.expire(now_ms, leases_ms=self._layer_clock.agreed_ms))
         if failures := self._node.take_failures():
             queries = sorted(set(failures))[:_MOST_NAMED]
             self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)
-        self._layer.put(self._stats_name, encode_stats(self._meter.take(self._node, now_ms=now_ms)))
         self._node.standing.expire(now_ms)
-        writes_ms, queries_ms = map(offsets.appended_at_ms, (self._position.writes, self._position.queries))
-        self._layer.trim(self._writes, before_ms=min(now_ms - self._retention_ms, writes_ms))
-        self._layer.trim(self._queries, before_ms=min(self._leases.needed_since_ms(now_ms), queries_ms))
-        self._layer.trim(self._standing.stream, before_ms=now_ms - self._retention_ms)
-        self._bound(now_ms)
-        self._out.trim(before_ms=now_ms - max(NOTIFICATION_RETENTION_MS, self._retention_ms), now_ms=now_ms)
-
-    def _bound(self, now_ms: int) -> None:
-        """Keep what nobody has to find whole from growing beyond all measure, and say how large the pipelines are."""
-        named = {self._writes: f"w{self._cell.write_partition}", self._queries: f"q{self._cell.query_partition}"}
-        named |= dict.fromkeys(self._out.streams, "n")
-        for stream, name in named.items():
-            bounded = stream != self._queries  # it holds what is registered; registrations are bounded by the node
-            size = self._bounds.enforce(self._layer, stream, now_ms=now_ms, trims=bounded)
-            if size is not None:
-                self._telemetry.pipeline_entries.labels(name).set(size.entries)
-                self._telemetry.pipeline_bytes.labels(name).set(size.bytes)
-        lag_ms = max(0, now_ms - self._node.fresh_as_of_ms)
-        self._telemetry.pipeline_lag_ms.labels(named[self._writes]).set(lag_ms)
+        trim_ms = self._layer_clock.agreed_ms
+        sizes = self._upkeep.look_after(self._position, waiting=bool(self._backlog), now_ms=now_ms, trim_ms=trim_ms)
+        for size in sizes:
+            self._telemetry.pipeline_entries.labels(size.pipeline).set(size.entries)
+            self._telemetry.pipeline_bytes.labels(size.pipeline).set(size.bytes)
+            if size.lag_ms != UNKNOWN_LAG:
+                self._telemetry.pipeline_lag_ms.labels(size.pipeline).set(size.lag_ms)
+        stats = self._meter.take(self._node, now_ms=now_ms, pipelines=sizes, bounds=self._bounds)
+        self._layer.put(self._stats_name, encode_stats(stats))
 
 
 def _mark(kind: WriteKind, version: Version) -> AfterImage:

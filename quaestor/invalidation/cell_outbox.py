@@ -67,13 +67,9 @@ class CellOutbox:
             self._layer.append(stream, self._pending[stream])
             del self._pending[stream]
 
-    def trim(self, *, before_ms: int, now_ms: int) -> None:
-        """Of the pipelines whose turn it is; what has been trimmed after its last entry grew old is known no longer.
-
-        A few round trips, however many tenants there are: writes wait for them.
-        """
-        for stream in self.streams:
-            self._layer.trim(stream, before_ms=before_ms)
+    def trimmed(self, streams: Iterable[str], *, before_ms: int, now_ms: int) -> None:
+        """These have had their turn; what has been trimmed after its last entry grew old is known no longer."""
+        for stream in streams:
             said_ms = self._known.pop(stream, None)
             self._grown.pop(stream, None)
             if said_ms is not None and (not said_ms or said_ms >= before_ms):

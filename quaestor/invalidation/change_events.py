@@ -5,12 +5,14 @@ Source: the manual pages "Change Events" and "Expanded events"; what they leave 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
 import bson
 from bson.codec_options import CodecOptions
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
@@ -21,16 +23,20 @@ from quaestor.model import AfterImage, Version, WriteKind
 RAW_OPTIONS: Final[CodecOptions[RawBSONDocument]] = BSON_OPTIONS.with_options(document_class=RawBSONDocument)
 """How change events are decoded: lazily, so that the records in them travel on as the bytes that mongod sent."""
 
+_LENIENT_OPTIONS: Final = RAW_OPTIONS.with_options(unicode_decode_error_handler="replace")
+
 EVERYTHING: Final = "*"
 """The namespace of gaps and ticks."""
 
-_RECORD_KINDS: Final = {
+RECORD_KINDS: Final = {
     "insert": WriteKind.INSERT,
     "update": WriteKind.UPDATE,
     "replace": WriteKind.REPLACE,
     "delete": WriteKind.DELETE,
 }
-_CHANGED: Final = "changed"
+"""What is the write of one record, by `operationType`."""
+CHANGED: Final = "changed"
+"""The field in which `STAGES` put the paths that an update touched."""
 _NAMES: Final = {
     "$concatArrays": [
         {
@@ -44,7 +50,7 @@ _NAMES: Final = {
     ]
 }
 STAGES: Final[tuple[dict[str, Any], ...]] = (
-    {"$set": {_CHANGED: {"$cond": [{"$eq": ["$operationType", "update"]}, _NAMES, "$$REMOVE"]}}},
+    {"$set": {CHANGED: {"$cond": [{"$eq": ["$operationType", "update"]}, _NAMES, "$$REMOVE"]}}},
     {"$unset": "updateDescription"},
 )
 """What follows `$changeStream`: of what an update wrote, the names of the fields travel and not their values."""
@@ -76,7 +82,7 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
     if isinstance(event, RawBSONDocument):
         event = dict(event.items())  # what is in it stays undecoded; a look-up costs a tenth of one in the document
     operation = event["operationType"]
-    kind = _RECORD_KINDS.get(operation)
+    kind = RECORD_KINDS.get(operation)
     if kind is not None:
         return [_record(event, kind, post_images)]
     if operation in _INDEX_EVENTS and not _concerns_text(event):
@@ -89,6 +95,24 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
         AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=version, wall_ms=wall_ms)
         for namespace in namespaces
     ]
+
+
+def time_and_token(event: RawBSONDocument) -> tuple[Version, bytes]:
+    """Cluster time and resume token, BSON, of any event, also of one that cannot be read otherwise."""
+    fields = RawBSONDocument(event.raw, _LENIENT_OPTIONS)
+    return version_of(fields["clusterTime"]), bytes(fields["_id"].raw)
+
+
+def unreadable(event: RawBSONDocument) -> AfterImage:
+    """What has to be assumed of an event that `after_images` does not understand: anything in its collection, if that is
+    known, or anything at all."""
+    fields = RawBSONDocument(event.raw, _LENIENT_OPTIONS)
+    namespace, kind = EVERYTHING, WriteKind.GAP
+    with suppress(BSONError, KeyError, TypeError):
+        namespace, kind = _namespace(fields["ns"]), WriteKind.COLLECTION
+    return AfterImage(
+        namespace=namespace, kind=kind, version=version_of(fields["clusterTime"]), wall_ms=_wall_ms(fields)
+    )
 
 
 def _record(event: Mapping[str, Any], kind: WriteKind, post_images: bool) -> AfterImage:
@@ -115,13 +139,18 @@ def _changed(event: Mapping[str, Any], *, exact: bool) -> tuple[str, ...] | None
     exact: a document that an update creates on its way is named itself. Servers before 6.0 may name what it put inside,
     so there first components have to do.
     """
-    names = event.get(_CHANGED)
+    names = event.get(CHANGED)
     if names is None:
         description = event.get("updateDescription")
         if description is None:
             return None
         truncated = (array["field"] for array in description.get("truncatedArrays") or ())
         names = [*(description.get("updatedFields") or ()), *(description.get("removedFields") or ()), *truncated]
+    return touched_paths(names, exact=exact)
+
+
+def touched_paths(names: Iterable[str], *, exact: bool) -> tuple[str, ...] | None:
+    """These paths, each once; of very many only the first components, or None. exact: see `after_images`."""
     paths = tuple(dict.fromkeys(names))
     if len(paths) > _MOST_PATHS or not exact:
         paths = tuple(dict.fromkeys(path.partition(".")[0] for path in paths))

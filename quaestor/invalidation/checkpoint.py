@@ -50,6 +50,11 @@ class LongestLeases:
         if not self._leases or expires_at_ms > self._leases[-1][1]:
             self._leases.append((appended_at_ms, expires_at_ms))
 
+    def gone(self, before_ms: int) -> None:
+        """What was appended before then has been trimmed, needed or not."""
+        while self._leases and self._leases[0][0] < before_ms:
+            self._leases.popleft()
+
     def needed_since_ms(self, now_ms: int) -> int:
         while self._leases and self._leases[0][1] <= now_ms:
             self._leases.popleft()

@@ -38,6 +38,7 @@ from quaestor.ports import (
 )
 from quaestor.settings import Settings
 from quaestor.store.strike import StepByStep
+from quaestor.tasks import ended
 from quaestor.telemetry import Telemetry
 from quaestor.tracing import tell, versions_text
 
@@ -141,14 +142,9 @@ class Effects:
         self._runner = asyncio.create_task(self._run(), name="quaestor-effects")
 
     async def stop(self) -> None:
-        """Let what was begun finish (bounded), then end."""
-        if self._runner is not None:
-            self._runner.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._runner
-        for task in list(self._background):
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        """End what is under way; what was claimed and not settled is taken over by another process."""
+        await ended((self._runner,))
+        await ended(self._background)
 
     def notify(self, invalidated: Sequence[Invalidated]) -> None:
         """Act on these; called by the registry's reading thread after it has marked them dead."""

@@ -94,6 +94,7 @@ class EmbeddedGrid:
             SHAPE,
             deployment=self._settings.deployment,
             heartbeat_ms=self._settings.heartbeat_ms,
+            bounds=PipelineBounds.of(self._settings),
             clock=self._clock,
             telemetry=self._telemetry,
         )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
-from quaestor.model import Cell, GridShape, Heartbeat
+from quaestor.model import GridShape, Heartbeat
+
+_UNHEARD: Final = -1
 
 
 class Change(Enum):
@@ -18,46 +21,63 @@ class Change(Enum):
 
 
 class GridView:
-    """shape: of the generation that is relied on; None before the first heartbeat. Heartbeats of earlier ones are ignored."""
+    """shape: of the generation that is relied on; None before the first heartbeat. Heartbeats of earlier ones are ignored.
+
+    One thread observes; others may look.
+    """
 
     def __init__(self) -> None:
         self.shape: GridShape | None = None
-        self.fresh_as_of_ms: dict[Cell, int] = {}
+        self._fresh_as_of_ms: list[list[int]] = []
+        """By query partition, by write partition."""
+        self._slowest_ms: list[int] = []
+        """By query partition: the least of these."""
+        self._unheard = 0
         self._successor: GridView | None = None
 
     def observe(self, beat: Heartbeat) -> Change:
-        """O(1)."""
+        """O(write partitions)."""
         if self.shape is None:
-            self.shape = beat.shape
+            self._begin(beat.shape)
+        assert self.shape is not None
         if beat.shape.generation < self.shape.generation:
             return Change.NOTHING
         if beat.shape.generation > self.shape.generation:
             return self._of_a_successor(beat)
         reshaped = beat.shape != self.shape
         if reshaped:
-            self.shape = beat.shape
-            self.fresh_as_of_ms = {}
-        self.fresh_as_of_ms[beat.cell] = max(beat.fresh_as_of_ms, self.fresh_as_of_ms.get(beat.cell, 0))
+            self._begin(beat.shape)
+        self._note(beat)
         return Change.RESHAPED if reshaped else Change.NOTHING
 
     def oldest_ms(self) -> int:
         """The time up to which every cell has processed all writes; 0 while a cell has not been heard of."""
-        return min(self.fresh_as_of_ms.values()) if self._complete() else 0
+        return min(self.columns_ms(), default=0)
 
-    def columns_ms(self) -> dict[int, int]:
-        """The same for each query partition; 0 while one of its cells has not been heard of."""
-        if self.shape is None:
-            return {}
-        rows = range(self.shape.write_partitions)
-        return {
-            column: min(self.fresh_as_of_ms.get(Cell(query_partition=column, write_partition=row), 0) for row in rows)
-            for column in range(self.shape.query_partitions)
-        }
+    def columns_ms(self) -> tuple[int, ...]:
+        """The same for each query partition by itself; 0 while one of its cells has not been heard of.
 
-    def _complete(self) -> bool:
+        Of a generation that has followed another: 0 while any cell has not. Processes that have not heard of all its cells
+        rely on the one before it, and would not notice if a cell of this one fell silent.
+        """
         if self.shape is None:
-            return False
-        return len(self.fresh_as_of_ms) == self.shape.query_partitions * self.shape.write_partitions
+            return ()
+        if self.shape.generation and self._unheard:
+            return (0,) * self.shape.query_partitions
+        return tuple(max(0, fresh_ms) for fresh_ms in self._slowest_ms)
+
+    def _begin(self, shape: GridShape) -> None:
+        self._fresh_as_of_ms = [[_UNHEARD] * shape.write_partitions for _ in range(shape.query_partitions)]
+        self._slowest_ms = [_UNHEARD] * shape.query_partitions
+        self._unheard = shape.query_partitions * shape.write_partitions
+        self.shape = shape
+
+    def _note(self, beat: Heartbeat) -> None:
+        column, row = beat.cell.query_partition, beat.cell.write_partition
+        rows = self._fresh_as_of_ms[column]
+        self._unheard -= rows[row] == _UNHEARD
+        rows[row] = max(beat.fresh_as_of_ms, rows[row])
+        self._slowest_ms[column] = min(rows)
 
     def _of_a_successor(self, beat: Heartbeat) -> Change:
         successor = self._successor
@@ -65,8 +85,9 @@ class GridView:
         if successor is None or known is None or known.generation < beat.shape.generation:
             successor = self._successor = GridView()
         successor.observe(beat)
-        if not successor._complete():
+        if successor._unheard:
             return Change.NOTHING
-        self.shape, self.fresh_as_of_ms = successor.shape, successor.fresh_as_of_ms
-        self._successor = None
+        self._fresh_as_of_ms, self._slowest_ms = successor._fresh_as_of_ms, successor._slowest_ms
+        self._unheard, self._successor = 0, None
+        self.shape = successor.shape
         return Change.SUCCEEDED

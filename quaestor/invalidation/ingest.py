@@ -27,8 +27,10 @@ version and may be spread over several reads. Clocks of ingest and of the app se
 outdated primary that is cut off from its set answers this too, for at most an election timeout (10 s by default).
 
 **Elections.** A primary shows writes that its successor may never have had, and no event tells of their end; one that crashed
-forgets what it had not yet written down. So each election is a gap just behind the watermark: what was read before it dies,
-also what is registered only later. The stream is then read from the member that answers the probes, and goes on unbroken.
+forgets what it had not yet written down. So each election is a gap, and a gap's version is the newest that the primary has:
+above all that was delivered before, wherever ingest goes on. What was read before it dies, also what is registered only
+later. The stream is then read from the member that answers the probes, and goes on unbroken. The version is kept with the
+position: a cell whose checkpoint lies below it may not have heard of the gap, so whoever takes over from there tells it again.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import bson
 import pymongo
@@ -49,14 +51,21 @@ from pymongo.read_preferences import ReadPreference
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, EventLayerResetError
-from quaestor.invalidation.change_events import EVERYTHING, RAW_OPTIONS, STAGES, after_images, timestamp_of, version_of
-from quaestor.invalidation.current_records import needs_record, with_current_records
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_image
-from quaestor.invalidation.matching.partitioning import write_partition
+from quaestor.invalidation.change_events import (
+    EVERYTHING,
+    RAW_OPTIONS,
+    STAGES,
+    time_and_token,
+    timestamp_of,
+    version_of,
+)
+from quaestor.invalidation.event_layer import offsets, streams
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
+from quaestor.invalidation.position import Position
 from quaestor.invalidation.probes import PROBES_KEPT, Probe, proven
 from quaestor.invalidation.resizing.handover import Handover
 from quaestor.invalidation.resume_tokens import time_of_token
+from quaestor.invalidation.write_pipelines import WritePipelines
 from quaestor.model import AfterImage, GridShape, Version, WriteKind
 from quaestor.ports import EventLayer
 from quaestor.telemetry import Telemetry
@@ -76,20 +85,8 @@ _PATIENCE: Final = 5
 _LONGEST_PAUSE_S: Final = 2.0
 _SAVE_EVERY_S: Final = 0.1
 """While events keep coming: an ingest that dies repeats what it appended since."""
+_BOUND_EVERY_S: Final = 1.0
 _UNKNOWN: Final = 0
-
-
-class Position(NamedTuple):
-    """Where ingest has got to.
-
-    token: resume token, BSON; None: just after `version`. version: the watermark. database: identity of the replica
-    set, None if it may not be asked for. election: the one that made the primary what it was; None: not known.
-    """
-
-    token: bytes | None
-    version: Version
-    database: str | None
-    election: str | None = None
 
 
 class Ingest:
@@ -108,27 +105,30 @@ class Ingest:
         deployment: str,
         heartbeat_ms: int,
         earlier: Sequence[GridShape] = (),
+        bounds: PipelineBounds | None = None,
         clock: Clock = system_clock,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """earlier: the grids that this one takes over from (see resizing); their own ingest may go on meanwhile."""
+        """earlier: the grids that this one takes over from (see resizing); their own ingest may go on meanwhile. bounds: of each
+        write pipeline."""
         self._client = client
         self._layer = layer
-        self._partitions = shape.write_partitions
-        self._pipelines = [streams.writes(deployment, part, shape.generation) for part in range(self._partitions)]
         self._position_name = streams.resume_position(deployment, shape.generation)
         self._heartbeat_s = heartbeat_ms / 1000
         self._await_ms = max(1, heartbeat_ms // 2)
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
+        names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
+        self._pipelines = WritePipelines(client, layer, names, self._telemetry, bounds or PipelineBounds())
         self._handover = Handover(layer, shape, earlier, deployment=deployment, clock=clock, telemetry=self._telemetry)
         self._position: Position | None = None
         self._loaded = False
-        self._gap = self._elected = False
+        self._gap = False
         self._refused = 0
         self._failed = 0
         self._slim = False
         self._save_due_s = 0.0
+        self._bound_due_s = 0.0
 
     def check(self) -> None:
         """Whether this database can be followed at all.
@@ -171,8 +171,9 @@ class Ingest:
         with closing(self._open(position, probe)) as stream:
             first = stream.try_next()  # opening succeeded: nothing after the position can be missed from here on
             if self._gap:
-                self._append([_gap(position.version + self._elected)])
-                self._gap = self._elected = False
+                position = position._replace(gap=max(position.version, probe.applied))
+                self._pipelines.append(_gap(position.gap))
+                self._gap = False
             self._save(position)
             if not self._handover.done:
                 self._take_over(position)
@@ -197,11 +198,14 @@ class Ingest:
                 if not batch:
                     self._position = self._position_at(stream, asked.majority)
                 version = _UNKNOWN if batch else self._watermark
-                self._append([AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=moment)])
+                self._pipelines.append(
+                    AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=moment)
+                )
                 self._save(self._position_after(stream, None))
                 self._handover.tidy()
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s
+                self._bound()
                 probes.append(self._probe())
                 if probes[-1].election != probe.election:
                     return  # the cursor may be at a member that lags behind the one that was asked
@@ -211,27 +215,16 @@ class Ingest:
         assert self._position is not None
         self._save(self._position)
 
+    def _bound(self) -> None:
+        if time.monotonic() >= self._bound_due_s:
+            self._bound_due_s = time.monotonic() + _BOUND_EVERY_S
+            self._pipelines.bound()
+
     def _deliver(self, events: Sequence[Any], stream: _Stream, post_images: bool) -> None:
-        images = [image for event in events for image in after_images(event, post_images=post_images)]
-        if any(map(needs_record, images)):
-            images = with_current_records(self._client, images)
-        self._append(images)
+        self._pipelines.deliver(events, post_images=post_images)
         self._position = self._position_after(stream, events[-1])
         if time.monotonic() >= self._save_due_s:
             self._save(self._position)
-
-    def _append(self, images: Iterable[AfterImage]) -> None:
-        """Each image to the pipeline of its record; what has no record to all. One round trip a pipeline."""
-        batches: list[list[bytes]] = [[] for _ in self._pipelines]
-        for image in images:
-            payload = encode_image(image)
-            if image.kind in (WriteKind.COLLECTION, WriteKind.GAP, WriteKind.TICK):
-                for batch in batches:
-                    batch.append(payload)
-            else:
-                batches[write_partition(image.key, self._partitions)].append(payload)
-        for pipeline, batch in zip(self._pipelines, batches, strict=True):
-            self._layer.append(pipeline, batch)
 
     # The database
 
@@ -301,13 +294,20 @@ class Ingest:
     # The position
 
     def _taken_over(self) -> Position | None:
-        as_of = self._handover.as_of
-        return Position(None, as_of, *self._handover.followed()) if as_of else None
+        if not (as_of := self._handover.as_of):
+            return None
+        known = self._handover.followed()
+        if not known.unbroken:
+            self._telemetry.failure(
+                "mongodb", "ingest.primary_changed", "cells that are succeeded may not have heard of it"
+            )
+            return None
+        return Position(None, as_of, known.database, known.election)
 
     def _take_over(self, position: Position) -> None:
         if position.token is None and position.version == self._handover.as_of:
             # From here on nothing is missing: what was read before cannot have been matched by these cells.
-            self._append([AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=position.version, wall_ms=0)])
+            self._pipelines.append(AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=position.version))
         self._handover.complete()
 
     @property
@@ -327,7 +327,7 @@ class Ingest:
             known = Position(None, probe.majority, database)
         elif None not in (known.election, probe.election) and known.election != probe.election:
             self._telemetry.failure("mongodb", "ingest.primary_changed", "what it did not pass on may have been read")
-            self._gap = self._elected = True
+            self._gap = True
         self._position = known._replace(database=database, election=probe.election)
         return self._position
 
@@ -336,7 +336,8 @@ class Ingest:
         assert self._position is not None
         token, version = self._position.token, self._position.version
         if event is not None:
-            token, version = event["_id"].raw, max(version, version_of(event["clusterTime"]))
+            time_of_event, token = time_and_token(event)
+            version = max(version, time_of_event)
         scanned = getattr(stream, "_post_batch_resume_token", None)
         if scanned is not None and not getattr(stream, "_data", True):
             token = scanned.raw
@@ -351,15 +352,21 @@ class Ingest:
     def _save(self, position: Position) -> None:
         self._position = position
         self._save_due_s = time.monotonic() + _SAVE_EVERY_S
-        fields = {"v": 1, "token": position.token, "version": position.version, "database": position.database}
-        self._layer.put(self._position_name, bson.encode(fields | {"election": position.election}))
+        self._layer.put(self._position_name, position._replace(life=self._life()).encode())
 
     def _saved_position(self) -> Position | None:
         saved = self._layer.get(self._position_name)
         if saved is None:
             return None
-        fields = bson.decode(saved)
-        return Position(fields["token"], int(fields["version"]), fields["database"], fields.get("election"))
+        position = Position.decode(saved)
+        if position.life not in (None, self._life()):
+            why = "the position is from before the pipelines lost data"
+            self._telemetry.failure("event-layer", "ingest.event_layer_reset", why)
+            self._gap = True
+        return position
+
+    def _life(self) -> str | None:
+        return offsets.epoch_of(self._layer.offset_at(self._position_name, 0))
 
     def _consider_position(self, error: Exception) -> None:
         """Whether to give the position up: at once if the server says that it is lost, else if it refuses repeatedly."""

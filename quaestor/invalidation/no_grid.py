@@ -26,6 +26,12 @@ class NoGridRegistry(Registry):
     def serving(self, *, now_ms: int) -> bool:
         return True
 
+    def abreast(self, *, now_ms: int) -> bool:
+        return True
+
+    def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        return False
+
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         return not registration_ids
 

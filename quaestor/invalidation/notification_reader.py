@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from quaestor.clock import Clock
-from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import codec, offsets, streams
 from quaestor.invalidation.event_layer.bounds import doubtful_after_ms
 from quaestor.model import Notification
@@ -26,6 +26,8 @@ MARK_EVERY_MS = 5_000
 BATCH = 1_000
 """Notifications read at once; fewer than that means that the reader has caught up."""
 RECONNECT_S = 0.2
+MISCONFIGURED_S = 5.0
+"""What is wrong with a server's configuration somebody has to mend."""
 
 
 class NotificationReader:
@@ -77,6 +79,9 @@ class NotificationReader:
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "registry.read_failed", error)
                 stop.wait(RECONNECT_S)
+            except ConfigurationError as error:
+                self._telemetry.failure("configuration", "registry.misconfigured", error)
+                stop.wait(MISCONFIGURED_S)
             except Exception as error:  # a payload nobody understands must not end the only reader
                 self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
                 self._reset(f"a notification could not be read: {error}")
@@ -130,6 +135,8 @@ class NotificationReader:
                     self._reset("the grid went on while no process was there to evict what it invalidated")
                 else:
                     start = min(start, attended)
+            else:
+                self._reset("the event layer lost data while no process was there")
         self.known_since_ms = offsets.appended_at_ms(start if first is None else max(start, first))
         self._offset = start
         return start

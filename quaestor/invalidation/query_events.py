@@ -8,6 +8,7 @@ from typing import Final
 
 from quaestor.clock import Clock
 from quaestor.errors import EventLayerError
+from quaestor.invalidation.believable import believed, lease_ms
 from quaestor.invalidation.cell_outbox import CellOutbox
 from quaestor.invalidation.checkpoint import LongestLeases
 from quaestor.invalidation.event_layer import offsets
@@ -32,6 +33,7 @@ class QueryEvents:
         node: MatchingNode,
         cell: Cell,
         *,
+        deployment: str,
         standing: CellSide,
         succession: Succession,
         leases: LongestLeases,
@@ -41,6 +43,7 @@ class QueryEvents:
     ) -> None:
         self._node = node
         self._cell = cell
+        self._deployment = deployment
         self._standing = standing
         self._succession = succession
         self._leases = leases
@@ -48,11 +51,10 @@ class QueryEvents:
         self._clock = clock
         self._telemetry = telemetry
 
-    def take(self, entry: StreamEntry) -> None:
-        """Do what it says."""
+    def take(self, entry: StreamEntry, *, refused: bool = False) -> None:
+        """Do what it says. refused: but guard nothing for it: there is no room for what is waiting (query_room.py)."""
         if concerns_standing(entry.payload):
-            lease_ms = self._standing.take_query_event(entry.payload)
-            self._leases.add(offsets.appended_at_ms(entry.offset), lease_ms)
+            self._keep(entry, self._standing.take_query_event(entry.payload))
             return
         if concerns_resizing(entry.payload):
             if (registration := self._resized(entry)) is not None:
@@ -64,7 +66,12 @@ class QueryEvents:
         elif isinstance(event, Usage):
             self._node.used(event, now_ms=self._clock())
         elif event is not None:
-            if self._succession.fenced:
+            if refused:
+                # Not merely refused: the cell before this one may have activated it.
+                self._out.say(
+                    self._node.give_up([event.id], now_ms=self._clock()) or [self.invalidated(event, MatchType.EVICTED)]
+                )
+            elif self._succession.fenced:
                 reason = "the grid is partitioned anew"
                 self._out.say([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
             else:
@@ -73,7 +80,7 @@ class QueryEvents:
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
         """An entry that the cell before this one has dealt with: what still matters of it."""
         if concerns_standing(entry.payload):
-            self._leases.add(offsets.appended_at_ms(entry.offset), self._standing.lease_of(entry.payload))
+            self._keep(entry, self._standing.lease_of(entry.payload))
             return None
         event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)
         if isinstance(event, Usage):
@@ -89,12 +96,12 @@ class QueryEvents:
             elif isinstance(outcome, Invalidated):
                 self._out.say([outcome])
 
-    def invalidated(self, registration: Registration) -> Invalidated:
+    def invalidated(self, registration: Registration, match_type: MatchType = MatchType.MATCH) -> Invalidated:
         """By nothing in particular: it cannot be guarded any more."""
         return Invalidated(
             registration_ids=(registration.id,),
             query_id=registration.query_id,
-            match_type=MatchType.MATCH,
+            match_type=match_type,
             version=_NO_VERSION,
             key=None,
             written_at_ms=self._clock(),
@@ -104,14 +111,15 @@ class QueryEvents:
     def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:
         """None, with a log line, if it is not: its sender waits in vain for an activation and does not cache."""
         try:
-            return decode_query_event(entry.payload)
+            return believed(decode_query_event(entry.payload), self._deployment)
         except EventLayerError as error:
             self._unreadable(error)
             return None
 
     def _resized(self, entry: StreamEntry) -> Registration | None:
         try:
-            return self._succession.take_query_event(entry)
+            registration = self._succession.take_query_event(entry)
+            return None if registration is None else believed(registration, self._deployment)
         except EventLayerError as error:  # so was the registration behind it: nobody relies on it
             self._unreadable(error)
             return None
@@ -119,10 +127,18 @@ class QueryEvents:
     def _unreadable(self, error: EventLayerError) -> None:
         self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
 
+    def _keep(self, entry: StreamEntry, expires_at_ms: int) -> bool:
+        """The entry is needed until then, if that may be."""
+        at_ms = offsets.appended_at_ms(entry.offset)
+        until_ms = lease_ms(expires_at_ms, since_ms=at_ms)
+        self._leases.add(at_ms, until_ms)
+        return until_ms > 0
+
     def _registered(
         self, entry: StreamEntry, registration: Registration
     ) -> Sequence[Activated | Refused | Invalidated]:
-        self._leases.add(offsets.appended_at_ms(entry.offset), registration.expires_at_ms)
+        if not self._keep(entry, registration.expires_at_ms):
+            return [Refused(registration_id=registration.id, cell=self._cell, reason="its lease is over, or too long")]
         try:
             return self._node.register(registration, now_ms=self._clock())
         except Exception as error:  # one bad query must not stop the node

@@ -63,13 +63,13 @@ def guarding(
     found: Sequence[Dependency],
     held: Held,
     *,
-    new_id: Callable[[], str],
+    new_id: Callable[[str], str],
     tenant: str,
     since: Version,
     now_ms: int,
     expires_at_ms: int,
 ) -> Guard:
-    """What a response needs that depends on these. Everything that is shared has to be leased."""
+    """What a response needs that depends on these. Everything that is shared has to be leased. new_id: for a query id."""
     guard = Guard((), [], [], 0.0)
     ids: list[str] = []
     for dependency in found:
@@ -81,7 +81,7 @@ def guarding(
             guard.rate_hz += rate_hz
             guard.shared.append(registration_id)
         else:
-            registration_id = new_id()
+            registration_id = new_id(dependency.plan.query_id)
             one = registration(
                 dependency,
                 registration_id=registration_id,
@@ -93,7 +93,7 @@ def guarding(
         ids.append(registration_id)
     if guard.shared[:1] == ids[:1]:
         # No cell knows of this one. It tells the response from its siblings: what is purged, evicted or killed by name is it.
-        ids.insert(0, new_id())
+        ids.insert(0, new_id(found[0].plan.query_id))
     guard.ids = tuple(ids)
     return guard
 
@@ -117,8 +117,11 @@ def registration(
 
 
 def since_of(read: CapturedRead, since: Version) -> Version:
-    """Every write up to it was visible to the read. since: the newest that had been reported before the read began."""
-    return since if read.primary else min(since, _secondary_since(read))
+    """Every write up to it was visible to the read. since: the newest that had been reported before the read began.
+
+    A primary whose reply is dated before that has been succeeded and does not know it yet, or was asked for what a majority has.
+    """
+    return min(since, read.read_at if read.primary else _secondary_since(read))
 
 
 def _secondary_since(read: CapturedRead) -> Version:

@@ -4,20 +4,18 @@ Two threads per process: one sends registrations and cancellations (batched: eve
 trip), one reads the notification pipeline. An `Invalidated` marks its registrations dead in the reading thread, before
 anything else happens, so that the very next look-up refuses the entry; the effects follow on the event loop.
 
-A process that does not see every cell fresh (`Heartbeat.fresh_as_of_ms`) within the staleness bound serves nothing from
-cache and stores nothing until it does again.
+What cells guard that a process does not see fresh (`Heartbeat.fresh_as_of_ms`) within the staleness bound is not served from
+cache, and nothing is added to it, until it does again: a query partition that lags stops its own queries (`vouched`), a write
+partition all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -26,6 +24,7 @@ from quaestor.errors import (
     EventLayerError,
     MalformedQueryError,
     NotCacheableError,
+    PartitionLagsError,
     RegistrationRefusedError,
 )
 from quaestor.invalidation.activation import Activation
@@ -36,9 +35,12 @@ from quaestor.invalidation.grid_view import Change, GridView
 from quaestor.invalidation.held import Held
 from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.notification_reader import NotificationReader
-from quaestor.invalidation.registering import dependencies, guarding
+from quaestor.invalidation.query_sender import QuerySender
+from quaestor.invalidation.registering import Dependency, dependencies, guarding
+from quaestor.invalidation.registration_ids import id_for
 from quaestor.invalidation.surrogate_tags import everything_tag, tag
 from quaestor.invalidation.usage import UsageReports
+from quaestor.invalidation.vouched import Vouched
 from quaestor.metrics import widening
 from quaestor.model import (
     Activated,
@@ -71,13 +73,6 @@ class Resolver(Protocol):
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
         """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
-
-
-@dataclass(slots=True)
-class _Outgoing:
-    stream: str
-    payload: bytes
-    pending: Activation | None = None
 
 
 class Registry:
@@ -116,14 +111,15 @@ class Registry:
         self._dead: dict[str, int] = {}
         self._held = Held(self._dead)
         self._pending: dict[str, Activation] = {}
-        self._serving_until_ms = 0
+        self._vouched = Vouched()
+        self._all_until_ms = 0
         self._begun_ms = clock()
         self._columns = Columns(telemetry, bound_ms=settings.staleness_bound_ms, begun_ms=self._begun_ms)
         self._suspended = False
         self._reader = NotificationReader(
             layer, settings=settings, telemetry=telemetry, clock=clock, take=self._take, reset=self._reset
         )
-        self._outbox: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()
+        self._sender = QuerySender(layer, telemetry)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -142,14 +138,26 @@ class Registry:
         return self._reader.known_since_ms
 
     def serving(self, *, now_ms: int) -> bool:
-        return now_ms <= self._serving_until_ms
+        return now_ms <= self._vouched.any_until_ms
+
+    def abreast(self, *, now_ms: int) -> bool:
+        return now_ms <= self._all_until_ms
+
+    def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        return not self._vouched.vouches(registration_ids, now_ms=now_ms)
+
+    def lagging_partitions(self, *, now_ms: int) -> list[int]:
+        """The query partitions nothing of which is served from cache now; of a grid that was heard of."""
+        return self._vouched.lagging(now_ms=now_ms)
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
-        return now_ms <= self._serving_until_ms and self._dead.keys().isdisjoint(registration_ids)
+        # The dead last: what a fresh heartbeat vouches for was marked before it was taken.
+        return (
+            now_ms <= self._all_until_ms or self._vouched.vouches(registration_ids, now_ms=now_ms)
+        ) and self._dead.keys().isdisjoint(registration_ids)
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
-        shape = self._grid.shape
-        if shape is None or not self.serving(now_ms=self._clock()):
+        if not self.serving(now_ms=self._clock()):
             raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
         if self.resolver is not None:
             # Tags and URLs are ours: nobody needs to be allowed to list them.
@@ -165,10 +173,14 @@ class Registry:
             raise NotCacheableError((Uncacheable.UNREADABLE,)) from error
         if not found:
             raise NotCacheableError((Uncacheable.NO_READS,))
+        shape = self._grid.shape
+        if shape is None:
+            raise RegistrationRefusedError("the matching grid has to prove itself anew")
+        self._require_fresh(found)
         guard = guarding(
             found,
             self._held,
-            new_id=lambda: f"{self.origin}:{next(self._counter)}",
+            new_id=lambda query_id: id_for(self.origin, next(self._counter), query_id),
             tenant=self._settings.owner,
             since=since,
             now_ms=self._clock(),
@@ -194,6 +206,16 @@ class Registry:
             widened=widened,
         )
 
+    def _require_fresh(self, found: Sequence[Dependency]) -> None:
+        partitions = len(self._vouched.until_ms)
+        lagging = self._vouched.lagging(now_ms=self._clock())
+        needed = {query_partition(one.plan.query_id, partitions) for one in found} if lagging else set()
+        if late := sorted(needed.intersection(lagging)):
+            raise PartitionLagsError(
+                f"query partition {', '.join(map(str, late))} lags behind the database by more than the staleness bound of "
+                f"{self._settings.staleness_bound_ms} ms; what it guards is cached again when it has caught up"
+            )
+
     def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
         for registration_id in registration_ids:
             self._held.lease(registration_id, until_ms=until_ms)
@@ -217,7 +239,7 @@ class Registry:
         deployment = self._settings.deployment
         for r in registrations:
             stream = streams.queries(deployment, columns[r.id], shape.generation)
-            self._send(_Outgoing(stream, codec.encode_query_event(r), pending))
+            self._sender.send(stream, codec.encode_query_event(r), pending)
         started_ms = self._clock()
         try:
             async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
@@ -253,12 +275,14 @@ class Registry:
             cancellation = Cancellation(tenant=self._settings.owner, query_id=query_id, registration_ids=tuple(ids))
             partition = query_partition(query_id, shape.query_partitions)
             stream = streams.queries(deployment, partition, shape.generation)
-            self._send(_Outgoing(stream, codec.encode_query_event(cancellation)))
+            self._sender.send(stream, codec.encode_query_event(cancellation))
 
     def housekeep(self) -> None:
         """Once a second: cancel what no copy needs any more, forget old tombstones, report what was read. Called from any one
         thread."""
         now_ms = self._clock()
+        if self._vouched.any_until_ms > now_ms + self._settings.staleness_bound_ms:
+            self._vouch(Vouched())  # our clock was set back: the next heartbeats are judged by what it says now
         self._cancel(self._held.take(self._held.over(now_ms)))
         # In one go: a dictionary looks for its first entry among all that were deleted before it.
         for registration_id, died_ms in list(islice(self._dead.items(), _MOST_TOMBSTONES)):
@@ -268,7 +292,7 @@ class Registry:
         self.usage.gather(self._held.query_of, origin=self.origin)
         if (shape := self._grid.shape) is not None:
             for stream, usage in self.usage.due(shape, now_ms=now_ms):
-                self._send(_Outgoing(stream, codec.encode_query_event(usage)))
+                self._sender.send(stream, codec.encode_query_event(usage))
         self._telemetry.registrations.set(len(self._held))
         self._telemetry.serving.set(self.serving(now_ms=now_ms))
         self._columns.observe(self._grid.columns_ms(), now_ms=now_ms)
@@ -285,7 +309,7 @@ class Registry:
 
     def start(self) -> None:
         self._threads = [
-            threading.Thread(target=self._send_loop, name="quaestor-sender", daemon=True),
+            threading.Thread(target=self._sender.run, name="quaestor-sender", daemon=True),
             threading.Thread(target=self._reader.run, args=(self._stop,), name="quaestor-notifications", daemon=True),
         ]
         for thread in self._threads:
@@ -293,45 +317,15 @@ class Registry:
 
     def stop(self) -> None:
         self._stop.set()
-        self._outbox.put(None)
+        self._sender.end()
         for thread in self._threads:
             thread.join(timeout=10)
-        self._serving_until_ms = 0
-
-    def _send(self, item: _Outgoing) -> None:
-        if self._layer.immediate:
-            self._append(item.stream, [item])
-        else:
-            self._outbox.put(item)
-
-    def _append(self, stream: str, items: Sequence[_Outgoing]) -> None:
-        try:
-            self._layer.append(stream, [item.payload for item in items])
-        except EventLayerError as error:
-            self._telemetry.failure("event-layer", "registry.send_failed", error)
-            for item in items:
-                if item.pending is not None:
-                    item.pending.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
-
-    def _send_loop(self) -> None:
-        while True:
-            batch = [self._outbox.get()]
-            with suppress(queue.Empty):
-                while True:
-                    batch.append(self._outbox.get_nowait())
-            by_stream: dict[str, list[_Outgoing]] = {}
-            for item in batch:
-                if item is not None:
-                    by_stream.setdefault(item.stream, []).append(item)
-            for stream, items in by_stream.items():
-                self._append(stream, items)
-            if None in batch:
-                return
+        self._vouch(Vouched())
 
     def _reset(self, why: str) -> None:
         """Nothing stored may be served: what we hold dies, pending registrations fail, the grid must prove itself anew."""
         self._suspended = True
-        self._serving_until_ms = 0
+        self._vouch(Vouched())
         self._grid = GridView()
         now_ms = self._clock()
         for registration_id in self._held:
@@ -363,7 +357,8 @@ class Registry:
                     self._watermark = max(self._watermark, notification.watermark)
                     self._beat(notification)
         if self._reader.caught_up and not self._suspended:
-            self._serving_until_ms = self._grid.oldest_ms() + self._settings.staleness_bound_ms
+            bound_ms = self._settings.staleness_bound_ms
+            self._vouch(Vouched.of(self._grid.columns_ms(), bound_ms=bound_ms, now_ms=now_ms))
         if invalidated:
             # The cell that fired has forgotten them; the others of the column have to be told.
             self.cancel([i for notification in invalidated for i in notification.registration_ids])
@@ -383,6 +378,11 @@ class Registry:
                 self.on_succeeded()
             except EventLayerError as error:
                 self._reset(f"the grid that has taken over could not be told what has changed: {error}")
+
+    def _vouch(self, vouched: Vouched) -> None:
+        """The hit path looks no further than at the first moment at which a column lags, if that has not come."""
+        self._vouched = vouched
+        self._all_until_ms = vouched.all_until_ms
 
     def resume(self) -> None:
         """Called when everything stored before a reset is gone: the next heartbeats may open the cache again."""

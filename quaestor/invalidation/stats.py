@@ -9,6 +9,8 @@
 | wps, tpw | over the last period: writes per second, predicates tried per write |
 | p50, p99 | over the last period: ms from the database's write to its matching; -1 without writes |
 | rss | resident memory of the cell's process, in bytes; 0 where the system does not tell |
+| pipe | the pipelines around it, when it looked last: [name, entries, bytes, lag in ms; -1: not known to this cell] |
+| cap | what a pipeline may hold: [entries, bytes]; 0: not told |
 | ten | the largest tenants: [name, registrations, bytes, predicates tried per second, predicates failed] |
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +27,7 @@ import bson
 from bson.errors import BSONError
 
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
@@ -33,6 +37,7 @@ _FORMAT: Final = 1
 _MOST_LAGS: Final = 10_000
 _MOST_CELLS: Final = 4_096
 _STATM: Final = Path("/proc/self/statm")
+UNKNOWN_LAG: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,20 @@ class TenantStats:
     bytes: int
     tried_per_s: float
     failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStats:
+    """pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions and
+    their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell has looked at.
+
+    lag_ms: how far this cell, as its reader, is behind; UNKNOWN_LAG: others read it.
+    """
+
+    pipeline: str
+    entries: int
+    bytes: int
+    lag_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +86,9 @@ class CellStats:
     lag_p99_ms: float
     rss_bytes: int
     tenants: tuple[TenantStats, ...] = ()
+    pipelines: tuple[PipelineStats, ...] = ()
+    pipeline_max_entries: int = 0
+    pipeline_max_bytes: int = 0
 
 
 def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
@@ -105,6 +127,8 @@ def encode_stats(stats: CellStats) -> bytes:
             "w": stats.writes, "try": stats.tried, "fail": stats.failed, "evict": stats.evicted,
             "wps": stats.writes_per_s, "tpw": stats.tried_per_write,
             "p50": stats.lag_p50_ms, "p99": stats.lag_p99_ms, "rss": stats.rss_bytes,
+            "pipe": [[one.pipeline, one.entries, one.bytes, one.lag_ms] for one in stats.pipelines],
+            "cap": [stats.pipeline_max_entries, stats.pipeline_max_bytes],
             "ten": [[one.tenant, one.registrations, one.bytes, one.tried_per_s, one.failed] for one in stats.tenants],
         }
     )  # fmt: skip
@@ -117,6 +141,7 @@ def decode_stats(value: bytes) -> CellStats | None:
         if fields["v"] != _FORMAT:
             return None
         query_partition, write_partition = fields["cell"]
+        most_entries, most_bytes = fields.get("cap", (0, 0))
         return CellStats(
             cell=Cell(query_partition=query_partition, write_partition=write_partition),
             shape=decode_shape(fields["shape"]),
@@ -139,6 +164,12 @@ def decode_stats(value: bytes) -> CellStats | None:
                 )
                 for tenant, registrations, size, tried_per_s, failed in fields["ten"]
             ),
+            pipelines=tuple(
+                PipelineStats(pipeline=name, entries=entries, bytes=size, lag_ms=lag_ms)
+                for name, entries, size, lag_ms in fields.get("pipe", ())
+            ),
+            pipeline_max_entries=most_entries,
+            pipeline_max_bytes=most_bytes,
         )
     except (BSONError, KeyError, TypeError, ValueError):
         return None
@@ -158,8 +189,15 @@ class CellMeter:
         if wall_ms and len(self._lags_ms) < _MOST_LAGS:
             self._lags_ms.append(now_ms - wall_ms)
 
-    def take(self, node: MatchingNode, *, now_ms: int) -> CellStats:
-        """The period since the last call, and what the node holds now."""
+    def take(
+        self,
+        node: MatchingNode,
+        *,
+        now_ms: int,
+        pipelines: Sequence[PipelineStats] = (),
+        bounds: PipelineBounds | None = None,
+    ) -> CellStats:
+        """The period since the last call, and what the node holds now. pipelines, bounds: around it, as far as known."""
         tally, now_s = node.tally, time.monotonic()
         writes, tried = tally.writes - self._writes, tally.tried - self._tried
         lags_ms, seconds = sorted(self._lags_ms), max(now_s - self._begun_s, 1e-3)
@@ -190,6 +228,9 @@ class CellMeter:
                 )
                 for one, tried_per_s in node.largest_tenants()
             ),
+            pipelines=tuple(pipelines),
+            pipeline_max_entries=0 if bounds is None else bounds.entries,
+            pipeline_max_bytes=0 if bounds is None else bounds.bytes,
         )
 
 

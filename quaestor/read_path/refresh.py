@@ -22,19 +22,11 @@ _MOST = 0.5
 
 
 def early_by_ms(*, cost_ms: int, lifetime_ms: int, draw: float, beta: float) -> float:
-    """How long before the end of its lifetime an entry is refreshed. draw: uniform in (0, 1]; beta: more than 1 is earlier."""
-    return min(-cost_ms * beta * math.log(draw), _MOST * max(0, lifetime_ms))
+    """How long before the end of its lifetime an entry is refreshed: never in its first half.
 
-
-def should_refresh_early(
-    *, now_ms: int, stored_at_ms: int, fresh_until_ms: int, cost_ms: int, draw: float, beta: float = 1.0
-) -> bool:
-    """Whether an entry is to be made anew at a request now. Never in the first half of its lifetime, always after its end.
-
-    For one draw the answer changes from no to yes once.
+    draw: uniform in (0, 1]; beta: more than 1 is earlier.
     """
-    early_ms = early_by_ms(cost_ms=cost_ms, lifetime_ms=fresh_until_ms - stored_at_ms, draw=draw, beta=beta)
-    return now_ms >= fresh_until_ms - early_ms
+    return min(-cost_ms * beta * math.log(draw), _MOST * max(0, lifetime_ms))
 
 
 class EarlyRefresh:

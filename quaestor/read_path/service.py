@@ -13,14 +13,7 @@ from quaestor.capture import Outcome
 from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
 from quaestor.model import CachedResponse, Uncacheable, Version
-from quaestor.ports import (
-    CacheSketch,
-    DependencyIndex,
-    Leases,
-    LifetimeEstimator,
-    QueryRegistry,
-    Registered,
-)
+from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, QueryRegistry, Registered
 from quaestor.read_path import explaining, explicit, freshness, refresh, reuse, vary
 from quaestor.read_path.decision import Event
 from quaestor.read_path.entries import (
@@ -100,7 +93,7 @@ class ReadPath:
                 resident.reads += 1
             return resident
         if not self._valid(response, now_ms) and (
-            now_ms >= response.fresh_until_ms or self._registry.serving(now_ms=now_ms)
+            now_ms >= response.fresh_until_ms or not self._registry.lagging(response.registrations, now_ms=now_ms)
         ):
             self._store.drop(key, "expired" if now_ms >= response.fresh_until_ms else "invalidated")
         return None
@@ -228,6 +221,11 @@ class ReadPath:
     def serving(self, now_ms: int) -> bool:
         return self._registry.serving(now_ms=now_ms)
 
+    def lagging(self, key: str, now_ms: int) -> bool:
+        """Whether there is an entry in memory that cannot be served only because its part of the grid lags. No I/O."""
+        resident = self._store.resident(key)
+        return resident is not None and self._registry.lagging(resident.response.registrations, now_ms=now_ms)
+
     def watermark(self) -> Version:
         """To be taken before the handler runs."""
         return self._registry.watermark()
@@ -292,7 +290,7 @@ class ReadPath:
         except NotCacheableError as error:
             return Verdict(event=Event.UNGUARDED, reasons=error.reasons, detail=str(error))
         except RegistrationRefusedError as error:
-            return Verdict(event=Event.UNGUARDED, reasons=("refused",), detail=str(error))
+            return Verdict(event=Event.UNGUARDED, reasons=(error.reason,), detail=str(error))
         except DependencyError as error:
             self.telemetry.failure("event-layer", "read_path.register_failed", error)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))

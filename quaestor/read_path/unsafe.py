@@ -75,14 +75,9 @@ def group_label(key_origin: str, group: str) -> str:
     return f"g:{_digest(f'{key_origin} {group}')}"
 
 
-def tag_label(tag: str) -> str:
-    """What every entry that carries a tag of the application's own is known by."""
-    return f"t:{_digest(tag)}"
-
-
 def is_label(registration_id: str) -> bool:
     """Whether it stands for many entries, and therefore never dies itself."""
-    return registration_id[1:2] == ":" and registration_id[0] in "ugt"
+    return registration_id[1:2] == ":" and registration_id[0] in "ug"
 
 
 def _digest(text: str) -> str:

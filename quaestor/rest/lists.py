@@ -59,7 +59,7 @@ class Lists:
         if query.representation is Representation.IDS:
             return await self._ids(request, collection, records, query)
         automatic = kept is Representation.AUTO
-        if wanted is not None and self._serving() and (not automatic or self._cheaper_as_ids(wanted)):
+        if wanted is not None and self._serving(wanted) and (not automatic or self._cheaper_as_ids(wanted)):
             return await self._put_together(request, wanted, observe=automatic)
         return await self._whole(request, collection, records, query, wanted)
 
@@ -99,8 +99,11 @@ class Lists:
         response.headers["cache-status"] = "QuaestorRecords; " + ("hit" if ready else "fwd=miss")
         return response
 
-    def _serving(self) -> bool:
-        return self._engine is not None and self._engine.read_path.serving(self._engine.read_path.clock())
+    def _serving(self, wanted: Wanted) -> bool:
+        if self._engine is None:
+            return False
+        read_path, now_ms = self._engine.read_path, self._engine.read_path.clock()
+        return read_path.serving(now_ms) and not read_path.lagging(wanted.name, now_ms)
 
     def _cheaper_as_ids(self, wanted: Wanted) -> bool:
         assert self._engine is not None

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
+from quaestor.invalidation.event_layer.redis_requests import offset
 from quaestor.ports import StreamEntry
 
 
@@ -24,36 +25,29 @@ class Chunk(NamedTuple):
     before: int | None
 
 
-class CountedRedisEventLayer(RedisEventLayer):
-    """Adds read_counted to the event layer on Redis."""
+def read_counted(layer: RedisPipelines, stream: str, after: str, *, count: int) -> Chunk:
+    """Entries after this offset, at most `count`, without waiting. O(entries).
 
-    def read_counted(self, stream: str, after: str, *, count: int) -> Chunk:
-        """Entries after this offset, at most `count`, without waiting. O(entries).
-
-        Raises EventLayerError, and EventLayerResetError if the offset is from another life of the data.
-        """
-        entry_id = self._entry_id(after)
-        replies = self._call(
-            ("MULTI",),
-            ("XINFO", "STREAM", stream),
-            ("XRANGE", stream, f"({entry_id}" if after != offsets.START else "-", "+", "COUNT", count),
-            ("EXEC",),
-        )
-        told, found = replies[-1]
-        if isinstance(found, Exception):
-            raise EventLayerError(f"{stream} cannot be read: {found}") from found
-        if isinstance(told, Exception) or not found:
-            return Chunk([], False, None)  # there is no such pipeline (yet), or nothing new in it
-        epoch = self._current_epoch()
-        facts = dict(zip(told[::2], told[1::2], strict=True))
-        first = _offset(facts[b"first-entry"][0], epoch)
-        entries = [StreamEntry(stream, _offset(entry, epoch), fields[1]) for entry, fields in found]
-        if after != offsets.START and first <= after:
-            return Chunk(entries, False, None)
-        appended = facts.get(b"entries-added")
-        return Chunk(entries, True, None if appended is None else int(appended) - int(facts[b"length"]))
-
-
-def _offset(entry_id: bytes, epoch: str) -> str:
-    at_ms, _, sequence = entry_id.partition(b"-")
-    return offsets.offset(int(at_ms), int(sequence), epoch)
+    Raises EventLayerError, and EventLayerResetError if the offset is from another life of the data.
+    """
+    entry_id = layer.entry_id(after)
+    replies = layer.request(
+        stream,
+        ("MULTI",),
+        ("XINFO", "STREAM", stream),
+        ("XRANGE", stream, f"({entry_id}" if after != offsets.START else "-", "+", "COUNT", count),
+        ("EXEC",),
+    )
+    told, found = replies[-1]
+    if isinstance(found, Exception):
+        raise EventLayerError(f"{stream} cannot be read: {found}") from found
+    if isinstance(told, Exception) or not found:
+        return Chunk([], False, None)  # there is no such pipeline (yet), or nothing new in it
+    epoch = layer.epoch()
+    facts = dict(zip(told[::2], told[1::2], strict=True))
+    first = offset(facts[b"first-entry"][0], epoch)
+    entries = [StreamEntry(stream, offset(entry, epoch), fields[1]) for entry, fields in found]
+    if after != offsets.START and first <= after:
+        return Chunk(entries, False, None)
+    appended = facts.get(b"entries-added")
+    return Chunk(entries, True, None if appended is None else int(appended) - int(facts[b"length"]))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DependencyError, EventLayerError
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.statistics import history, published, windows
 from quaestor.statistics.maintenance import maintain
 from quaestor.statistics.options import StatisticsOptions
@@ -44,7 +44,7 @@ class StatisticsJob:
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
         self._history, self._windows = Table(options.history), Table(options.windows)
-        self._layer = RedisEventLayer(options.redis_url, options.deployment)
+        self._layer = event_layer(options.redis_url, options.deployment)
 
     def run(self, stop: threading.Event) -> None:
         """Returns when `stop` is set. Raises ConfigurationError and DependencyError if Spark cannot be started, or ends."""

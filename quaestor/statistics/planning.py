@@ -14,8 +14,9 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import offsets
 from quaestor.invalidation.event_layer.codec import decode_image
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import AfterImage, GridShape
-from quaestor.statistics.counted import CountedRedisEventLayer
+from quaestor.statistics.counted import read_counted
 from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants, ordered, shapes
 from quaestor.statistics.positions import Position, Positions
 from quaestor.statistics.registrants import tenant_in
@@ -50,7 +51,7 @@ class Planner:
 
     def __init__(
         self,
-        layer: CountedRedisEventLayer,
+        layer: RedisPipelines,
         deployment: str,
         wanted: frozenset[Carries],
         *,
@@ -106,7 +107,7 @@ class Planner:
             wanted = min(AT_ONCE, most - len(steps))
             if wanted <= 0 or size >= most_bytes:
                 return _Scan(steps, False, start)
-            chunk = self._layer.read_counted(pipeline.stream, after, count=wanted)
+            chunk = read_counted(self._layer, pipeline.stream, after, count=wanted)
             if chunk.broken:
                 count = chunk.before if count is None or chunk.before is None else max(count, chunk.before)
             for entry in chunk.entries:

@@ -9,10 +9,11 @@ from typing import Any, Final
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import offsets
 from quaestor.invalidation.event_layer.codec import decode_image
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import AfterImage
 from quaestor.ports import StreamEntry
 from quaestor.statistics import rows
-from quaestor.statistics.counted import CountedRedisEventLayer
+from quaestor.statistics.counted import read_counted
 from quaestor.statistics.pipelines import Carries, Pipeline
 from quaestor.statistics.positions import Position
 from quaestor.statistics.registrants import Registrants
@@ -37,7 +38,7 @@ class Range:
     covered: tuple[Covered, ...] = ()
 
 
-def entries(layer: CountedRedisEventLayer, wanted: Range) -> Iterator[StreamEntry | Gap]:
+def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]:
     """What there is of the range, then what is missing of it. Raises EventLayerError if the server does not answer."""
     start, end = wanted.start, wanted.end
     another_life = offsets.epoch_of(start.offset) not in (None, offsets.epoch_of(end.offset))
@@ -47,7 +48,7 @@ def entries(layer: CountedRedisEventLayer, wanted: Range) -> Iterator[StreamEntr
     read, broken = 0, False
     while after < end.offset:
         try:
-            chunk = layer.read_counted(wanted.pipeline.stream, after, count=AT_ONCE)
+            chunk = read_counted(layer, wanted.pipeline.stream, after, count=AT_ONCE)
         except EventLayerResetError:
             yield Gap(None, "reset", after, end.offset)  # between planning and reading
             return
@@ -67,7 +68,7 @@ def entries(layer: CountedRedisEventLayer, wanted: Range) -> Iterator[StreamEntr
         yield Gap(lost, "trimmed", start.offset, end.offset)
 
 
-def events(layer: CountedRedisEventLayer, wanted: Range) -> Iterator[tuple[Any, ...]]:
+def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
     """Rows for counting."""
     build = _BUILD[wanted.pipeline.carries](layer, wanted)
     for entry in entries(layer, wanted):
@@ -81,7 +82,7 @@ def events(layer: CountedRedisEventLayer, wanted: Range) -> Iterator[tuple[Any, 
             yield (offsets.appended_at_ms(entry.offset) * _MICROSECONDS, rows.DEPLOYMENT, "", "unreadable", 1, None)
 
 
-def history(layer: CountedRedisEventLayer, wanted: Range) -> Iterator[tuple[Any, ...]]:
+def history(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
     """Rows of the history."""
     writes = _Writes(wanted)
     for entry in entries(layer, wanted):
@@ -116,7 +117,7 @@ class _Writes:
         return None if any(one.told(image) for one in self._covered) else image
 
 
-def _of_writes(layer: CountedRedisEventLayer, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
+def _of_writes(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
     writes = _Writes(wanted)
 
     def build(entry: StreamEntry) -> Iterator[rows.Event]:
@@ -126,7 +127,7 @@ def _of_writes(layer: CountedRedisEventLayer, wanted: Range) -> Callable[[Stream
     return build
 
 
-def _of_reads(layer: CountedRedisEventLayer, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
+def _of_reads(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
     stream, start = wanted.pipeline.stream, wanted.start.offset
     if len(_registrants) > _MOST_PIPELINES:
         _registrants.clear()
@@ -142,7 +143,7 @@ def _of_reads(layer: CountedRedisEventLayer, wanted: Range) -> Callable[[StreamE
     return build
 
 
-def _of_matches(layer: CountedRedisEventLayer, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
+def _of_matches(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
     return rows.match_events
 
 

@@ -14,7 +14,7 @@ import bson
 
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.model import Version
 from quaestor.ports import EventLayer
 from quaestor.statistics import published
@@ -120,7 +120,7 @@ def _write(row: Mapping[str, Any]) -> Write:
 
 def show(redis_url: str, deployment: str, lengths_s: Sequence[int], *, as_json: bool) -> str:
     """What `quaestor statistics show` prints. Raises EventLayerError."""
-    with closing(RedisEventLayer(redis_url, deployment)) as layer:
+    with closing(event_layer(redis_url, deployment)) as layer:
         found = newest(layer, deployment, lengths_s)
     return to_json(found) if as_json else text(found, deployment)
 

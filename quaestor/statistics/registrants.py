@@ -10,20 +10,18 @@ from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.codec import decode_query_event
+from quaestor.invalidation.event_layer.codec import decode_query_event, type_of
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.resizing.messages import TakenOver, concerns_resizing
 from quaestor.invalidation.resizing.messages import decode as decode_resizing
 from quaestor.model import Cancellation, Registration, Usage
-from quaestor.statistics.counted import CountedRedisEventLayer
+from quaestor.statistics.counted import read_counted
 
 MOST_KNOWN: Final = 200_000
 _LOOK_BACK_MS: Final = 300_000
 _MOST_LOOKED_AT: Final = 20_000
 _AT_ONCE: Final = 500
 _LONGEST_TENANT: Final = 200
-_TYPE_AT: Final = slice(11, 19)
-"""Where the type stands in a payload, with the head of its field."""
-_HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
 
 
 def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
@@ -33,8 +31,8 @@ def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
 
 def _tells(payload: bytes) -> bool:
     """Not one of those that standing queries and resizing put there besides; what is neither is unreadable."""
-    head = payload[_TYPE_AT]
-    return head[:7] != _HEAD or head[7:8] in b"rcu"
+    letter = type_of(payload)
+    return letter is None or letter in b"rcu"
 
 
 class Registrants:
@@ -56,13 +54,13 @@ class Registrants:
         """Entries up to here have been added."""
         self._up_to = offset
 
-    def look_back(self, layer: CountedRedisEventLayer, stream: str, until: str) -> None:
+    def look_back(self, layer: RedisPipelines, stream: str, until: str) -> None:
         """If another process read what lies before `until`, look at the last minutes of it. Bounded. Raises EventLayerError."""
         if until == offsets.START or self._up_to == until:
             return
         after = layer.offset_at(stream, max(offsets.appended_at_ms(until) - _LOOK_BACK_MS, 0))
         for _ in range(_MOST_LOOKED_AT // _AT_ONCE):
-            chunk = layer.read_counted(stream, after, count=_AT_ONCE)
+            chunk = read_counted(layer, stream, after, count=_AT_ONCE)
             for entry in chunk.entries:
                 if entry.offset > until:
                     return

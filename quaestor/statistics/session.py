@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from quaestor.errors import ConfigurationError, DependencyError
-from quaestor.invalidation.spark.home import configuration, environment, require_java, spark_home
+from quaestor.errors import ConfigurationError
+from quaestor.invalidation.spark.configuration import configuration
+from quaestor.invalidation.spark.gateway import spark_context
+from quaestor.invalidation.spark.home import environment, require_java, spark_home
 
 DEFAULT_MASTER: Final = "local[2]"
-_STOP_S: Final = 10.0
 
 
 def settings(master: str, home: Path) -> dict[str, str]:
@@ -22,6 +22,7 @@ def settings(master: str, home: Path) -> dict[str, str]:
         "spark.app.name": "quaestor-statistics",
         "spark.driver.memory": "1g",
         "spark.task.maxFailures": "4",
+        "spark.cores.max": "2",  # of a standalone cluster, which would give all that are free
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "quaestor.statistics.daemon",
         "spark.sql.shuffle.partitions": "2",
@@ -45,28 +46,15 @@ def spark_session(master: str) -> Iterator[Any]:
     with ExitStack() as cleanup:
         home = cleanup.enter_context(spark_home())
         _require_parts()
-        from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
-        launch: Callable[..., Any] = launch_gateway
-        if SparkContext._active_spark_context is not None:
-            raise ConfigurationError("this process runs Spark already: run the statistics in a process of their own")
-        conf = SparkConf(loadDefaults=False)
-        for name, value in settings(master, home).items():
-            conf.set(name, value)
-        log = cleanup.enter_context((home / "driver.log").open("wb"))
         cleanup.enter_context(environment(home, master))
         cleanup.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", FutureWarning)  # about pandas, which is not used
         warnings.simplefilter("ignore", UserWarning)
-        try:
-            gateway = launch(conf, {"stdout": log, "stderr": log})
-        except Exception as error:
-            tail = (home / "driver.log").read_text(errors="replace")[-500:]
-            raise DependencyError(f"Spark did not start: {error}; its log ends: {tail}") from error
-        cleanup.callback(_end_gateway, gateway)
-        context = SparkContext(conf=conf, gateway=gateway)
+        context = spark_context(
+            settings(master, home), home=home, cleanup=cleanup, remedy="run the statistics in a process of their own"
+        )
         session = SparkSession(context)
         cleanup.callback(_end_session, session)
         yield session
@@ -82,18 +70,3 @@ def _require_parts() -> None:
 def _end_session(session: Any) -> None:
     with suppress(Exception):  # a JVM that died takes it with it
         session.stop()
-
-
-def _end_gateway(gateway: Any) -> None:
-    from pyspark import SparkContext
-
-    with suppress(Exception):
-        gateway.shutdown()
-    process = gateway.proc
-    process.stdin.close()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None

@@ -17,9 +17,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from quaestor.errors import EventLayerError
+from quaestor.invalidation.event_layer.connecting import event_layer
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import GridShape
 from quaestor.statistics import rows
-from quaestor.statistics.counted import CountedRedisEventLayer
 from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants
 from quaestor.statistics.planning import Planner
 from quaestor.statistics.positions import Position, Positions, decode
@@ -130,8 +131,8 @@ class PipelineReader(DataSourceStreamReader):
         with closing(self._layer()) as layer:
             yield from _batches(_READ[self._rows](layer, partition.range), _ARROW[self._rows])
 
-    def _layer(self) -> CountedRedisEventLayer:
-        return CountedRedisEventLayer(self._options["redis_url"], self._options["deployment"])
+    def _layer(self) -> RedisPipelines:
+        return event_layer(self._options["redis_url"], self._options["deployment"])
 
 
 def covered(found: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, reached: Positions) -> tuple[Covered, ...]:

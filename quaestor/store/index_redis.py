@@ -8,9 +8,12 @@ Keys, all with the hash tag `{<deployment>:index}` (one slot of a cluster) and a
     edges        zset   "<registration>\\x00<id>", all scored 0: looked up by prefix
     claims       zset   id, scored when it was claimed; 0: invalidated, but nobody's yet
     dead         zset   registration, scored when it was invalidated
+    caller:<id>  number calls of one process; forgotten when it has been silent for an hour
 
 An id is the hash of key, registrations and URLs: adding a dependent twice is adding it once. A dependent that is added
 after its registration was claimed becomes a claim that is nobody's, so the next claim or reclaim takes it.
+A server that was restarted without its data, or whose replica lagged when it took over, counts fewer calls of a process than it
+has answered; then what depends on what is not known any more (`on_lost`).
 The server must not evict keys under memory pressure (`maxmemory-policy noeviction`, as for the pipelines).
 """
 
@@ -18,16 +21,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from quaestor.cache_sketch import wire
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
+from quaestor.redis_clients import SharedClient
+from quaestor.redis_scripts import RedisScript
 from quaestor.store.scripts import script
 
 DEAD_MS = 600_000
@@ -38,6 +42,7 @@ MAX_DEPENDENTS = 1_000_000
 """About 1 GB. When there are more, nothing is added, so nothing more is cached, until copies have expired or were purged."""
 SWEEP = 500
 """Expired dependents that one script forgets at most: keeps it short."""
+_CALLER_LIVES_MS = 3_600_000
 _SWEEPS = 20
 """Scripts that one reclaim() takes at most: what one process adds in a second at most is forgotten in a second."""
 
@@ -46,11 +51,23 @@ class RedisIndex:
     """Implements DependencyIndex. The client belongs to the caller. Costs O(log n) a dependent."""
 
     def __init__(
-        self, client: Redis, *, deployment: str, max_dependents: int = MAX_DEPENDENTS, max_dead: int = MAX_DEAD
+        self,
+        client: SharedClient,
+        *,
+        deployment: str,
+        max_dependents: int = MAX_DEPENDENTS,
+        max_dead: int = MAX_DEAD,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
+        """on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and once each
+        time. What depended on what is not known any more."""
+        self.client = client
+        self._on_lost = on_lost
         self._max_dependents = max_dependents
         self._max_dead = max_dead
         prefix = f"quaestor:{{{deployment}:index}}:"
+        self._caller_prefix = f"{prefix}caller:"
+        self._caller, self._answered = _new_caller(), 0
         self.keys = [prefix + name for name in ("dependents", "until", "edges", "claims", "dead")]
         self._add = script(client, "index_add")
         self._claim = script(client, "index_claiming", "index_claim", frees=True)
@@ -61,7 +78,7 @@ class RedisIndex:
         arguments = [
             self._max_dependents, _identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations
         ]  # fmt: skip
-        if not await self._call(self._add, arguments):
+        if not (await self._counted(self._add, arguments))[0]:
             raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
 
     def claim_limits(self, now_ms: int) -> tuple[int, int, int]:
@@ -80,17 +97,34 @@ class RedisIndex:
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
         reply: list[bytes] = []
         for _ in range(_SWEEPS):
-            more, *some = await self._call(self._reclaim, [claimed_before_ms, now_ms, SWEEP])
+            more, *some = await self._counted(self._reclaim, [claimed_before_ms, now_ms, SWEEP])
             reply += some
             if not more:
                 break
         return _decode_all(reply)
 
-    async def _call(self, script: AsyncScript, arguments: list[Any]) -> Any:
+    async def _counted(self, script: RedisScript, arguments: list[Any]) -> list[Any]:
+        """The reply to a script that counts this object's calls. A server that counts fewer than were answered has gone back."""
+        caller, answered = self._caller, self._answered
+        key = self._caller_prefix + caller
+        calls, *told = await self._call(script, [_CALLER_LIVES_MS, *arguments], key)
+        if caller == self._caller:
+            if calls <= answered:
+                self._caller, self._answered = _new_caller(), 0
+                self._on_lost()
+            else:
+                self._answered = max(self._answered, calls)
+        return list(told)
+
+    async def _call(self, script: RedisScript, arguments: list[Any], *keys: str) -> Any:
         try:
-            return await script(keys=self.keys, args=arguments)
+            return await script(keys=[*self.keys, *keys], args=arguments)
         except (RedisError, OSError) as error:
             raise StoreError(f"the dependency index in Redis did not answer: {error}") from error
+
+
+def _new_caller() -> str:
+    return secrets.token_hex(8)
 
 
 def _identity(dependent: Dependent) -> str:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 
-from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import RedisError
 
+from quaestor.redis_clients import SharedClient
 from quaestor.store.index_redis import RedisIndex
 from quaestor.telemetry import Telemetry
 
 EVERY_S = 5.0
 
 
-async def measure(client: Redis, index: RedisIndex) -> tuple[int, int]:
-    """Entries that the dependency index knows of, and bytes that the server uses, whoever uses them.
+async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
+    """Entries that the dependency index knows of, and bytes that the server, or all primaries of a cluster, use for whomever.
 
     Raises RedisError, OSError.
     """
     entries = await client.hlen(index.keys[0])
-    told = await client.info("memory")
-    return int(entries), int(told.get("used_memory", 0))
+    if isinstance(client, RedisCluster):
+        servers = list((await client.info("memory", target_nodes=RedisCluster.PRIMARIES)).values())
+    else:
+        servers = [await client.info("memory")]
+    return int(entries), sum(int(told.get("used_memory", 0)) for told in servers)
 
 
-async def keep_measuring(client: Redis, index: RedisIndex, telemetry: Telemetry) -> None:
+async def keep_measuring(client: SharedClient, index: RedisIndex, telemetry: Telemetry) -> None:
     """For ever. While the server is away the last values stay: that it is away is counted where it matters."""
     while True:
         try:

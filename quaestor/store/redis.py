@@ -1,23 +1,24 @@
 """Responses in Redis, shared by every process of a deployment: one string value per entry, expiring by itself, and compressed
 if it is large.
 
-Keys are `quaestor:<deployment>:entry:<hash of the cache key>`, without a hash tag, so that a cluster spreads them. The cache key
-is in the value and compared on reading: a collision is a miss. Beside an entry that is being fetched lies
-`quaestor:<deployment>:lease:<the same hash>` with the name of who fetches it, or "solo", expiring by itself.
+Keys are `quaestor:<deployment>:entry:{<hash of the cache key>}`, so a cluster spreads them. The cache key is in the value and
+compared on reading: a collision is a miss. Beside an entry that is being fetched, and in its slot, lies
+`quaestor:<deployment>:lease:{<the same hash>}` with the name of who fetches it, or "solo", expiring by itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 
 import anyio.to_thread
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import Guarded, Turn
+from quaestor.redis_clients import SharedClient, spans_servers
 from quaestor.store import compression, entry_codec
 from quaestor.store.scripts import script
 from quaestor.telemetry import Telemetry
@@ -25,6 +26,8 @@ from quaestor.telemetry import Telemetry
 MAX_FIELDS_BYTES = 1024 * 1024
 """What header fields, tags and names may add to a body."""
 _BATCH = 500
+_AT_ONCE = 50
+"""Scripts under way at once."""
 _TURNS = {b"mine": Turn.MINE, b"theirs": Turn.THEIRS, b"solo": Turn.SOLO}
 _UNREADABLE = 3
 """How many unreadable values under one name a look-up passes over."""
@@ -42,7 +45,7 @@ class RedisStore:
 
     def __init__(
         self,
-        client: Redis,
+        client: SharedClient,
         *,
         deployment: str,
         compress_above_bytes: int = 4096,
@@ -50,7 +53,7 @@ class RedisStore:
         max_body_bytes: int = 64 * 1024 * 1024,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self._client = client
+        self.client = client
         self._compress_above_bytes = compress_above_bytes
         self._level = compression_level
         self._max_bytes = max_body_bytes + MAX_FIELDS_BYTES
@@ -64,11 +67,14 @@ class RedisStore:
 
     def name(self, key: str) -> str:
         """What the entry of this cache key is called in Redis."""
-        return self._prefix + _digest(key)
+        return f"{self._prefix}{{{_digest(key)}}}"
+
+    def _lease(self, key: str) -> str:
+        return f"{self._leases}{{{_digest(key)}}}"
 
     async def get(self, key: str) -> CachedResponse | None:
         try:
-            data = await self._client.getrange(self.name(key), 0, self._max_bytes)
+            data = await self.client.getrange(self.name(key), 0, self._max_bytes)
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
         return self._decode(data, key)
@@ -85,7 +91,7 @@ class RedisStore:
         if data is None:
             return
         try:
-            await self._client.set(self.name(response.key), data, px=ttl_ms)
+            await self.client.set(self.name(response.key), data, px=ttl_ms)
         except (RedisError, OSError) as error:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
 
@@ -108,20 +114,27 @@ class RedisStore:
         return data
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
+        size = 1 if spans_servers(self.client) else _BATCH  # there each entry has a slot of its own
+        batches = [dead[start : start + size] for start in range(0, len(dead), size)]
         try:
-            for start in range(0, len(dead), _BATCH):
-                batch = dead[start : start + _BATCH]
-                guards = [entry_codec.guard(one.registrations) for one in batch]
-                await self._evict(keys=[self.name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
+            for start in range(0, len(batches), _AT_ONCE):
+                done = [self._evict_batch(batch) for batch in batches[start : start + _AT_ONCE]]
+                for failure in await asyncio.gather(*done, return_exceptions=True):
+                    if failure is not None:
+                        raise failure
         except (RedisError, OSError) as error:
             raise StoreError(f"evicting responses from Redis failed: {error}") from error
+
+    async def _evict_batch(self, batch: Sequence[Guarded]) -> None:
+        guards = [entry_codec.guard(one.registrations) for one in batch]
+        await self._evict(keys=[self.name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
 
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
         passed = None if passing is None else entry_codec.identity(passing)
         arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
-        keys = [self.name(key), self._leases + _digest(key)]
+        keys = [self.name(key), self._lease(key)]
         try:
             for _ in range(_UNREADABLE):
                 passes: list[int | bytes] = [0, b""] if passed is None else [1, passed]
@@ -139,13 +152,13 @@ class RedisStore:
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
         try:
-            await self._renew(keys=[self._leases + _digest(key)], args=[holder, lease_ms])
+            await self._renew(keys=[self._lease(key)], args=[holder, lease_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"renewing a lease in Redis failed: {error}") from error
 
     async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
         try:
-            await self._release(keys=[self._leases + _digest(key)], args=[holder, solo_ms])
+            await self._release(keys=[self._lease(key)], args=[holder, solo_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"releasing a lease in Redis failed: {error}") from error
 
@@ -153,13 +166,13 @@ class RedisStore:
         """Remove every entry of this deployment. O(keys in the server)."""
         try:
             batch: list[bytes] = []
-            async for name in self._client.scan_iter(match=f"{_literal(self._prefix)}*", count=_BATCH):
+            async for name in self.client.scan_iter(match=f"{_literal(self._prefix)}*", count=_BATCH):
                 batch.append(name)
                 if len(batch) >= _BATCH:
-                    await self._client.unlink(*batch)
+                    await self.client.unlink(*batch)
                     batch.clear()
             if batch:
-                await self._client.unlink(*batch)
+                await self.client.unlink(*batch)
         except (RedisError, OSError) as error:
             raise StoreError(f"clearing the responses in Redis failed: {error}") from error
 

@@ -1,20 +1,15 @@
-"""The Lua scripts beside this file, by name: one atomic round trip each.
+"""The Lua scripts beside this file, by name. A script is one file, or fragments and then the file that uses them.
 
-A script is one file, or fragments and then the file that uses them. Every key a script touches is passed to it. Those of the
-index and of the sketch carry a hash tag each, entries none: a Redis Cluster, which is not supported yet, would let every
-script run but `strike`, which would have to become one script a slot.
+The keys of the index have one hash tag, an entry and its lease too; of one slot each are the keys of every script but `strike`,
+which takes those of the sketch, the index and of entries together: it is for one server.
 """
 
 from __future__ import annotations
 
 from importlib import resources
 
-from redis.asyncio import Redis
-from redis.commands.core import AsyncScript
-
-FREES = "#!lua flags=allow-oom\n"
-"""First line of a script that may run while the server is above its memory limit, because in the end it frees memory: were
-it refused, nothing dead would ever make room. Needs Redis 7 or any Valkey."""
+from quaestor.redis_clients import SharedClient
+from quaestor.redis_scripts import RedisScript
 
 
 def source(*names: str) -> str:
@@ -23,6 +18,6 @@ def source(*names: str) -> str:
     return "".join(folder.joinpath(f"{name}.lua").read_text() for name in names)
 
 
-def script(client: Redis, *names: str, frees: bool = False) -> AsyncScript:
-    """Sent to the server on first use and called by its digest from then on."""
-    return client.register_script((FREES if frees else "") + source(*names))
+def script(client: SharedClient, *names: str, frees: bool = False) -> RedisScript:
+    """frees: see redis_scripts.FREES."""
+    return RedisScript(client, source(*names), frees=frees)

@@ -3,6 +3,9 @@
 Where index, sketch and store live in one Redis it is one script, so one round trip, and nobody sees a part of it done without
 the rest. Which entries to evict is known to the process that holds them in memory; one that has fallen out of it is evicted
 by a call of its own, because a script must be told every key that it touches.
+
+In a cluster they lie on several servers, entries everywhere, so it is one after the other there. To have them in one slot would
+give that one server all the work, and its memory all the entries.
 """
 
 from __future__ import annotations
@@ -10,11 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaestor.cache_sketch import RedisCacheSketch
-from quaestor.ports import CacheSketch, DependencyIndex, Guarded, ResponseStore, Struck
+from quaestor.ports import CacheSketch, DependencyIndex, Guarded, ResponseStore, ShareEffects, Struck
+from quaestor.redis_clients import spans_servers
 from quaestor.store import entry_codec
 from quaestor.store.index_redis import RedisIndex, decode
 from quaestor.store.redis import RedisStore
 from quaestor.store.scripts import source
+
+
+def share_effects(*, index: RedisIndex, sketch: RedisCacheSketch, store: RedisStore) -> ShareEffects:
+    """For parts in Redis, each on a client of its own or all on one: one script where they share a server."""
+    one_server = index.client is sketch.client is store.client and not spans_servers(store.client)
+    return (RedisStrike if one_server else StepByStep)(index=index, sketch=sketch, store=store)
 
 
 class StepByStep:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pybloom_live
 import pytest
-from redis.asyncio import BlockingConnectionPool, Redis
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
 from quaestor.ports import CacheSketch
+from quaestor.redis_clients import SharedClient
 
 pytestmark = pytest.mark.anyio
 
@@ -22,18 +22,11 @@ MakeSketch = Callable[..., CacheSketch]
 
 
 @pytest.fixture(params=["memory", "redis"])
-async def make(request: pytest.FixtureRequest, prefix: str) -> AsyncIterator[MakeSketch]:
+def make(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> MakeSketch:
     """make(limits=...): a new, empty sketch."""
     if request.param == "memory":
-        yield MemoryCacheSketch
-        return
-    pool = BlockingConnectionPool.from_url(request.getfixturevalue("redis_url"), max_connections=8)
-    client = Redis.from_pool(pool)
-    yield lambda **options: RedisCacheSketch(client, deployment=prefix, **options)
-    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
-    if names:
-        await client.delete(*names)
-    await client.aclose()
+        return MemoryCacheSketch
+    return lambda **options: RedisCacheSketch(client, deployment=prefix, **options)
 
 
 async def stale(sketch: CacheSketch, now_ms: int) -> pybloom_live.BloomFilter:

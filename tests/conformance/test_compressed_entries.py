@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 import zstandard
-from redis.asyncio import Redis
 
 from quaestor.model import CachedResponse
+from quaestor.redis_clients import SharedClient
 from quaestor.store import compression, entry_codec
 from quaestor.store.redis import MAX_FIELDS_BYTES, RedisStore
 from quaestor.telemetry import Telemetry
@@ -25,18 +24,10 @@ SMALL = CachedResponse(
 LARGE = replace(SMALL, body=TEXT)
 
 
-@pytest.fixture
-async def client(redis_url: str, prefix: str) -> AsyncIterator[Redis]:
-    client = Redis.from_url(redis_url)
-    yield client
-    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
-    if names:
-        await client.delete(*names)
-    await client.aclose()
-
-
 @pytest.mark.parametrize("body", [TEXT, TEXT * 10], ids=["on the loop", "in a thread"])
-async def test_a_large_entry_takes_less_room_and_comes_back_as_it_was(client: Redis, prefix: str, body: bytes) -> None:
+async def test_a_large_entry_takes_less_room_and_comes_back_as_it_was(
+    client: SharedClient, prefix: str, body: bytes
+) -> None:
     telemetry = Telemetry()
     store = RedisStore(client, deployment=prefix, telemetry=telemetry)
     large = replace(LARGE, body=body)
@@ -49,7 +40,7 @@ async def test_a_large_entry_takes_less_room_and_comes_back_as_it_was(client: Re
     assert count("quaestor_stored_bytes_total", {"form": "sent"}) == stored_bytes
 
 
-async def test_workers_with_other_settings_read_each_other(client: Redis, prefix: str) -> None:
+async def test_workers_with_other_settings_read_each_other(client: SharedClient, prefix: str) -> None:
     never = RedisStore(client, deployment=prefix, compression_level=0)
     always = RedisStore(client, deployment=prefix, compress_above_bytes=0, compression_level=9)
     await always.put(LARGE, ttl_ms=60_000)
@@ -59,7 +50,7 @@ async def test_workers_with_other_settings_read_each_other(client: Redis, prefix
     assert await always.get(LARGE.key) == LARGE
 
 
-async def test_what_is_small_or_cannot_be_compressed_is_kept_as_it_is(client: Redis, prefix: str) -> None:
+async def test_what_is_small_or_cannot_be_compressed_is_kept_as_it_is(client: SharedClient, prefix: str) -> None:
     store = RedisStore(client, deployment=prefix)
     noise = replace(SMALL, key="http://a/noise", body=random.Random(1).randbytes(50_000))
     for response in (SMALL, noise):
@@ -68,7 +59,7 @@ async def test_what_is_small_or_cannot_be_compressed_is_kept_as_it_is(client: Re
         assert await store.get(response.key) == response
 
 
-async def test_a_compressed_entry_is_evicted_and_its_successor_spared(client: Redis, prefix: str) -> None:
+async def test_a_compressed_entry_is_evicted_and_its_successor_spared(client: SharedClient, prefix: str) -> None:
     store = RedisStore(client, deployment=prefix)
     successor = replace(LARGE, registrations=("o:2",))
     await store.put(successor, ttl_ms=60_000)
@@ -78,7 +69,7 @@ async def test_a_compressed_entry_is_evicted_and_its_successor_spared(client: Re
     assert await store.get(LARGE.key) is None
 
 
-async def test_an_entry_above_the_limit_is_neither_stored_nor_read(client: Redis, prefix: str) -> None:
+async def test_an_entry_above_the_limit_is_neither_stored_nor_read(client: SharedClient, prefix: str) -> None:
     telemetry = Telemetry()
     narrow = RedisStore(client, deployment=prefix, max_body_bytes=100, telemetry=telemetry)
     large = replace(SMALL, body=b"x" * (MAX_FIELDS_BYTES + 100))
@@ -92,7 +83,7 @@ async def test_an_entry_above_the_limit_is_neither_stored_nor_read(client: Redis
         assert await narrow.get(SMALL.key) is None
 
 
-async def test_a_bomb_is_no_entry_and_is_not_unpacked(client: Redis, prefix: str) -> None:
+async def test_a_bomb_is_no_entry_and_is_not_unpacked(client: SharedClient, prefix: str) -> None:
     """Two gigabytes of zeros in 65 kB: whoever can write to Redis cannot take the app's memory."""
     store = RedisStore(client, deployment=prefix, max_body_bytes=1_000_000)
     packer = zstandard.ZstdCompressor(level=1).compressobj(size=2 << 30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from quaestor.demo import servers
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.ports import DependencyIndex
+from quaestor.redis_clients import SharedClient, shared_client
 from quaestor.store import index_memory, index_redis
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
@@ -36,18 +36,8 @@ def dependent(
     )
 
 
-@pytest.fixture
-async def client(redis_url: str, prefix: str) -> AsyncIterator[Redis]:
-    client = Redis.from_url(redis_url, protocol=2)
-    yield client
-    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
-    if names:
-        await client.delete(*names)
-    await client.aclose()
-
-
 @pytest.fixture(params=["memory", "redis"])
-def index(request: pytest.FixtureRequest, client: Redis, prefix: str) -> DependencyIndex:
+def index(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> DependencyIndex:
     return MemoryIndex() if request.param == "memory" else RedisIndex(client, deployment=prefix)
 
 
@@ -129,7 +119,7 @@ async def test_dead_registrations_are_forgotten_after_a_while(index: DependencyI
 
 
 async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_works_on_them(
-    index: DependencyIndex, client: Redis, prefix: str
+    index: DependencyIndex, client: SharedClient, prefix: str
 ) -> None:
     await index.add(dependent("claimed", "o:1", until_ms=1_000))
     await index.add(dependent("dead", "o:2", until_ms=1_000))
@@ -143,7 +133,7 @@ async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_wo
     await index.settle(taken)
     if isinstance(index, RedisIndex):
         left = {name.decode().rpartition(":")[2] async for name in client.scan_iter(match=f"*{prefix}*")}
-        assert left == {"dead"}
+        assert left == {"dead", index._caller}
     else:
         assert isinstance(index, MemoryIndex)
         assert len(index) == 0
@@ -151,7 +141,7 @@ async def test_dependents_without_a_living_copy_are_forgotten_unless_somebody_wo
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
-async def test_a_full_index_takes_nothing_new_until_there_is_room(kind: str, client: Redis, prefix: str) -> None:
+async def test_a_full_index_takes_nothing_new_until_there_is_room(kind: str, client: SharedClient, prefix: str) -> None:
     """Then nothing more is cached; what is known already may be prolonged, and nothing known is lost."""
     index: DependencyIndex = (
         MemoryIndex(max_dependents=3) if kind == "memory" else RedisIndex(client, deployment=prefix, max_dependents=3)
@@ -200,7 +190,9 @@ async def test_long_names_count_as_several_in_the_index_of_one_process() -> None
         await index.add(dependent("one too many", "o:many"))
 
 
-async def test_traffic_of_a_day_leaves_nothing_behind(index: DependencyIndex, client: Redis, prefix: str) -> None:
+async def test_traffic_of_a_day_leaves_nothing_behind(
+    index: DependencyIndex, client: SharedClient, prefix: str
+) -> None:
     """Entries come, expire or are invalidated; what the index holds goes with them, in every structure of it."""
     now_ms = NOW_MS
     for hour in range(24):
@@ -220,7 +212,7 @@ async def test_traffic_of_a_day_leaves_nothing_behind(index: DependencyIndex, cl
         assert len(index._dead) <= 50
 
 
-async def test_invalidations_in_a_storm_do_not_fill_the_index(client: Redis, prefix: str) -> None:
+async def test_invalidations_in_a_storm_do_not_fill_the_index(client: SharedClient, prefix: str) -> None:
     """However many registrations die within the time for which each is remembered."""
     memory, shared = MemoryIndex(max_dead=100), RedisIndex(client, deployment=prefix, max_dead=100)
     for n in range(2_000):
@@ -236,7 +228,9 @@ async def test_invalidations_in_a_storm_do_not_fill_the_index(client: Redis, pre
         assert [d.key for d in late] == ["late"], "the youngest are known"
 
 
-async def test_more_than_one_script_can_take_is_reclaimed_and_swept_all_the_same(client: Redis, prefix: str) -> None:
+async def test_more_than_one_script_can_take_is_reclaimed_and_swept_all_the_same(
+    client: SharedClient, prefix: str
+) -> None:
     index = RedisIndex(client, deployment=prefix)
     for n in range(1_200):
         await index.add(dependent(f"k{n}", f"o:{n % 2}", until_ms=1_000))
@@ -270,9 +264,9 @@ async def test_every_field_survives(index: DependencyIndex) -> None:
     assert await index.claim(["o:1"], now_ms=NOW_MS) == [odd]
 
 
-async def test_a_killed_client_leaves_its_claim_to_others(redis_url: str, prefix: str, client: Redis) -> None:
+async def test_a_killed_client_leaves_its_claim_to_others(shared_url: str, prefix: str, client: SharedClient) -> None:
     """Two processes on one Redis; the first one's connection ends between claim and settle."""
-    doomed = Redis.from_url(redis_url, protocol=2)
+    doomed = shared_client(shared_url)
     await RedisIndex(doomed, deployment=prefix).add(dependent())
     assert await RedisIndex(doomed, deployment=prefix).claim(["o:1"], now_ms=NOW_MS) == [dependent()]
     await doomed.aclose()

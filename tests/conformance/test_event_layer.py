@@ -1,4 +1,4 @@
-"""What every event layer promises (ports.EventLayer). Both implementations run all of it."""
+"""What every event layer promises (ports.EventLayer). All implementations run all of it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import pytest
 
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.ports import EventLayer, StreamEntry
+from quaestor.invalidation.event_layer.offsets import appended_at_ms
+from quaestor.ports import EventLayer, MeasuredPipelines, StreamEntry
 
 MakeLayer = Callable[[], EventLayer]
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "cluster"])
 def layer(request: pytest.FixtureRequest, prefix: str) -> Iterator[EventLayer]:
     make: Mapping[str, MakeLayer] = {
         "memory": MemoryEventLayer,
-        "redis": lambda: RedisEventLayer(request.getfixturevalue("redis_url"), prefix),
+        "redis": lambda: event_layer(request.getfixturevalue("redis_url"), prefix),
+        "cluster": lambda: event_layer(request.getfixturevalue("redis_cluster_url"), prefix),
     }
     made = make[request.param]()
     yield made
@@ -143,6 +145,21 @@ def test_trimming_forgets_what_is_older_and_nothing_else(layer: EventLayer, name
     layer.trim(name, before_ms=old_ms + 1)
     assert layer.first_offset(name) == new.offset
     assert payloads(read(layer, name)) == [b"new"]
+
+
+def test_several_pipelines_are_trimmed_and_measured_at_once(layer: EventLayer, prefix: str) -> None:
+    kept, emptied, unknown = streams.writes(prefix, 0), streams.queries(prefix, 1), streams.matched(prefix, 2)
+    for stream in (kept, emptied):
+        layer.append(stream, [b"x" * 1_000] * 3)
+    (newest,) = read(layer, emptied)[-1:]
+    after_ms = appended_at_ms(newest.offset) + 1
+    assert isinstance(layer, MeasuredPipelines)
+    sizes = layer.trim_and_measure({kept: None, emptied: after_ms, unknown: after_ms})
+    assert {stream: size.entries for stream, size in sizes.items()} == {kept: 3, emptied: 0, unknown: 0}
+    assert sizes[kept].bytes >= 3_000
+    assert sizes[kept][:2] == layer.measure(kept)[:2]
+    assert all(abs(size.at_ms - after_ms) < 60_000 for size in sizes.values())
+    assert read(layer, emptied) == []
 
 
 def test_a_reader_can_tell_whether_entries_were_trimmed_before_it_read_them(layer: EventLayer, name: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from redis.asyncio import Redis
 
 from quaestor.model import CachedResponse
 from quaestor.ports import Turn
+from quaestor.redis_clients import SharedClient
 from quaestor.store.redis import RedisStore
 from tests.support import eventually
 
@@ -24,13 +23,8 @@ KEY = ENTRY.key
 
 
 @pytest.fixture
-async def store(redis_url: str, prefix: str) -> AsyncIterator[RedisStore]:
-    client = Redis.from_url(redis_url)
-    yield RedisStore(client, deployment=prefix)
-    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
-    if names:
-        await client.delete(*names)
-    await client.aclose()
+def store(client: SharedClient, prefix: str) -> RedisStore:
+    return RedisStore(client, deployment=prefix)
 
 
 async def test_of_many_who_ask_at_once_one_gets_the_lease(store: RedisStore) -> None:
@@ -57,11 +51,10 @@ async def test_an_entry_found_dead_is_passed_over_and_its_successor_is_not(store
         assert await store.take(KEY, holder="b", lease_ms=60_000, passing=ENTRY) is Turn.THEIRS
 
 
-async def test_an_unreadable_entry_is_passed_over(store: RedisStore, redis_url: str) -> None:
-    async with Redis.from_url(redis_url) as client:
-        for damaged in (b"x", b"QE\x01", b"QZ\x01" + b"x" * 99):
-            await client.set(store.name(KEY), damaged)
-            assert await store.take(KEY, holder="a", lease_ms=60_000) is Turn.MINE
+async def test_an_unreadable_entry_is_passed_over(store: RedisStore, client: SharedClient) -> None:
+    for damaged in (b"x", b"QE\x01", b"QZ\x01" + b"x" * 99):
+        await client.set(store.name(KEY), damaged)
+        assert await store.take(KEY, holder="a", lease_ms=60_000) is Turn.MINE
 
 
 async def test_only_the_holder_gives_a_lease_back(store: RedisStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from quaestor.demo import servers
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import ResponseStore
+from quaestor.redis_clients import SharedClient
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
@@ -34,18 +34,8 @@ ENTRY = CachedResponse(
 )
 
 
-@pytest.fixture
-async def client(redis_url: str, prefix: str) -> AsyncIterator[Redis]:
-    client = Redis.from_url(redis_url)
-    yield client
-    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
-    if names:
-        await client.delete(*names)
-    await client.aclose()
-
-
 @pytest.fixture(params=["memory", "redis", "two-level"])
-def store(request: pytest.FixtureRequest, client: Redis, prefix: str) -> ResponseStore:
+def store(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> ResponseStore:
     memory, shared = MemoryStore(budget_bytes=10**6), RedisStore(client, deployment=prefix)
     return {"memory": memory, "redis": shared, "two-level": TwoLevelStore(memory, shared)}[request.param]
 
@@ -82,7 +72,9 @@ async def test_evicting_an_entry_spares_its_successor(store: ResponseStore) -> N
     assert await store.get(ENTRY.key) == successor
 
 
-async def test_clear_removes_everything_of_this_deployment(store: ResponseStore, client: Redis, prefix: str) -> None:
+async def test_clear_removes_everything_of_this_deployment(
+    store: ResponseStore, client: SharedClient, prefix: str
+) -> None:
     neighbour = RedisStore(client, deployment=f"{prefix}-neighbour")
     await neighbour.put(ENTRY, ttl_ms=60_000)
     for n in range(1200):
@@ -93,7 +85,7 @@ async def test_clear_removes_everything_of_this_deployment(store: ResponseStore,
     assert await neighbour.get(ENTRY.key) == ENTRY
 
 
-async def test_entries_in_redis_expire_by_themselves(client: Redis, prefix: str) -> None:
+async def test_entries_in_redis_expire_by_themselves(client: SharedClient, prefix: str) -> None:
     store = RedisStore(client, deployment=prefix)
     await store.put(ENTRY, ttl_ms=30)
 
@@ -105,7 +97,7 @@ async def test_entries_in_redis_expire_by_themselves(client: Redis, prefix: str)
     assert await store.get(ENTRY.key) is None
 
 
-async def test_what_another_process_stored_is_taken_into_memory(client: Redis, prefix: str) -> None:
+async def test_what_another_process_stored_is_taken_into_memory(client: SharedClient, prefix: str) -> None:
     shared = RedisStore(client, deployment=prefix)
     mine, theirs = (TwoLevelStore(MemoryStore(budget_bytes=10**6), shared) for _ in range(2))
     await theirs.put(ENTRY, ttl_ms=60_000)
@@ -117,7 +109,7 @@ async def test_what_another_process_stored_is_taken_into_memory(client: Redis, p
     assert resident.urls == set()
 
 
-async def test_a_damaged_or_foreign_value_is_no_entry(client: Redis, prefix: str) -> None:
+async def test_a_damaged_or_foreign_value_is_no_entry(client: SharedClient, prefix: str) -> None:
     store = RedisStore(client, deployment=prefix)
     await store.put(ENTRY, ttl_ms=60_000)
     [name] = [name async for name in client.scan_iter(match=f"*{prefix}*")]
@@ -126,7 +118,7 @@ async def test_a_damaged_or_foreign_value_is_no_entry(client: Redis, prefix: str
         assert await store.get(ENTRY.key) is None
     await store.put(replace(ENTRY, key="other"), ttl_ms=60_000)
     [other] = [n async for n in client.scan_iter(match=f"*{prefix}*") if n != name]
-    await client.copy(other.decode(), name.decode(), replace=True)
+    await client.set(name, await client.get(other))
     assert await store.get(ENTRY.key) is None
 
 

@@ -1,9 +1,8 @@
-"""What every ShareEffects promises: claimed, known to the sketch and evicted, or none of it; and on Redis in one round trip."""
+"""What every ShareEffects promises: claimed, known to the sketch and evicted, or none of it; on one Redis in one round trip."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +15,12 @@ from quaestor.demo import servers
 from quaestor.errors import DependencyError
 from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import CacheSketch, DependencyIndex, ResponseStore, ShareEffects
+from quaestor.redis_clients import SharedClient
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
-from quaestor.store.strike import RedisStrike, StepByStep
+from quaestor.store.strike import StepByStep, share_effects
 
 pytestmark = pytest.mark.anyio
 
@@ -58,28 +58,18 @@ class Share:
         return resource in pybloom_live.BloomFilter.fromfile(io.BytesIO(snapshot))
 
 
-def in_redis(client: Redis, deployment: str) -> Share:
+def in_redis(client: SharedClient, deployment: str) -> Share:
     index, store = RedisIndex(client, deployment=deployment), RedisStore(client, deployment=deployment)
     sketch = RedisCacheSketch(client, deployment=deployment)
-    return Share(index, sketch, store, RedisStrike(index=index, sketch=sketch, store=store))
+    return Share(index, sketch, store, share_effects(index=index, sketch=sketch, store=store))
 
 
 def step_by_step(index: DependencyIndex, sketch: CacheSketch, store: ResponseStore) -> Share:
     return Share(index, sketch, store, StepByStep(index=index, sketch=sketch, store=store))
 
 
-@pytest.fixture
-async def client(redis_url: str, prefix: str) -> AsyncIterator[Redis]:
-    client = Redis.from_url(redis_url, protocol=2)
-    yield client
-    names = [name async for name in client.scan_iter(match=f"*{prefix}*")]
-    if names:
-        await client.delete(*names)
-    await client.aclose()
-
-
 @pytest.fixture(params=["memory", "redis step by step", "redis"])
-def share(request: pytest.FixtureRequest, client: Redis, prefix: str) -> Share:
+def share(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> Share:
     if request.param == "memory":
         return step_by_step(MemoryIndex(), MemoryCacheSketch(), MemoryStore(budget_bytes=10**6))
     redis = in_redis(client, prefix)
@@ -143,7 +133,8 @@ async def test_a_late_dependent_is_claimed_by_a_second_strike(share: Share) -> N
     assert [each.dependent.key for each in await share.effects.strike(["o:1"], [], now_ms=NOW_MS + 1)] == ["late"]
 
 
-async def test_in_redis_all_of_it_is_one_round_trip(client: Redis, prefix: str) -> None:
+@pytest.mark.parametrize("shared_url", ["server"], indirect=True)
+async def test_on_one_server_all_of_it_is_one_round_trip(client: SharedClient, prefix: str) -> None:
     share = in_redis(client, prefix)
     await share.effects.strike(["warm-up"], [], now_ms=NOW_MS)
     one, two = await share.cache("one", "o:1"), await share.cache("two", "o:2")
@@ -158,7 +149,7 @@ async def test_in_redis_all_of_it_is_one_round_trip(client: Redis, prefix: str) 
     assert await share.store.get("two") is None
 
 
-async def test_a_sketch_that_was_lost_turns_dark_in_the_same_call(client: Redis, prefix: str) -> None:
+async def test_a_sketch_that_was_lost_turns_dark_in_the_same_call(client: SharedClient, prefix: str) -> None:
     share = in_redis(client, prefix)
     one = await share.cache("one", "o:1")
     names = [name async for name in client.scan_iter(match=f"*{prefix}:sketch*")]

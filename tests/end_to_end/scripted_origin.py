@@ -125,6 +125,20 @@ async def scripted_origin(script: Script) -> AsyncIterator[ScriptedOrigin]:
 
 
 @asynccontextmanager
+async def silent_origin() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """The URL of an origin that reads and never answers; and what is set once the other side has left."""
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        left.set()
+        writer.close()
+
+    async with listening(serve) as url:
+        yield url, left
+
+
+@asynccontextmanager
 async def proxy(options: ProxyOptions, settings: Settings = PLAIN) -> AsyncIterator[str]:
     """The whole proxy under uvicorn in this loop; its URL."""
     async with serving(configuration(application(options, settings))) as url:

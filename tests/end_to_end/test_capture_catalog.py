@@ -15,8 +15,9 @@ from quaestor.capture.views import Kind
 from quaestor.errors import DatabaseError
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import CapturedRead, Operation, Uncacheable
+from tests.end_to_end import captured
+from tests.end_to_end.captured import Client, reasons
 
-Client = MongoClient[dict[str, Any]]
 pytestmark = pytest.mark.anyio
 
 
@@ -59,14 +60,7 @@ async def examined(catalog: Catalog, handler: Callable[[], object]) -> Outcome:
 
 
 async def only_read(catalog: Catalog, handler: Callable[[], object]) -> CapturedRead:
-    outcome = await examined(catalog, handler)
-    assert outcome.reasons == ()
-    (read,) = outcome.reads
-    return read
-
-
-def reasons(outcome: Outcome) -> set[Uncacheable]:
-    return {reason for reason, _ in outcome.reasons}
+    return captured.only_read(await examined(catalog, handler))
 
 
 async def test_a_plain_collection_is_left_alone(client: Client, prefix: str, catalog: Catalog) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +124,34 @@ def test_only_clients_that_carry_this_capture_are_found(mongo_url: str) -> None:
         MongoClient[Any](mongo_url),
         MongoClient[Any](mongo_url, event_listeners=[capture]) as ours,
     ):
-        assert list(attached_clients(capture)) == [ours]
+        assert attached_clients(capture) == [ours]
     gc.collect()
+
+
+def test_looking_for_clients_disturbs_no_other_thread() -> None:
+    """Whoever refers to a tuple that is just being made breaks its making; other threads make some all the time."""
+    capture, over, made = Capture(), threading.Event(), Future[int]()
+
+    def make() -> int:
+        number = 0
+        while not over.is_set():
+            number += len(tuple(one for one in range(20)))
+        return number
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except SystemError as error:
+            made.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    with MongoClient[Any]("mongodb://a.invalid/", connect=False, event_listeners=[capture]) as client:
+        thread.start()
+        found = [attached_clients(capture) for _ in range(50)]
+        over.set()
+        thread.join()
+    assert found == [[client]] * 50
+    assert made.result() > 0
 
 
 def test_reads_from_another_cluster_than_the_watched_one_are_not_cached(mongo_url: str, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Two app processes' worth of Quaestor on one Redis, a 2 x 2 grid, a real mongod; and what happens when parts die.
+"""Two app processes' worth of Quaestor on one Redis or a cluster, a 2 x 2 grid, a real mongod; and what happens when parts die.
 
 The cells run in threads here; on Spark they are tested in tests/recovery/test_spark_grid.py. Same code, same pipelines.
 """
@@ -26,7 +26,8 @@ from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import codec, streams
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Invalidated
@@ -40,13 +41,19 @@ HEARTBEAT_MS = 100
 
 @dataclass
 class Grid:
-    """Ingest and four cells, each a thread that can be stopped like a process that died."""
+    """Ingest and the cells, each a thread that can be stopped like a process that died."""
 
     mongo_url: str
     redis_url: str
     deployment: str
+    shape: GridShape = SHAPE
+    earlier: tuple[GridShape, ...] = ()
     stops: dict[str, threading.Event] = field(default_factory=dict)
     threads: dict[str, threading.Thread] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[str]:
+        return ["ingest", *(f"{cell.query_partition}x{cell.write_partition}" for cell in self.shape.cells)]
 
     def start(self, name: str) -> None:
         stop = threading.Event()
@@ -60,29 +67,30 @@ class Grid:
         self.threads[name].join(15)
 
     def _ingest(self, name: str, stop: threading.Event) -> None:
-        layer = RedisEventLayer(self.redis_url, self.deployment)
+        layer = event_layer(self.redis_url, self.deployment)
         with pymongo.MongoClient[Any](self.mongo_url, serverSelectionTimeoutMS=2000) as client:
-            Ingest(client, layer, SHAPE, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS).run(stop)
+            Ingest(
+                client, layer, self.shape, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, earlier=self.earlier
+            ).run(stop)
         layer.close()
 
     def _cell(self, name: str, stop: threading.Event) -> None:
         row, column = map(int, name.split("x"))
         cell = Cell(query_partition=row, write_partition=column)
-        layer = RedisEventLayer(self.redis_url, self.deployment)
+        layer = event_layer(self.redis_url, self.deployment)
         CellLoop(
-            MatchingNode(cell, SHAPE, retention_ms=60_000), layer, cell, SHAPE,
+            MatchingNode(cell, self.shape, retention_ms=60_000), layer, cell, self.shape,
             deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=60_000,
         ).run(stop)  # fmt: skip
         layer.close()
 
 
-PARTS = ("ingest", "0x0", "0x1", "1x0", "1x1")
-
-
 @contextmanager
-def grid(mongo_url: str, redis_url: str, deployment: str) -> Iterator[Grid]:
-    made = Grid(mongo_url, redis_url, deployment)
-    for name in PARTS:
+def grid(
+    mongo_url: str, redis_url: str, deployment: str, shape: GridShape = SHAPE, *earlier: GridShape
+) -> Iterator[Grid]:
+    made = Grid(mongo_url, redis_url, deployment, shape, earlier)
+    for name in made.parts:
         made.start(name)
     try:
         yield made
@@ -156,10 +164,10 @@ def touch(collection: pymongo.collection.Collection[dict[str, Any]], key: int, n
     collection.update_one({"_id": key}, {"$set": {"n": n}})
 
 
-async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str, redis_url: str, prefix: str) -> None:
-    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix):
+async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str, shared_url: str, prefix: str) -> None:
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
         # A bound that a busy machine does not exceed: every miss here has to be somebody's write.
-        async with workers(mongo_url, redis_url, prefix, staleness_bound_ms=20_000) as (one, two):
+        async with workers(mongo_url, shared_url, prefix, staleness_bound_ms=20_000) as (one, two):
             for key in range(10):
                 await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
             await eventually(lambda: two.is_hit(0))  # it has started, and knows the grid
@@ -176,10 +184,10 @@ async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str
 
 
 async def test_the_sketch_holds_a_changed_resource_while_copies_may_live(
-    mongo_url: str, redis_url: str, prefix: str
+    mongo_url: str, shared_url: str, prefix: str
 ) -> None:
-    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix):
-        async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
+        async with workers(mongo_url, shared_url, prefix, 1) as (one,):
             await eventually(lambda: one.is_hit(4))
             await eventually(lambda: one.is_hit(5))
 
@@ -194,7 +202,7 @@ async def test_the_sketch_holds_a_changed_resource_while_copies_may_live(
 
 
 @pytest.mark.parametrize("part", ["0x0", "0x1", "1x0", "1x1", "ingest"])
-async def test_a_dead_part_closes_the_cache_and_its_successor_misses_nothing(
+async def test_nothing_that_a_dead_part_guards_is_served_and_its_successor_misses_nothing(
     mongo_url: str, redis_url: str, prefix: str, part: str
 ) -> None:
     with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix) as running:
@@ -282,19 +290,19 @@ async def test_without_a_grid_everything_is_answered_and_nothing_cached(
 
 @pytest.mark.parametrize("trimmed", [False, True], ids=["still retained", "trimmed meanwhile"])
 async def test_what_changed_while_no_process_ran_is_not_served_by_the_next_one(
-    mongo_url: str, redis_url: str, prefix: str, trimmed: bool
+    mongo_url: str, shared_url: str, prefix: str, trimmed: bool
 ) -> None:
     """Entries outlive the processes in Redis; the grid invalidates them while nobody is there to evict them."""
-    layer = RedisEventLayer(redis_url, prefix)
-    with pages(mongo_url, prefix) as collection, grid(mongo_url, redis_url, prefix):
-        async with workers(mongo_url, redis_url, prefix, 1) as (one,):
+    layer = event_layer(shared_url, prefix)
+    with pages(mongo_url, prefix) as collection, grid(mongo_url, shared_url, prefix):
+        async with workers(mongo_url, shared_url, prefix, 1) as (one,):
             await eventually(lambda: one.is_hit(0))
             await eventually(lambda: layer.get(streams.attended(prefix)) is not None)
         touch(collection, 0, 1)
         if trimmed:
             await eventually(lambda: _invalidated(layer, prefix))
             layer.trim(streams.notifications(prefix), before_ms=system_clock())
-        async with workers(mongo_url, redis_url, prefix, 1) as (two,):
+        async with workers(mongo_url, shared_url, prefix, 1) as (two,):
             await two.get(1)  # starts it
             await eventually(lambda: two.quaestor.registry.serving(now_ms=two.quaestor.read_path.clock()))
             assert await two.shows(0, 1)
@@ -304,7 +312,7 @@ async def test_what_changed_while_no_process_ran_is_not_served_by_the_next_one(
     layer.close()
 
 
-def _invalidated(layer: RedisEventLayer, deployment: str) -> bool:
+def _invalidated(layer: RedisPipelines, deployment: str) -> bool:
     entries = layer.read({streams.notifications(deployment): "0"}, count=10_000, block_ms=0)
     return any(isinstance(codec.decode_notification(entry.payload), Invalidated) for entry in entries)
 

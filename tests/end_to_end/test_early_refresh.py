@@ -9,12 +9,12 @@ from starlette.responses import PlainTextResponse, Response
 
 from quaestor.demo import servers
 from quaestor.read_path.refresh import EarlyRefresh
-from tests.end_to_end.workers import World, ask, server, world
+from tests.end_to_end.workers import World, ask, world
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
-__all__ = ["server", "world"]
+__all__ = ["world"]
 
 COST_MS = 1_000
 EARLY_MS = 694
@@ -107,8 +107,8 @@ async def test_a_refresh_that_fails_costs_nobody_an_answer(hot: World) -> None:
     assert await answers(hot, each=5) == {"run 1"}
 
 
-async def test_while_redis_is_away_nothing_is_refreshed_early(hot: World, server: servers.Server) -> None:
-    server.kill()
+async def test_while_redis_is_away_nothing_is_refreshed_early(hot: World, valkey: servers.Server) -> None:
+    valkey.kill()
     pass_time(hot, LIFETIME_MS - EARLY_MS)
     assert await answers(hot, each=5) == {"run 1"}
     await eventually(lambda: all(len(worker.engine.read_path.flights) == 0 for worker in hot.workers))

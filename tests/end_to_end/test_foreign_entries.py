@@ -8,11 +8,11 @@ import pytest
 
 from quaestor.model import CachedResponse
 from quaestor.read_path.unsafe import Outdated
-from tests.end_to_end.workers import KEY, World, ask, server, world
+from tests.end_to_end.workers import KEY, World, ask, world
 
 pytestmark = pytest.mark.anyio
 
-__all__ = ["server", "world"]
+__all__ = ["world"]
 
 
 async def stored(world: World) -> CachedResponse:

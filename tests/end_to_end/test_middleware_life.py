@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from middleware import QuaestorMiddleware
-from tests.end_to_end.site import Site
+from tests.end_to_end.site import Site, status_of
 from tests.hand_driven import HandEngine
 
 pytestmark = pytest.mark.anyio
@@ -83,6 +83,19 @@ async def test_a_sketch_that_is_down_gives_503_and_is_asked_once_a_second() -> N
         assert (answer.status_code, answer.headers["cache-control"]) == (503, "no-store")
     assert site.engine.sketch.snapshots == 1
     assert site.engine.count("failures", part="sketch") == 1
+
+
+async def test_the_sketch_is_refused_while_a_part_of_the_grid_lags() -> None:
+    """It would say that nothing has changed, and nobody knows; so clients revalidate, and what is fresh is still a hit."""
+    site = Site()
+    assert (await site.get("/quaestor/sketch")).status_code == 200
+    site.engine.registry.behind = True
+    answer = await site.get("/quaestor/sketch")
+    assert (answer.status_code, answer.headers["cache-control"]) == (503, "no-store")
+    await site.get()
+    assert "hit" in status_of(await site.get())
+    site.engine.registry.behind = False
+    assert (await site.get("/quaestor/sketch")).status_code == 200
 
 
 async def test_metrics_are_not_shown_to_strangers() -> None:

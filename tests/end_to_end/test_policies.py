@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -22,11 +22,10 @@ from quaestor.errors import ConfigurationError, DatabaseError
 from quaestor.invalidation.by_hand import ByHand
 from quaestor.settings import Settings
 from tests.hand_driven import HandEngine, TaggingCdn, reads
+from tests.raw_asgi import Message, answered
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
-
-Message = MutableMapping[str, Any]
 
 
 class Site:
@@ -64,17 +63,7 @@ class Site:
             "type": "http", "http_version": "2", "method": "GET", "scheme": "http", "path": "/a", "raw_path": b"/a",
             "query_string": b"", "root_path": "", "headers": [(b"host", b"shop.test")], **more,
         }  # fmt: skip
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
-        sent: list[Message] = []
-
-        async def receive() -> Message:
-            return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        await self.app(scope, receive, send)
-        return b"".join(message.get("body", b"") for message in sent)
+        return (await answered(self.app, scope, body))[1]
 
 
 def hit(response: httpx.Response) -> bool:

@@ -10,7 +10,7 @@ from quaestor.demo.servers import HOST
 from quaestor.errors import ConfigurationError
 from quaestor.proxy import protocol
 from quaestor.proxy.options import ProxyOptions, parse_listen
-from tests.end_to_end.scripted_origin import Asked, answer, listening, proxy, raw, scripted_origin
+from tests.end_to_end.scripted_origin import Asked, answer, proxy, raw, scripted_origin, silent_origin
 
 pytestmark = pytest.mark.anyio
 
@@ -150,19 +150,12 @@ async def test_websockets_are_not_tunnelled() -> None:
 
 async def test_a_client_that_is_silent_in_its_body_does_not_hold_the_origin_for_ever() -> None:
     """It leaves; the request to the origin is given up."""
-    gone = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        gone.set()
-        writer.close()
-
-    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
+    async with silent_origin() as (origin, left), proxy(ProxyOptions(origin=origin)) as url:
         _, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
         await writer.drain()
         writer.close()
-        await asyncio.wait_for(gone.wait(), 20)
+        await asyncio.wait_for(left.wait(), 20)
 
 
 @pytest.mark.parametrize(

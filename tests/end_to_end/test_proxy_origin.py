@@ -12,7 +12,7 @@ import pytest
 from quaestor.demo.servers import HOST
 from quaestor.proxy import forwarder
 from quaestor.proxy.options import ProxyOptions
-from tests.end_to_end.scripted_origin import answer, listening, proxy, raw, scripted_origin
+from tests.end_to_end.scripted_origin import answer, listening, proxy, raw, scripted_origin, silent_origin
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -126,17 +126,10 @@ async def test_when_all_connections_are_in_use_the_rest_is_told_so() -> None:
 
 async def test_a_client_that_is_silent_within_its_body_is_told_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarder, "BODY_S", 0.1)
-    gone = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        gone.set()
-        writer.close()
-
-    async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
+    async with silent_origin() as (origin, left), proxy(ProxyOptions(origin=origin)) as url:
         got = await raw(url, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
         assert got.startswith(b"HTTP/1.1 408 ")
-        await asyncio.wait_for(gone.wait(), 20)
+        await asyncio.wait_for(left.wait(), 20)
 
 
 async def test_an_origin_that_hangs_within_its_answer_is_cut_off() -> None:

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
-from tests.end_to_end.workers import World, ask, server, world
+from tests.end_to_end.workers import World, ask, world
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
-__all__ = ["server", "world"]
+__all__ = ["world"]
 
 
 @pytest.fixture

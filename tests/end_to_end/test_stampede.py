@@ -12,12 +12,12 @@ from quaestor.demo import servers
 from quaestor.ports import Turn
 from quaestor.read_path import flights
 from quaestor.store.redis import RedisStore
-from tests.end_to_end.workers import KEY, World, ask, server, world
+from tests.end_to_end.workers import KEY, World, ask, world
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
-__all__ = ["server", "world"]
+__all__ = ["world"]
 
 
 async def test_a_hundred_requests_at_four_workers_are_one_run(world: World) -> None:
@@ -145,11 +145,11 @@ async def test_a_run_that_is_too_long_for_others_is_not_waited_for_longer(
     assert len(await asyncio.gather(*asked)) == 4
 
 
-async def test_when_redis_is_gone_every_worker_runs_its_own(world: World, server: servers.Server) -> None:
+async def test_when_redis_is_gone_every_worker_runs_its_own(world: World, valkey: servers.Server) -> None:
     asked = ask(world, each=3)
     await world.begun()
     await eventually(lambda: sum(worker.waiting for worker in world.workers) == 3)
-    server.kill()
+    valkey.kill()
     world.gate.set()
     assert all(text.startswith("run") for text in await asyncio.gather(*asked))
     assert all(text.startswith("run") for text in await asyncio.gather(*ask(world)))

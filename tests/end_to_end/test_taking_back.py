@@ -9,12 +9,12 @@ import pytest
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.read_path import taking_back
-from tests.end_to_end.workers import KEY, World, server, world
+from tests.end_to_end.workers import KEY, World, world
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
-__all__ = ["server", "world"]
+__all__ = ["world"]
 
 
 async def test_what_a_store_takes_after_it_was_given_up_is_still_guarded(world: World) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
@@ -84,16 +83,8 @@ class Worker:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[servers.Server]:
-    server = servers.redis_server(tmp_path, persistent=False)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-async def world(server: servers.Server) -> AsyncIterator[World]:
-    world = World(server.url)
+async def world(valkey: servers.Server) -> AsyncIterator[World]:
+    world = World(valkey.url)
     world.workers[:] = [Worker(world) for _ in range(4)]
     yield world
     for worker in world.workers:

@@ -65,6 +65,7 @@ class Reader:
         self.outcomes: Counter[str] = Counter()
         self.hits_s: list[float] = []
         """When it was answered from the cache, to a tenth of a second; the newest few thousand."""
+        self.hits_by_column: Counter[str] = Counter()
         self.answered_s = 0.0
 
     def run(self, stop: threading.Event) -> None:
@@ -112,6 +113,8 @@ class Reader:
         )
         self.outcomes["hit" if hit else "handler"] += 1
         self.answered_s = answered_s
+        if hit:
+            self.hits_by_column[answer.headers.get("x-columns", "")] += 1
         if hit and (not self.hits_s or answered_s - self.hits_s[-1] >= 0.1):
             self.hits_s.append(answered_s)
             del self.hits_s[:-_HITS_KEPT]

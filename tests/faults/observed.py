@@ -10,7 +10,7 @@ from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_notification
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.model import Cell, Heartbeat
 
 _KEPT = 20_000
@@ -45,7 +45,7 @@ class Heartbeats:
 
     def _run(self) -> None:
         stream = streams.notifications(self._deployment)
-        with closing(RedisEventLayer(self._redis_url, self._deployment)) as layer:
+        with closing(event_layer(self._redis_url, self._deployment)) as layer:
             after = "0"
             while not self._stop.is_set():
                 try:
@@ -70,6 +70,10 @@ class Heartbeats:
         now_ms = system_clock()
         moments = list(self.fresh_as_of_ms.values())
         return len(moments) == cells and min(moments) >= max(since_ms, now_ms - 1_500)
+
+    def lag_ms(self, cell: Cell) -> int:
+        """How long ago the moment is that this cell has proved last."""
+        return system_clock() - self.fresh_as_of_ms[cell]
 
     def mark(self) -> int:
         """Now, for `undisturbed`."""

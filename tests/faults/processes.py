@@ -46,14 +46,15 @@ def driver_jvm(grid_pid: int) -> psutil.Process:
     return next(p for p in psutil.Process(grid_pid).children(recursive=True) if "SparkSubmit" in " ".join(_cmdline(p)))
 
 
-def ingest_pid(client: pymongo.MongoClient[dict[str, Any]], link: Link) -> int | None:
-    """The process that reads the change stream of the whole cluster through this link; None while none is seen at it."""
+def ingest_pid(client: pymongo.MongoClient[dict[str, Any]], link: Link | None = None) -> int | None:
+    """The process that reads the change stream of the whole cluster (through this link); None while none is seen at it."""
     pipeline = [{"$currentOp": {"allUsers": True}}, {"$match": {"op": "getmore", "client": {"$exists": True}}}]
     for op in client.admin.aggregate(pipeline):
         stages = op.get("cursor", {}).get("originatingCommand", {}).get("pipeline", [])
         if not stages or not stages[0].get("$changeStream", {}).get("allChangesForCluster"):
             continue
-        port = link.client_port(int(op["client"].rpartition(":")[2]))
+        port: int | None = int(op["client"].rpartition(":")[2])
+        port = port if link is None else link.client_port(port)
         owner = next(
             (c.pid for c in psutil.net_connections("tcp4") if c.laddr and c.laddr.port == port and c.pid), None
         )

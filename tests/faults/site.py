@@ -1,7 +1,8 @@
 """The app under test: pages of one record and lists of a group, read with plain pymongo, one process a worker.
 
 Around the middleware, so outside of the cache, each response is given `X-Known`: which invalidations of this page the worker
-had processed when the request came in. `create_broken_app` has a cache of its own instead, one that never hears of a write.
+had processed when the request came in; and `X-Columns`: which query partitions guard the page. `create_broken_app` has a cache
+of its own instead, one that never hears of a write.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
+from quaestor.invalidation.registration_ids import partition_of
 from quaestor.model import Invalidated
 
 DATABASE = "SITE_DATABASE"
 KNOWN = "x-known"
+COLUMNS = "x-columns"
 _path: contextvars.ContextVar[str] = contextvars.ContextVar("path", default="")
 
 
@@ -32,6 +35,7 @@ class Known:
     def __init__(self, app: ASGIApp, quaestor: Quaestor) -> None:
         self._app = app
         self._pages: dict[str, str] = {}
+        self._columns: dict[str, set[int | None]] = {}
         self._versions: dict[str, dict[Any, int]] = {}
         registry: Any = quaestor.registry
         tell, register = registry._on_invalidated, registry.register
@@ -47,6 +51,7 @@ class Known:
         async def registered(*args: Any, **options: Any) -> Any:
             path = _path.get()
             found = await register(*args, **options)
+            self._columns[path] = {partition_of(one, registry.shape.query_partitions) for one in found.ids}
             for query_id in found.query_ids:
                 self._pages[query_id] = path
             return found
@@ -64,6 +69,8 @@ class Known:
             if message["type"] == "http.response.start" and known:
                 told = ",".join(f"{key}:{version}" for key, version in known.items())
                 message["headers"] = [*message["headers"], (KNOWN.encode(), told.encode())]
+            if message["type"] == "http.response.start" and (columns := self._columns.get(scope["path"])):
+                message["headers"] = [*message["headers"], (COLUMNS.encode(), ",".join(map(str, columns)).encode())]
             await send(message)
 
         await self._app(scope, receive, sending)

@@ -171,8 +171,10 @@ def world(
     writes_per_s: float = 30,
     reads_per_s: float = 80,
     seed: int = 1,
+    redis_url: str = "",
 ) -> Iterator[World]:
-    """All of it, running and well. Everything is ended by its own id in the end. readers: of each worker."""
+    """All of it, running and well. Everything is ended by its own id in the end. readers: of each worker. redis_url: of a Redis
+    that is used instead of the Valkey and the links to it, which then belong to nobody."""
     with ExitStack() as stack:
 
         def started(server: Server) -> Server:
@@ -204,13 +206,13 @@ def world(
         client = stack.enter_context(pymongo.MongoClient[dict[str, Any]](mongo_url, serverSelectionTimeoutMS=3_000))
         settings = {"QUAESTOR_STALENESS_BOUND_MS": str(BOUND_MS)}
         grid = grid_server(
-            place("grid"), deployment=DEPLOYMENT, redis_url=f"redis://{HOST}:{grid_redis.port}/0",
+            place("grid"), deployment=DEPLOYMENT, redis_url=redis_url or f"redis://{HOST}:{grid_redis.port}/0",
             mongo_url=grid_mongo_url, settings=settings,
         )  # fmt: skip
         grid.launch()
         stack.callback(lambda: grid.stop())
         environment = settings | {
-            "MONGO_URL": app_mongo_url, "REDIS_URL": f"redis://{HOST}:{app_redis.port}/0",
+            "MONGO_URL": app_mongo_url, "REDIS_URL": redis_url or f"redis://{HOST}:{app_redis.port}/0",
             "QUAESTOR_DEPLOYMENT": DEPLOYMENT, "SITE_DATABASE": DATABASE,
         }  # fmt: skip
         apps = [started(site_server(place(f"app{i}"), f"app{i}", environment=environment)) for i in range(workers)]
@@ -220,7 +222,7 @@ def world(
             checker, history, client, database=DATABASE, groups=groups, ports=[app.port for app in apps] * readers,
             writes_per_s=writes_per_s, reads_per_s=reads_per_s, seed=seed,
         )  # fmt: skip
-        heartbeats = Heartbeats(valkey.url, DEPLOYMENT)
+        heartbeats = Heartbeats(redis_url or valkey.url, DEPLOYMENT)
         grid.wait_ready(150)
         heartbeats.start()
         stack.callback(heartbeats.stop)

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import bson
-from pymongo.collection import Collection
 
 from quaestor.capture import pipelines
 from quaestor.model import Document, Operation, Query
-
-Records = Collection[dict[str, Any]]
+from tests.oracle.guarded import Records, comparable
 
 RECORDS: Final = 40
 TEXT_INDEX: Final[dict[str, Any]] = {
@@ -35,23 +33,8 @@ class Cached:
     exact: bool = False
     ordered: bool = True
 
-    def answer(self, records: Records) -> tuple[dict[str, Any], ...]:
-        query = self.query
-        options: dict[str, Any] = {"collation": query.collation}
-        if query.operation is Operation.COUNT:
-            limits = {"skip": query.skip, "limit": query.limit} if query.limit else {"skip": query.skip}
-            return ({"n": records.count_documents(query.filter, **limits, **options)},)
-        if query.operation is Operation.DISTINCT:
-            values = records.distinct(query.distinct_key or "", query.filter, **options)
-            return ({"values": sorted(values, key=lambda value: bson.encode({"": value}))},)
-        if query.operation is Operation.AGGREGATE:
-            return tuple(records.aggregate(list(query.pipeline), **options))
-        cursor = records.find(query.filter, query.projection, skip=query.skip, limit=query.limit, **options)
-        return tuple(cursor.sort(list(query.sort)) if query.sort else cursor)
-
     def comparable(self, answer: Sequence[Document]) -> list[bytes]:
-        encoded = [bson.encode(document) for document in answer]
-        return encoded if self.ordered else sorted(encoded)
+        return comparable(answer, ordered=self.ordered)
 
 
 def record(rng: random.Random) -> dict[str, Any]:

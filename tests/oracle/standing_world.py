@@ -6,15 +6,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pymongo
-import redis
 
+from quaestor import redis_clients
 from quaestor.errors import EventLayerResetError, UnsupportedQueryError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.matching.maintained import RenewalSettings, replay, unambiguous
@@ -31,24 +32,10 @@ from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 from tests.oracle.maintained_world import World, comparable
-from tests.support import eventually
+from tests.support import Loop, eventually
 
 Document = dict[str, Any]
 JOIN_S = 20
-
-
-class Loop:
-    """A thread that runs a loop until it is killed: no last words, nothing saved that was not saved before."""
-
-    def __init__(self, run: Callable[[threading.Event], None]) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=run, args=(self._stop,), daemon=True)
-        self._thread.start()
-
-    def kill(self) -> None:
-        self._stop.set()
-        self._thread.join(JOIN_S)
-        assert not self._thread.is_alive()
 
 
 class Racing(MongoSnapshots):
@@ -95,6 +82,8 @@ class Grid:
         layer: Callable[[], EventLayer] | None = None,
         snapshots: Racing | None = None,
         renewal: RenewalSettings | None = None,
+        bounds: PipelineBounds | None = None,
+        most_queries: int = 1_000,
         **settings: Any,
     ) -> None:
         self.snapshots = snapshots or Racing(client)
@@ -103,9 +92,11 @@ class Grid:
         self.connect = layer or (lambda: memory)
         self.layer = self.connect()
         self.settings = Settings(**{"deployment": "oracle", "heartbeat_ms": 50, **settings})
+        self.most_queries = most_queries
         self.nodes: dict[Cell, MatchingNode] = {}
         self.loops: dict[int, StageLoop] = {}
         self.renewal = renewal or RenewalSettings(slack=1, most_slack=6, poll_interval_ms=1)
+        self.bounds = bounds
         self.telemetry = Telemetry()
         self.cells: dict[Cell, Loop] = {}
         self.stages: dict[int, Loop] = {}
@@ -127,8 +118,9 @@ class Grid:
         self.shape = shape
         self._start()
 
-    def app(self) -> Subscriptions:
-        app = Subscriptions(self.connect(), shape=lambda: self.shape, settings=self.settings, telemetry=self.telemetry)
+    def app(self, *, tenant: str = "") -> Subscriptions:
+        settings = replace(self.settings, tenant=tenant)
+        app = Subscriptions(self.connect(), shape=lambda: self.shape, settings=settings, telemetry=self.telemetry)
         self.apps.append(app)
         return app
 
@@ -142,6 +134,7 @@ class Grid:
             deployment=self.settings.deployment,
             heartbeat_ms=self.settings.heartbeat_ms,
             retention_ms=self.settings.retention_ms,
+            bounds=self.bounds,
             telemetry=self.telemetry,
         )
         self.cells[cell] = Loop(loop.run)
@@ -155,7 +148,12 @@ class Grid:
             deployment=self.settings.deployment,
             heartbeat_ms=self.settings.heartbeat_ms,
             retention_ms=self.settings.retention_ms,
-            rules=StageRules(renewal=self.renewal, readers=2, lease_ms=self.settings.subscription_lease_ms),
+            rules=StageRules(
+                renewal=self.renewal,
+                readers=2,
+                lease_ms=self.settings.subscription_lease_ms,
+                max_queries=self.most_queries,
+            ),
             telemetry=self.telemetry,
         )
         self.loops[query_partition] = loop
@@ -178,7 +176,7 @@ class Grid:
 
     def lose_everything(self, redis_url: str) -> None:
         """Redis comes back without its data, as far as this grid is concerned."""
-        with redis.Redis.from_url(redis_url) as server:
+        with redis_clients.client(redis_url) as server:
             for key in server.scan_iter(match=f"quaestor:{{{self.settings.deployment}:*"):
                 server.delete(key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from pymongo.errors import BulkWriteError, OperationFailure
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.query import compile_query
 from quaestor.invalidation.query.geo.near import distance_function, near_of
+from tests.oracle.disagreements import require_none
 from tests.oracle.geo_generator import Document, Filter, Generator
 
 RECORDS = 60
@@ -100,13 +102,7 @@ def disagreements(collection: Collection[Document], seed: int) -> tuple[int, lis
 
 
 def compare(collection: Collection[Document], seeds: range) -> None:
-    matched, wrong = 0, []
-    for seed in seeds:
-        some, different = disagreements(collection, seed)
-        matched += some
-        wrong.extend(different)
-    assert not wrong, f"{len(wrong)} disagreements, the first of them:\n" + "\n".join(wrong[:5])
-    assert matched > len(seeds) * QUESTIONS / 4, "too few questions match anything to mean much"
+    require_none(partial(disagreements, collection), seeds, questions=QUESTIONS)
 
 
 def test_places_are_found_as_mongod_finds_them(collection: Collection[Document]) -> None:

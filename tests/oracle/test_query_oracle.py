@@ -6,12 +6,15 @@ A seeded share runs always; the marked ones run 20,000 cases more, with a seed t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import bson
 import pymongo
 import pytest
+from bson import Decimal128
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.strategies import floats, fractions, lists
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
@@ -112,6 +115,27 @@ def test_20_000_filters_match_what_mongod_matches(
 ) -> None:
     """At least five filters an example on average."""
     check_filters(collection, *case)
+
+
+@seed(SEED)
+@settings(CHECKS, max_examples=20)
+@given(
+    doubles=lists(floats(allow_nan=False, allow_infinity=False) | fractions(max_denominator=10).map(float), max_size=10)
+)
+def test_doubles_and_decimals_compare_as_in_mongod(
+    collection: Collection[dict[str, Any]], doubles: list[float]
+) -> None:
+    """By value: a Decimal128 that is a double's first 34 digits is another number, unless that is all there is."""
+    numbers: list[Any] = [0.1, *doubles]
+    numbers += [
+        Decimal128(Context(prec=34, Emin=-6143, Emax=6144, rounding=rounding).create_decimal_from_float(double))
+        for double in numbers
+        for rounding in (ROUND_FLOOR, ROUND_CEILING)
+    ]
+    documents: Documents = [{"_id": position, "a": number} for position, number in enumerate(numbers)]
+    operators = ("$eq", "$lt", "$gte")
+    check_filters(collection, documents, [{"a": {operator: number}} for number in numbers for operator in operators])
+    check_order(collection, documents, [[("a", 1)], [("a", -1)]])
 
 
 @seed(SEED)

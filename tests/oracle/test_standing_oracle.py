@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pymongo
 import pytest
 
-from quaestor.model import GridShape
+from quaestor.model import GridShape, Operation
 from tests.oracle.maintained_generator import Document, Generator
 from tests.oracle.maintained_world import World
 from tests.oracle.standing_world import Grid, StandingWorld
+from tests.property.test_standing_orders import EVERYWHERE, LONGER
+from tests.standing_orders.database import execute
 
 ONE = GridShape(query_partitions=1, write_partitions=1)
 FOUR = GridShape(query_partitions=2, write_partitions=2)
@@ -110,3 +113,32 @@ async def test_in_many_more_worlds(
     for seed in range(1_000, 1_020):
         standing = opened(client, prefix, seed, FOUR if seed % 2 else ONE, images=images)
         await run(standing, seed, burst=burst)
+
+
+@pytest.mark.parametrize("images", [False, True], ids=["as they are", "with before-images"])
+def test_the_small_worlds_of_every_order_answer_as_the_database_does(
+    client: pymongo.MongoClient[Document], prefix: str, images: bool
+) -> None:
+    """What test_standing_orders.py takes for the database's answers is what mongod answers, after each of the same writes."""
+    compared = 0
+    for case in [*(case for case, _ in EVERYWHERE.values()), *LONGER.values()]:
+        database, queries = case.database(), case.queries
+        things = client[prefix].create_collection("c", changeStreamPreAndPostImages={"enabled": images})
+        things.insert_many([dict(record) for record in case.start.values()])
+        for number, state in enumerate(database.states):
+            if number:
+                image = database.log[number - 1]
+                if image.after is None:
+                    things.delete_one({"_id": image.key})
+                else:
+                    things.replace_one({"_id": image.key}, dict(image.after), upsert=True)
+            for query in queries:
+                if query.operation is Operation.COUNT:
+                    answer: list[Any] = [things.count_documents(query.filter)]
+                else:
+                    answer = list(things.find(query.filter).sort([*query.sort, ("_id", 1)]).limit(query.limit))
+                assert answer == execute(query, state), (query, number)
+                compared += 1
+        things.drop()
+    client.drop_database(prefix)
+    assert compared > 50

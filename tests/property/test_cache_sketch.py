@@ -144,7 +144,7 @@ def redis_history(url: str, prefix: str) -> type[SketchHistory]:
             )
 
         def teardown(self) -> None:
-            self.runner.run(self.client.delete(*self.redis._keys))
+            self.runner.run(self.client.delete(*self.redis.keys))
             self.runner.run(self.client.aclose())
             self.runner.close()
 
@@ -167,7 +167,7 @@ def redis_history(url: str, prefix: str) -> type[SketchHistory]:
                 for position in wire.positions(wire.digest(resource), CROWDED):
                     expected[position] += 1
             self.snapshot()  # sweeps what is due
-            raw = self.runner.run(self.client.get(self.redis._keys[2]))
+            raw = self.runner.run(self.client.get(self.redis.keys[2]))
             assert list(struct.unpack(f">{CROWDED.size_bits}I", raw)) == expected
 
     return RedisSketchHistory

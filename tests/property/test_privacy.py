@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -16,8 +16,8 @@ from quaestor.caching import cached, header, per_user, public
 from quaestor.read_path.forwarded import CLAIMS, shown
 from quaestor.read_path.query import Tracking
 from tests.hand_driven import HandEngine, reads
+from tests.raw_asgi import answered
 
-Message = MutableMapping[str, Any]
 Headers = list[tuple[bytes, bytes]]
 
 TRACKING = Tracking()
@@ -88,20 +88,6 @@ def alone(scope: Mapping[str, Any], body: bytes) -> list[Any]:
     ]
 
 
-async def ask(middleware: QuaestorMiddleware, scope: Any, body: bytes) -> tuple[int, bytes]:
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await middleware(dict(scope), receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
-
-
 @given(conversations())
 @settings(max_examples=300, deadline=None)
 def test_nobody_is_given_what_somebody_elses_request_decided(
@@ -117,7 +103,7 @@ def test_nobody_is_given_what_somebody_elses_request_decided(
                 "type": "http", "method": method, "scheme": "http", "path": path, "raw_path": path.encode(),
                 "query_string": query, "root_path": "", "headers": headers,
             }  # fmt: skip
-            status, said = await ask(middleware, scope, body)
+            status, said = await answered(middleware, dict(scope), body)
             if status == 200:
                 assert json.loads(said) in alone(scope, body), (scope, body)
             else:

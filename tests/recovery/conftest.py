@@ -6,16 +6,53 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pymongo
 import pytest
 
+from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from tests.faults.world import Outcome, World, world
+from tests.recovery.cell_harness import Harness
 from tests.recovery.failures import FAILURES
+from tests.recovery.following import Opened
+from tests.recovery.ingesting import Client
 
 RESULTS = "RECOVERY_RESULTS"
 """Environment variable: the folder where each failure's outcome is written."""
 
 Proven = Callable[[str, Outcome], None]
+
+
+@pytest.fixture
+def client(mongo_url: str) -> Iterator[Client]:
+    with pymongo.MongoClient(mongo_url) as client:
+        yield client
+
+
+@pytest.fixture
+def opened(client: Client, prefix: str) -> Iterator[Opened]:
+    opened = Opened(client, prefix)
+    yield opened
+    for standing in opened.worlds:
+        standing.close()
+
+
+@pytest.fixture
+def harness(redis_url: str, prefix: str) -> Iterator[Harness]:
+    layer = RedisEventLayer(redis_url, prefix)
+    yield Harness(layer, prefix)
+    layer.close()
+
+
+@pytest.fixture
+def database(client: Client, prefix: str) -> Iterator[Any]:
+    """`plain` and `images`, which records both images of each write."""
+    database = client[prefix]
+    database.create_collection("plain")
+    database.create_collection("images", changeStreamPreAndPostImages={"enabled": True})
+    yield database
+    client.drop_database(prefix)
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,17 @@ FAILURES: dict[str, Failure] = {
     "cell-killed": Failure(
         what="a matching cell's process is killed",
         then="Spark starts that task again; it goes on from its checkpoint. The other cells do not notice",
-        seen="`quaestor_serving`",
+        seen="`quaestor_column_lag_ms`",
     ),
     "cell-killed-often": Failure(
         what="one cell's process is killed 25 times in a row",
-        then="as often it is started again; the other cells do not notice",
-        seen="`quaestor_serving`",
+        then="as often it is started again; the other cells do not notice, and the other column's queries are hits",
+        seen="`quaestor_column_lag_ms`",
+    ),
+    "cell-paused": Failure(
+        what="a matching cell stands still, then goes on",
+        then="what its query partition guards is answered by the handlers until it has caught up; all else by the cache",
+        seen="`registry.column_lags`",
     ),
     "ingest-killed": Failure(
         what="the ingest process is killed",

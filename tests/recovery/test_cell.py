@@ -2,156 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import redis
 
 from quaestor.clock import system_clock
 from quaestor.demo import servers
-from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.cell import CellLoop
+from quaestor.errors import EventLayerError
 from quaestor.invalidation.checkpoint import LongestLeases
 from quaestor.invalidation.event_layer import offsets, streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (
     Activated,
     AfterImage,
-    Cancellation,
-    Cell,
-    GridShape,
     Heartbeat,
     Invalidated,
-    Notification,
-    Operation,
-    Query,
     Refused,
-    Registration,
     WriteKind,
 )
-from quaestor.ports import EventLayer
-
-DEADLINE_S = 30
-HEARTBEAT_MS = 30
-RETENTION_MS = 60_000
-CELL = Cell(query_partition=0, write_partition=0)
-SHAPE = GridShape(query_partitions=1, write_partitions=1)
-N = TypeVar("N", Activated, Refused, Invalidated, Heartbeat)
-
-
-class Harness:
-    """Both ends of a 1 x 1 grid: plays ingest and app, reads what the cell says."""
-
-    def __init__(self, layer: EventLayer, deployment: str) -> None:
-        self.layer, self.deployment = layer, deployment
-        self.versions = itertools.count(1_000)
-        self.version = 0
-        self.wall_ms = 0
-        self.after = "0"
-        self.said: list[Notification] = []
-
-    @contextmanager
-    def cell(self, layer: EventLayer | None = None, **options: Any) -> Iterator[MatchingNode]:
-        """A cell with a new node, in a thread of its own, that ends without any last words."""
-        node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS)
-        options = {"deployment": self.deployment, "heartbeat_ms": HEARTBEAT_MS, "retention_ms": RETENTION_MS} | options
-        loop = CellLoop(node, layer or self.layer, CELL, SHAPE, **options)
-        stop = threading.Event()
-        thread = threading.Thread(target=loop.run, args=(stop,))
-        thread.start()
-        try:
-            yield node
-        finally:
-            stop.set()
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
-
-    def tick(self) -> int:
-        """What ingest appends while the change stream is silent; returns the moment it proves."""
-        version = self.version or next(self.versions)
-        self._append(AfterImage(namespace="*", kind=WriteKind.TICK, version=version, wall_ms=self.moment()))
-        return self.wall_ms
-
-    def moment(self) -> int:
-        """Now, and later than every moment before, so that no write shares the moment of a tick behind it."""
-        self.wall_ms = max(self.wall_ms + 1, system_clock())
-        return self.wall_ms
-
-    def write(self, key: Any, **fields: Any) -> int:
-        self.version = next(self.versions)
-        image = AfterImage(
-            namespace="db.c", kind=WriteKind.INSERT, version=self.version, key=key, after={"_id": key, **fields},
-            after_exact=True, before_known=True, wall_ms=self.moment(),
-        )  # fmt: skip
-        self._append(image)
-        return self.version
-
-    def _append(self, image: AfterImage) -> None:
-        self.version = max(self.version, image.version)
-        self.layer.append(streams.writes(self.deployment, 0), [encode_image(image)])
-
-    def register(self, name: str, *, since: int | None = None, lease_ms: int = 600_000, **match: Any) -> None:
-        """A cached find of everything that matches, with an empty result so far."""
-        registration = Registration(
-            id=name, tenant="t", query_id=f"q-{name}",
-            query=Query(namespace="db.c", operation=Operation.FIND, filter=match),
-            since=self.version if since is None else since, read_at=self.version if since is None else since,
-            members=(), last=None, expires_at_ms=system_clock() + lease_ms,
-        )  # fmt: skip
-        self.layer.append(streams.queries(self.deployment, 0), [encode_query_event(registration)])
-
-    def cancel(self, name: str) -> None:
-        cancellation = Cancellation(tenant="t", query_id=f"q-{name}", registration_ids=(name,))
-        self.layer.append(streams.queries(self.deployment, 0), [encode_query_event(cancellation)])
-
-    def until(self, enough: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not enough():
-            assert time.monotonic() < deadline, [n for n in self.said if not isinstance(n, Heartbeat)]
-            self.read()
-
-    def read(self) -> None:
-        stream = streams.notifications(self.deployment)
-        try:
-            for entry in self.layer.read({stream: self.after}, count=1000, block_ms=100):
-                self.after = entry.offset
-                self.said.append(decode_notification(entry.payload))
-        except EventLayerResetError:
-            self.after = "0"
-        except EventLayerError:
-            pass
-
-    def all(self, kind: type[N]) -> list[N]:
-        return [notification for notification in self.said if isinstance(notification, kind)]
-
-    def activated(self, name: str) -> None:
-        self.until(lambda: name in {notification.registration_id for notification in self.all(Activated)})
-
-    def dead(self) -> list[str]:
-        return [name for notification in self.all(Invalidated) for name in notification.registration_ids]
-
-    def invalidated(self, *names: str) -> None:
-        self.until(lambda: set(names) <= set(self.dead()))
-
-    def settled(self) -> None:
-        """The cell has caught up with everything appended so far, and said all it has to say about it."""
-        moment = self.tick()
-        self.until(lambda: any(beat.fresh_as_of_ms >= moment for beat in self.all(Heartbeat)))
-
-
-@pytest.fixture
-def harness(redis_url: str, prefix: str) -> Iterator[Harness]:
-    layer = RedisEventLayer(redis_url, prefix)
-    yield Harness(layer, prefix)
-    layer.close()
+from tests.recovery.cell_harness import CELL, DEADLINE_S, RETENTION_MS, Harness
 
 
 def test_a_registration_is_activated_and_invalidated_by_its_first_change_only(harness: Harness) -> None:
@@ -386,10 +259,11 @@ def test_an_event_layer_that_lost_its_data_invalidates_everything(tmp_path: Path
         server.stop()
 
 
-def test_pipelines_are_trimmed_as_far_as_nobody_needs_them(harness: Harness) -> None:
+def test_pipelines_are_trimmed_as_far_as_nobody_needs_them() -> None:
     """Writes: the retention. Queries: as long as a lease lasts. The entry read last always stays, as the place mark."""
-    queries, writes = streams.queries(harness.deployment, 0), streams.writes(harness.deployment, 0)
     ahead_ms = [0]
+    harness = Harness(MemoryEventLayer(clock=lambda: system_clock() + ahead_ms[0]), "d")
+    queries, writes = streams.queries(harness.deployment, 0), streams.writes(harness.deployment, 0)
     with harness.cell(clock=lambda: system_clock() + ahead_ms[0]) as node:
         harness.settled()
         harness.register("long", lease_ms=10 * RETENTION_MS, origin="JFK")

@@ -2,55 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
-import pytest
-
-from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_query_event
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.stats import CellStats, cell_stats
 from quaestor.model import Activated, Heartbeat, Invalidated, MatchType, Refused, Usage
-from tests.recovery.test_cell import CELL, DEADLINE_S, HEARTBEAT_MS, RETENTION_MS, SHAPE, Harness
-
-
-@pytest.fixture
-def harness(redis_url: str, prefix: str) -> Iterator[Harness]:
-    layer = RedisEventLayer(redis_url, prefix)
-    yield Harness(layer, prefix)
-    layer.close()
-
-
-@contextmanager
-def cell(harness: Harness, **limits: Any) -> Iterator[MatchingNode]:
-    node = MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS, **limits)
-    loop = CellLoop(
-        node,
-        harness.layer,
-        CELL,
-        SHAPE,
-        deployment=harness.deployment,
-        heartbeat_ms=HEARTBEAT_MS,
-        retention_ms=RETENTION_MS,
-    )
-    stop = threading.Event()
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    try:
-        yield node
-    finally:
-        stop.set()
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
+from tests.recovery.cell_harness import CELL, SHAPE, Harness
 
 
 def used(harness: Harness, reads: int, name: str) -> None:
-    usage = Usage(tenant="t", queries=((f"q-{name}", reads),))
+    usage = Usage(tenant=harness.deployment, queries=((f"q-{name}", reads),))
     harness.layer.append(streams.queries(harness.deployment, 0), [encode_query_event(usage)])
 
 
@@ -61,7 +21,7 @@ def withdrawn(harness: Harness) -> list[str]:
 
 
 def test_what_a_full_cell_gives_up_is_announced_and_what_is_read_stays(harness: Harness) -> None:
-    with cell(harness, max_registrations=2, grace_ms=0):
+    with harness.cell(limits={"max_registrations": 2, "grace_ms": 0}):
         harness.settled()
         for name in ("read", "unread"):
             harness.register(name, origin=name)
@@ -77,14 +37,14 @@ def test_what_a_full_cell_gives_up_is_announced_and_what_is_read_stays(harness: 
 
 def test_a_restarted_cell_remembers_what_was_read(harness: Harness) -> None:
     """Reports lie in the query pipeline beside the registrations."""
-    with cell(harness, max_registrations=2, grace_ms=0):
+    with harness.cell(limits={"max_registrations": 2, "grace_ms": 0}):
         harness.settled()
         for name in ("read", "unread"):
             harness.register(name, origin=name)
             harness.activated(name)
         used(harness, 50, "read")
         harness.settled()
-    with cell(harness, max_registrations=2, grace_ms=0) as node:
+    with harness.cell(limits={"max_registrations": 2, "grace_ms": 0}) as node:
         harness.settled()
         harness.until(lambda: node.registrations == 2)
         harness.register("third", origin="third")
@@ -94,13 +54,13 @@ def test_a_restarted_cell_remembers_what_was_read(harness: Harness) -> None:
 
 def test_a_restart_into_a_smaller_node_says_what_it_cannot_take_over(harness: Harness) -> None:
     names = [f"r{number}" for number in range(10)]
-    with cell(harness):
+    with harness.cell():
         harness.settled()
         for name in names:
             harness.register(name, origin=name)
             harness.activated(name)
         harness.settled()
-    with cell(harness, max_registrations=4) as node:
+    with harness.cell(limits={"max_registrations": 4}) as node:
         harness.until(lambda: len(set(harness.dead())) == 6)
         assert node.registrations == 4
         kept = [name for name in names if name not in harness.dead()]
@@ -122,7 +82,7 @@ def test_a_cell_tells_its_figures(harness: Harness) -> None:
         return bool(said) and said[-1].registrations == 1 and said[-1].lag_p99_ms >= 0
 
     assert cell_stats(harness.layer, harness.deployment) == []
-    with cell(harness):
+    with harness.cell():
         harness.settled()
         harness.register("jfk", origin="JFK")
         harness.activated("jfk")
@@ -135,5 +95,5 @@ def test_a_cell_tells_its_figures(harness: Harness) -> None:
     assert stats.writes_per_s > 0
     assert stats.tried == 0, "the index proposes nothing that cannot match"
     assert stats.lag_p50_ms <= stats.lag_p99_ms
-    assert [(one.tenant, one.registrations) for one in stats.tenants] == [("t", 1)]
+    assert [(one.tenant, one.registrations) for one in stats.tenants] == [(harness.deployment, 1)]
     assert harness.all(Heartbeat)[-1].registrations == 1

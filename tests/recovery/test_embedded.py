@@ -50,7 +50,8 @@ class App:
     def register(self, name: str, namespace: str, match: dict[str, Any]) -> None:
         since = self.fresh().watermark
         registration = Registration(
-            id=name, tenant="t", query_id=name, query=Query(namespace=namespace, operation=Operation.FIND, filter=match),
+            id=name, tenant=self.deployment, query_id=name,
+            query=Query(namespace=namespace, operation=Operation.FIND, filter=match),
             since=since, read_at=since, members=(), last=None, expires_at_ms=system_clock() + 600_000,
         )  # fmt: skip
         self.layer.append(streams.queries(self.deployment, 0), [encode_query_event(registration)])

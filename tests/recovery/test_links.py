@@ -39,10 +39,8 @@ def echo() -> Iterator[int]:
 
 
 @pytest.fixture
-def link(echo: int) -> Iterator[Link]:
-    links = Links()
-    yield links.to(echo)
-    links.close()
+def link(links: Links, echo: int) -> Link:
+    return links.to(echo)
 
 
 def connect(link: Link) -> socket.socket:

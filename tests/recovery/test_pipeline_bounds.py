@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
+import redis
 import structlog.testing
 
-from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.columns import Columns
 from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import YOUNGEST_TRIMMED_MS, PipelineBounds, doubtful_after_ms
+from quaestor.invalidation.event_layer.bounds import YOUNGEST_TRIMMED_MS, PipelineBounds, doubtful_after_ms, measured
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.event_layer.offsets import appended_at_ms
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.redis_requests import Command
 from quaestor.invalidation.grid_view import GridView
 from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.stats import cell_stats
 from quaestor.model import (
     AfterImage,
     Cell,
     GridShape,
     Heartbeat,
     Invalidated,
+    MatchType,
     Operation,
     Query,
     Registration,
     WriteKind,
 )
-from quaestor.ports import EventLayer, MeasuredPipelines
+from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 
@@ -101,8 +107,7 @@ def test_a_cell_that_has_missed_what_was_trimmed_by_size_invalidates_everything(
     for _ in range(300):
         world.now_ms += 30
         world.write(2)
-    size = BOUNDS.enforce(world.layer, streams.writes("d", 0), now_ms=world.now_ms)  # as another cell would
-    assert size is not None
+    size = enforced(BOUNDS, world.layer, streams.writes("d", 0))  # as another cell would
     assert size.entries == 302
     assert world.layer.measure(streams.writes("d", 0)).entries <= BOUNDS.entries
     assert world.dead() == []
@@ -135,23 +140,44 @@ def test_the_youngest_are_never_trimmed_by_size_so_asking_late_is_asking_in_time
     for _ in range(1_000):
         world.write(2)
     world.now_ms += YOUNGEST_TRIMMED_MS - 1
-    BOUNDS.enforce(world.layer, streams.writes("d", 0), now_ms=world.now_ms)
+    enforced(BOUNDS, world.layer, streams.writes("d", 0))
     assert world.layer.measure(streams.writes("d", 0)).entries == 1_001
 
 
-def test_the_query_pipeline_is_measured_and_never_trimmed_by_size() -> None:
-    """It holds what is registered, and whoever replaces a cell needs all of it."""
+def test_every_pipeline_around_a_cell_is_measured() -> None:
+    """What has to be given up for the bound of the query pipeline: test_query_room.py."""
     world = World()
     world.step()
-    for _ in range(300):
+    for _ in range(50):
         world.register(1)
     world.now_ms += 10_000
     world.step(trims=True)
     value = world.telemetry.registry.get_sample_value
-    assert world.layer.measure(streams.queries("d", 0)).entries == 300
-    assert value("quaestor_pipeline_entries", {"pipeline": "q0"}) == 300
+    assert value("quaestor_pipeline_entries", {"pipeline": "q0"}) == 50
     assert value("quaestor_pipeline_bytes", {"pipeline": "w0"}) > 0
     assert value("quaestor_pipeline_lag_ms", {"pipeline": "w0"}) == 10_000
+    (told,) = cell_stats(world.layer, "d")
+    assert [one.pipeline for one in told.pipelines] == ["w0", "q0", "m0", "r0", "n", "h"]
+    assert told.pipelines[1].entries == 50
+    assert told.pipeline_max_entries == BOUNDS.entries
+
+
+@pytest.mark.parametrize("name", [streams.matched, streams.results])
+def test_pipelines_of_subscriptions_have_the_same_bound(name: Callable[[str, int], str]) -> None:
+    world = World()
+    for _ in range(300):
+        world.now_ms += 30
+        world.layer.append(name("d", 0), [b"x"])
+    world.write(2)
+    world.step(trims=True)
+    assert world.layer.measure(name("d", 0)).entries <= BOUNDS.entries
+
+
+def enforced(bounds: PipelineBounds, layer: EventLayer, stream: str) -> PipelineSize:
+    """As upkeep does it; returns the size before."""
+    sizes = measured(layer, {stream: None})
+    bounds.enforce(layer, sizes)
+    return sizes[stream]
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -162,17 +188,70 @@ def layer(request: pytest.FixtureRequest, prefix: str) -> Iterator[EventLayer]:
     made.close()
 
 
-def test_every_layer_tells_how_large_its_pipelines_are(layer: EventLayer, prefix: str) -> None:
+def test_every_layer_tells_how_large_its_pipelines_are_and_what_time_it_is_there(
+    layer: EventLayer, prefix: str
+) -> None:
     stream = streams.writes(prefix, 0)
     assert isinstance(layer, MeasuredPipelines)
-    assert layer.measure(stream) == (0, 0)
+    assert layer.measure(stream)[:2] == (0, 0)
     layer.append(stream, [b"x" * 1_000] * 200)
     size = layer.measure(stream)
     assert size.entries == 200
     assert 200_000 <= size.bytes < 400_000
+    (newest,) = layer.read({stream: "0"}, count=1, block_ms=0)
+    assert 0 <= size.at_ms - appended_at_ms(newest.offset) < 60_000
     bounds = PipelineBounds(bytes=100_000)
-    assert bounds.enforce(layer, stream, now_ms=system_clock() + 60_000) == size
-    assert layer.measure(stream).entries == 0, "they were all there at once, and are all old"
+    enforced(bounds, layer, stream)
+    assert layer.measure(stream).entries == 200, "too large, too young"
+
+
+def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_are(
+    redis_url: str, prefix: str
+) -> None:
+    """One to trim and to measure, one to tell."""
+    requests: list[tuple[Command, ...]] = []
+
+    class Counted(RedisEventLayer):
+        def request(self, name: str, *commands: Command) -> list[Any]:
+            requests.append(commands)
+            return super().request(name, *commands)
+
+    with closing(Counted(redis_url, prefix)) as layer:
+        node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
+        loop = CellLoop(node, layer, CELL, SHAPE, deployment=prefix, heartbeat_ms=1, retention_ms=60_000)
+        ids = tuple(f"tenant{number}~r:1" for number in range(9))
+        told = Invalidated(
+            registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, cell=CELL
+        )
+        loop._out.say([told])
+        loop._start()
+        loop._step()
+        requests.clear()
+        loop._trim()
+    assert [commands[-1][0] for commands in requests] == ["MEMORY", "SET"]
+    assert sum(command[0] == "XLEN" for command in requests[0]) > 9
+
+
+def test_what_was_appended_at_once_goes_at_once_when_it_is_old(redis_url: str, prefix: str) -> None:
+    stream = streams.writes(prefix, 0)
+    with redis.Redis.from_url(redis_url) as server, closing(RedisEventLayer(redis_url, prefix)) as layer:
+        for _ in range(200):
+            server.xadd(stream, {b"p": b"x" * 1_000}, id="1700000000000-*")
+        assert enforced(PipelineBounds(bytes=100_000), layer, stream).entries == 200
+        assert layer.measure(stream).entries == 0
+
+
+def test_a_cell_whose_clock_is_fast_trims_nothing_that_is_young() -> None:
+    """A slower cell would not ask whether it has missed anything."""
+    world = World()
+    world.step()
+    for _ in range(1_000):
+        world.write(2)
+    written_ms = world.now_ms
+    world.now_ms += 600_000
+    world.layer._clock = lambda: written_ms
+    world.step(trims=True)
+    assert world.layer.measure(streams.writes("d", 0)).entries >= 1_000
 
 
 def test_a_lagging_column_is_named_once_and_again_when_it_has_caught_up() -> None:

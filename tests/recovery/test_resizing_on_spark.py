@@ -9,11 +9,13 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import anyio.to_thread
+import httpx
 import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.demo.servers import free_port
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
@@ -40,14 +42,15 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         print(told[-2_000:])
 
 
-async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, redis_url: str, prefix: str) -> None:
+@pytest.mark.parametrize("shared_url", ["server", pytest.param("cluster", marks=pytest.mark.slow)], indirect=True)
+async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, shared_url: str, prefix: str) -> None:
     """The first command ends by itself when the second has taken over; what was cached stays cached until it changes."""
-    where = ("--mongo-url", mongo_url, "--redis-url", redis_url, "--deployment", prefix)
+    where = ("--mongo-url", mongo_url, "--redis-url", shared_url, "--deployment", prefix)
     settings = Settings(deployment=prefix, staleness_bound_ms=10_000, activation_deadline_ms=10_000)
     with ExitStack() as opened:
         client = opened.enter_context(pymongo.MongoClient[dict[str, Any]](mongo_url))
         client[prefix]["c"].insert_one({"_id": 1, "a": 1})
-        layer = opened.enter_context(closing(RedisEventLayer(redis_url, prefix)))
+        layer = opened.enter_context(closing(event_layer(shared_url, prefix)))
         app = App(layer, client[prefix]["c"], settings)
         app.registry.start()
         opened.callback(app.registry.stop)
@@ -61,9 +64,16 @@ async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, r
             return app.live(1)
 
         await eventually(cached)
+        shown = ("status", "--json", "--redis-url", shared_url, "--deployment", prefix)
+        with command(*shown) as status:
+            assert await anyio.to_thread.run_sync(status.wait, STOP_S) == 0
+        port = free_port()
         opened.enter_context(
-            command("resize", "--master", "local[4,8]", "--query-partitions", "1", "--write-partitions", "2", *where)
-        )
+            command(
+                "resize", "--master", "local[4,8]", "--query-partitions", "1", "--write-partitions", "2",
+                "--metrics-port", str(port), *where,
+            )
+        )  # fmt: skip
         shape = GridShape(query_partitions=1, write_partitions=2, generation=1)
         await eventually(lambda: app.registry.shape == shape, within_s=START_S)
         assert app.live(1)
@@ -76,3 +86,13 @@ async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, r
         client[prefix]["c"].insert_one({"_id": 2, "a": 1})
         await eventually(lambda: not app.live(1))
         assert app.resets == []
+
+        async def scraped() -> bool:
+            async with httpx.AsyncClient() as scraper:
+                told = (await scraper.get(f"http://127.0.0.1:{port}/metrics")).text
+            return all(
+                f"quaestor_{line}\n" in told
+                for line in ("grid_generation 1.0", "grid_cells_ready 2.0", 'cell_restarts{column="0",row="1"} 0.0')
+            )
+
+        await eventually(scraped)

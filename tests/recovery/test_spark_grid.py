@@ -29,7 +29,8 @@ from quaestor.invalidation.matching.maintained import replay
 from quaestor.invalidation.matching.partitioning import query_partition, write_partition
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.invalidation.spark import SparkGrid, cell_pids
-from quaestor.invalidation.spark.home import default_master, require_java, require_slots
+from quaestor.invalidation.spark.home import require_java
+from quaestor.invalidation.spark.slots import default_master, require_slots
 from quaestor.invalidation.standing.live import Whole
 from quaestor.invalidation.standing.subscriptions import Subscriptions
 from quaestor.model import (
@@ -88,7 +89,7 @@ class Grid:
         name = next(name for i in self.counter if query_partition(name := f"result-{i}", 2) == row)
         since = self.fresh()
         registration = Registration(
-            id=name, tenant="t", query_id=name, since=since, read_at=since, members=(), last=None,
+            id=name, tenant=DEPLOYMENT, query_id=name, since=since, read_at=since, members=(), last=None,
             query=Query(namespace=f"{DATABASE}.flights", operation=Operation.FIND, filter={"board": name}),
             expires_at_ms=system_clock() + 600_000,
         )  # fmt: skip

@@ -3,69 +3,26 @@ nothing is kept for those that are gone."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pymongo
 import pytest
 
 from quaestor.errors import DatabaseError, SubscriptionError
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.standing.codec import decode_result
 from quaestor.invalidation.standing.live import Whole
 from quaestor.invalidation.standing.messages import Changed
 from quaestor.invalidation.standing.snapshots import Snapshot
+from quaestor.invalidation.standing.stats import StageStats, stage_stats
 from quaestor.model import AfterImage, GridShape, Operation, Query, Version, WriteKind
 from quaestor.ports import StreamEntry
-from tests.oracle.maintained_generator import Document, Generator
-from tests.oracle.maintained_world import World
-from tests.oracle.standing_world import Grid, Racing, StandingWorld
+from tests.oracle.maintained_generator import Document
+from tests.oracle.standing_world import Racing
+from tests.recovery.following import FOUR, ONE, Opened, Stalling, subscribed
 from tests.support import eventually
-
-ONE = GridShape(query_partitions=1, write_partitions=1)
-FOUR = GridShape(query_partitions=2, write_partitions=2)
-
-
-@pytest.fixture
-def client(mongo_url: str) -> Iterator[pymongo.MongoClient[Document]]:
-    with pymongo.MongoClient[Document](mongo_url) as client:
-        yield client
-
-
-class Opened:
-    """Makes worlds, and takes them down at the end of the test."""
-
-    def __init__(self, client: pymongo.MongoClient[Document], prefix: str) -> None:
-        self.client, self.prefix = client, prefix
-        self.worlds: list[StandingWorld] = []
-
-    def __call__(self, shape: GridShape = ONE, *, seed: int = 1, images: bool = False, **grid: Any) -> StandingWorld:
-        name = f"{self.prefix}_{len(self.worlds)}"
-        world = World(self.client, name, images, Generator(seed, name))
-        standing = StandingWorld(world, Grid(self.client, shape, **grid))
-        self.worlds.append(standing)
-        standing.feed()
-        return standing
-
-    def find(self, standing: StandingWorld, **match: Any) -> Query:
-        return Query(namespace=f"{standing.world.name}.things", operation=Operation.FIND, filter=match)
-
-
-@pytest.fixture
-def opened(client: pymongo.MongoClient[Document], prefix: str) -> Iterator[Opened]:
-    opened = Opened(client, prefix)
-    yield opened
-    for standing in opened.worlds:
-        standing.close()
-
-
-async def subscribed(standing: StandingWorld, number: int) -> None:
-    apps = [standing.grid.app(), standing.grid.app()]
-    while len(standing.subscribers) < number:
-        await standing.subscribe(standing.world.random.choice(apps))
 
 
 @pytest.mark.anyio
@@ -109,22 +66,6 @@ async def test_the_grid_may_be_partitioned_anew(opened: Opened) -> None:
         standing.write(5)
         await standing.check(str(shape))
     assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
-
-
-class Stalling(MemoryEventLayer):
-    """Nobody gets to read one kind of pipeline until told otherwise."""
-
-    kind = ""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.going = threading.Event()
-        self.going.set()
-
-    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
-        if any(stream.endswith(self.kind) for stream in offsets):
-            self.going.wait(20)
-        return super().read(offsets, count=count, block_ms=block_ms)
 
 
 @pytest.mark.anyio
@@ -394,15 +335,47 @@ async def test_without_a_grid_subscribing_fails_by_the_deadline(opened: Opened) 
 
 
 @pytest.mark.anyio
-async def test_the_event_layer_may_lose_everything(opened: Opened, redis_url: str, prefix: str) -> None:
+async def test_the_event_layer_may_lose_everything(opened: Opened, shared_url: str, prefix: str) -> None:
     """On a real Valkey whose data are gone: every list is right again, and nobody is told to begin anew."""
-    standing = opened(FOUR, seed=35, layer=lambda: RedisEventLayer(redis_url, prefix), deployment=prefix)
+    standing = opened(FOUR, seed=35, layer=lambda: event_layer(shared_url, prefix), deployment=prefix)
     await subscribed(standing, 6)
     standing.write(5)
     await standing.check("before")
-    standing.grid.lose_everything(redis_url)
+    standing.grid.lose_everything(shared_url)
     standing.write(5)
     await standing.until_right()
     standing.write(5)
     await standing.check("after")
     assert all(subscriber.wholes == 1 for subscriber in standing.subscribers)
+
+
+@pytest.mark.anyio
+async def test_a_partition_that_is_full_refuses_the_largest_tenant_and_nobody_loses_what_he_has(opened: Opened) -> None:
+    """The reason names who holds how much; another tenant finds room; so does, in a stage that takes over, all that was there."""
+    standing = opened(most_queries=10)
+    grid = standing.grid
+    greedy, modest = grid.app(tenant="greedy"), grid.app(tenant="modest")
+    held = [await greedy.subscribe(opened.find(standing, a=number)) for number in range(9)]
+    with pytest.raises(SubscriptionError, match="tenant 'greedy' holds 9 queries of the 10"):
+        await greedy.subscribe(opened.find(standing, a=100))
+    held.append(await modest.subscribe(opened.find(standing, a=200)))
+    await eventually(lambda: grid.queries() == (10, 10))  # the cell hears of a query after its subscriber does
+
+    def told() -> StageStats:
+        (stats,) = stage_stats(grid.layer, grid.settings.deployment, grid.shape)
+        return stats
+
+    await eventually(lambda: told().refused == 1)
+    assert (told().queries, told().subscriptions) == (10, 10)
+    assert {one.tenant: one.queries for one in told().tenants} == {"greedy": 9, "modest": 1}
+    assert grid.telemetry.registry.get_sample_value("quaestor_subscriptions_refused_total") == 1
+    grid.stages[0].kill()
+    grid.start_stage(0)
+    standing.write(3)
+    for live in held:
+        await eventually(lambda live=live: live.version >= standing.world.version)  # type: ignore[misc]
+    await eventually(lambda: grid.telemetry.registry.get_sample_value("quaestor_subscribers") in (9, 1))
+    await eventually(lambda: told().queries == 10)
+    assert told().refused == 0
+    for live in held:
+        await live.cancel()

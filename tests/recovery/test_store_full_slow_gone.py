@@ -4,8 +4,7 @@ is counted for it, and caching resumes by itself."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -27,8 +26,8 @@ from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.strike import RedisStrike
 from quaestor.store.two_level import TwoLevelStore
+from tests.faults.proxy import Link, Links
 from tests.hand_driven import HandEngine, reads
-from tests.stalling_proxy import StallingProxy, stalling_proxy
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -81,25 +80,16 @@ class Process:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[servers.Server]:
-    server = servers.redis_server(tmp_path, persistent=False)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-async def process(server: servers.Server) -> AsyncIterator[Process]:
-    process = Process(server.url)
+async def process(valkey: servers.Server) -> AsyncIterator[Process]:
+    process = Process(valkey.url)
     yield process
     await process.engine.read_path.flights.settle()
     await process.redis.aclose()
 
 
 @pytest.fixture
-async def proxy(server: servers.Server) -> AsyncIterator[StallingProxy]:
-    async with stalling_proxy(server.port) as proxy:
-        yield proxy
+def link(links: Links, valkey: servers.Server) -> Link:
+    return links.to(valkey.port)
 
 
 async def test_full(process: Process) -> None:
@@ -134,43 +124,43 @@ async def test_full_what_is_dead_makes_room_again(process: Process) -> None:
     await eventually(resumed)
 
 
-async def test_slow(proxy: StallingProxy) -> None:
+async def test_slow(link: Link) -> None:
     """It accepts connections and answers nothing: given up after a time-out, once per request."""
-    process = Process(proxy.url)
+    process = Process(f"redis://{servers.HOST}:{link.port}/0")
     try:
         await process.get("/before")
-        proxy.stall()
+        link.stall()
         await process.uncached("/a")
         await process.uncached("/missing")
         assert "hit" in (await process.get("/before")).headers["cache-status"], "memory does not ask Redis"
-        proxy.flow()
+        link.pass_()
         assert await process.cached("/a")
     finally:
-        proxy.flow()
+        link.pass_()
         await process.engine.read_path.flights.settle()
         await process.redis.aclose()
 
 
-async def test_slow_for_many_at_once(proxy: StallingProxy) -> None:
+async def test_slow_for_many_at_once(link: Link) -> None:
     """Those who waited for one that could not ask the store do not ask it one after the other."""
-    process = Process(proxy.url)
+    process = Process(f"redis://{servers.HOST}:{link.port}/0")
     try:
         await process.get("/before")
-        proxy.stall()
+        link.stall()
         answers = await asyncio.gather(*(process.get("/a") for _ in range(20)))
         assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
         assert process.runs == 21
     finally:
-        proxy.flow()
+        link.pass_()
         await process.engine.read_path.flights.settle()
         await process.redis.aclose()
 
 
-async def test_gone(process: Process, server: servers.Server) -> None:
+async def test_gone(process: Process, valkey: servers.Server) -> None:
     await process.get("/before")
-    server.kill()
+    valkey.kill()
     await process.uncached("/a")
     await process.uncached("/missing")
     assert "hit" in (await process.get("/before")).headers["cache-status"]
-    server.start()
+    valkey.start()
     assert await process.cached("/a")

@@ -20,6 +20,7 @@ from tests.hand_driven import START_MS, TaggingCdn
         (200, ["clock"], Reticence.FORBIDDEN),
         (200, ["clock", "no-reads"], Reticence.FORBIDDEN),
         (200, ["refused"], Reticence.FORBIDDEN),
+        (200, ["lagging"], Reticence.FORBIDDEN),
         (200, ["not-serving"], Reticence.FORBIDDEN),
         (200, ["cookie"], Reticence.PERSONAL),
         (200, ["set-cookie"], Reticence.PERSONAL),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaestor.read_path.key import target
-from quaestor.read_path.unsafe import MAX_GROUPS, group_label, groups, is_label, origin, outdated, tag_label, uri_label
+from quaestor.read_path.unsafe import EVERYTHING, MAX_GROUPS, group_label, groups, is_label, origin, outdated, uri_label
 from tests.tables.test_explicit import fields
 
 ASKED = target("http", b"shop.test", b"/items/1", b"b=1&a=2")
@@ -82,7 +82,7 @@ def test_labels_belong_to_one_origin_and_are_told_from_registrations() -> None:
     assert origin("http://shop.test/items?x") == "http://shop.test"
     assert origin("http://shop.test?x") == "http://shop.test"
     assert group_label("http://a", "g") != group_label("http://b", "g")
-    for label in (group_label("http://a", "g"), uri_label("k"), tag_label("t")):
+    for label in (group_label("http://a", "g"), uri_label("k"), EVERYTHING):
         assert is_label(label)
     for registration in ("3f2a9c:17", "e:3f2a9c:17", "u", ""):
         assert not is_label(registration)

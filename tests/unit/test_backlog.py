@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import bson
 import pytest
 
 from quaestor.clock import system_clock
@@ -36,7 +37,10 @@ STEPS = 8
 """Four to read the flood, one for the turn, and some to spare; without turns it would take fifty."""
 
 
-def registration(tenant: str, number: int, *, expires_at_ms: int = 1 << 50) -> Registration:
+LEASED_UNTIL_MS = system_clock() + 86_400_000
+
+
+def registration(tenant: str, number: int, *, expires_at_ms: int = LEASED_UNTIL_MS) -> Registration:
     return Registration(
         id=f"{tenant}~x:{number}", tenant=tenant, query_id=f"{tenant}{number}",
         query=Query(namespace="d.c", operation=Operation.FIND, filter={"a": f"{tenant}{number}"}),
@@ -92,6 +96,35 @@ def test_it_is_bounded_and_what_nobody_understands_has_a_turn_too() -> None:
     big = Backlog(most_bytes=10)
     big.arrived([entry(1, b"x" * 10)], LongestLeases())
     assert big.full
+
+
+def test_what_costs_much_lets_others_go_first() -> None:
+    """One of two tenants sends what takes a second each; the other's hundred are done before its third."""
+    backlog, leases = Backlog(), LongestLeases()
+    payloads = [encode_query_event(registration("a", number)) for number in range(10)]
+    payloads += [encode_query_event(registration("b", number)) for number in range(100)]
+    backlog.arrived([entry(number, payload) for number, payload in enumerate(payloads)], leases)
+    now_s, done = [0.0], ""
+    while backlog:
+        for one in backlog.turns(50, within_s=0.1, clock=lambda: now_s[0]):
+            tenant = bson.decode(one.payload)["tenant"]
+            done += tenant
+            now_s[0] += 1.0 if tenant == "a" else 0.001
+    assert len(done) == 110
+    assert done.index("aa") > done.rindex("b") >= 100, "and when nobody else waits, there is nobody to let go first"
+    assert 1 <= done[: done.rindex("b")].count("a") <= 2
+
+
+def test_a_step_is_over_when_its_time_is() -> None:
+    backlog, leases = Backlog(), LongestLeases()
+    payloads = [encode_query_event(registration("a", number)) for number in range(10)]
+    backlog.arrived([entry(number, payload) for number, payload in enumerate(payloads)], leases)
+    now_s, done = [0.0], 0
+    for _ in backlog.turns(200, within_s=0.1, clock=lambda: now_s[0]):
+        now_s[0] += 0.06
+        done += 1
+    assert done == 2
+    assert len(backlog) == 8
 
 
 def test_leases_are_noted_in_the_order_of_the_pipeline() -> None:

@@ -14,7 +14,7 @@ from quaestor.invalidation.event_layer import codec, streams
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.processes import Announcement, cell_pids
 from quaestor.invalidation.resizing.state import GridState, Run, put_state
-from quaestor.invalidation.spark import home
+from quaestor.invalidation.spark import configuration, home
 from quaestor.model import Cell, GridShape, Heartbeat
 
 NOW_MS = 1_700_000_000_000
@@ -76,12 +76,12 @@ def test_a_cell_that_is_silent_or_behind_makes_the_grid_unhealthy() -> None:
     shape = GridShape(query_partitions=1, write_partitions=2)
     assert cluster_status.look(layer, "d", now_ms=NOW_MS).shape is None
     assert "start one" in cluster_status.text(cluster_status.look(layer, "d", now_ms=NOW_MS))
-    layer.append(streams.notifications("d"), [beat(0, 0, fresh_as_of_ms=NOW_MS - 200, shape=shape)])
+    layer.append(streams.heartbeats("d"), [beat(0, 0, fresh_as_of_ms=NOW_MS - 200, shape=shape)])
     half = cluster_status.look(layer, "d", now_ms=NOW_MS)
     assert [cell.lag_ms for cell in half.cells] == [200, None]
     assert not half.healthy(2_000)
     assert "silent" in cluster_status.text(half)
-    layer.append(streams.notifications("d"), [b"unreadable", beat(0, 1, fresh_as_of_ms=NOW_MS - 900, shape=shape)])
+    layer.append(streams.heartbeats("d"), [b"unreadable", beat(0, 1, fresh_as_of_ms=NOW_MS - 900, shape=shape)])
     whole = cluster_status.look(layer, "d", now_ms=NOW_MS)
     assert (whole.healthy(2_000), whole.healthy(500)) == (True, False)
     told = json.loads(cluster_status.to_json(whole))
@@ -92,7 +92,7 @@ def test_a_cells_process_says_the_how_many_th_it_is() -> None:
     layer = MemoryEventLayer(clock=lambda: NOW_MS - 10)
     shape = GridShape(query_partitions=1, write_partitions=1)
     cell = Cell(query_partition=0, write_partition=0)
-    layer.append(streams.notifications("d"), [beat(0, 0, fresh_as_of_ms=NOW_MS - 200, shape=shape)])
+    layer.append(streams.heartbeats("d"), [beat(0, 0, fresh_as_of_ms=NOW_MS - 200, shape=shape)])
 
     def restarts() -> int | None:
         return cluster_status.look(layer, "d", now_ms=NOW_MS).cells[0].restarts
@@ -116,7 +116,9 @@ def test_a_cluster_of_other_machines_is_told_the_python_that_was_named_and_nothi
 ) -> None:
     def sent(master: str) -> tuple[str | None, str | None]:
         with home.environment(tmp_path, master):
-            return home.configuration(master).get("spark.executorEnv.PYTHONPATH"), os.environ.get("PYSPARK_PYTHON")
+            return configuration.configuration(master).get("spark.executorEnv.PYTHONPATH"), os.environ.get(
+                "PYSPARK_PYTHON"
+            )
 
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert sent("spark://head:7077")[1] == sys.executable

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaestor.model import CachedResponse
-from quaestor.read_path.refresh import EarlyRefresh, early_by_ms, should_refresh_early
+from quaestor.read_path.refresh import EarlyRefresh, early_by_ms
 from quaestor.store.memory import Resident
 
 FRESH_UNTIL_MS = 100_000
@@ -47,10 +47,8 @@ class Case:
     ids=lambda case: f"{case.what} {case.now_ms}",
 )
 def test_when(case: Case) -> None:
-    assert case.yes == should_refresh_early(
-        now_ms=case.now_ms, stored_at_ms=0, fresh_until_ms=FRESH_UNTIL_MS,
-        cost_ms=case.cost_ms, draw=case.draw, beta=case.beta,
-    )  # fmt: skip
+    early_ms = early_by_ms(cost_ms=case.cost_ms, lifetime_ms=FRESH_UNTIL_MS, draw=case.draw, beta=case.beta)
+    assert case.yes == (case.now_ms >= FRESH_UNTIL_MS - early_ms)
 
 
 @given(
@@ -60,13 +58,11 @@ def test_when(case: Case) -> None:
 def test_for_one_draw_the_answer_changes_once_and_only_in_the_second_half(
     stored_at_ms: int, lifetime_ms: int, cost_ms: int, draw: float, beta: float, later_ms: int
 ) -> None:
-    def due(now_ms: int) -> bool:
-        return should_refresh_early(
-            now_ms=now_ms, stored_at_ms=stored_at_ms, fresh_until_ms=stored_at_ms + lifetime_ms,
-            cost_ms=cost_ms, draw=draw, beta=beta,
-        )  # fmt: skip
-
     end_ms = stored_at_ms + lifetime_ms
+
+    def due(now_ms: int) -> bool:
+        return now_ms >= end_ms - early_by_ms(cost_ms=cost_ms, lifetime_ms=lifetime_ms, draw=draw, beta=beta)
+
     assert due(end_ms)
     if lifetime_ms > 2:
         assert not due(stored_at_ms + (lifetime_ms - 1) // 2 - 1)

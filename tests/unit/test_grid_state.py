@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from quaestor import cli
+from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid_view import Change, GridView
-from quaestor.invalidation.resizing.state import GridState, Run, get_state, put_state
+from quaestor.invalidation.resizing.state import GridState, Run, alone, enter, get_state, put_state
 from quaestor.model import Cell, GridShape, Heartbeat
+from quaestor.ports import EventLayer
 
 
 def shape(query_partitions: int, write_partitions: int, generation: int = 0) -> GridShape:
@@ -65,6 +69,83 @@ def beat(of: GridShape, cell: Cell, fresh_as_of_ms: int) -> Heartbeat:
     return Heartbeat(
         cell=cell, shape=of, at_ms=fresh_as_of_ms, fresh_as_of_ms=fresh_as_of_ms, watermark=1, registrations=0, writes=0
     )
+
+
+class Late:
+    """A driver's event layer that shows it the state as it was some time ago."""
+
+    def __init__(self, layer: MemoryEventLayer) -> None:
+        self._layer, self._state = layer, layer.get(streams.grid("d"))
+
+    def get(self, name: str) -> bytes | None:
+        return self._state if name == streams.grid("d") else self._layer.get(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_drivers_that_start_at_once_never_have_a_generation_in_common(first: bool) -> None:
+    """Their pipelines would be, and what one has taken over the other would take for its own."""
+    layer = MemoryEventLayer()
+    if not first:
+        enter(layer, "d", "a", shape(1, 1))
+    late = [cast(EventLayer, Late(layer)) for _ in range(3)]
+    entered = [
+        enter(one, "d", run, shape(2, 2 + number)) for number, (run, one) in enumerate(zip("bcd", late, strict=True))
+    ]
+    generations = [own.shape.generation for own, _ in entered]
+    assert generations == ([0, 1, 2] if first else [1, 2, 3])
+    shapes = ([] if first else [shape(1, 1)]) + [own.shape for own, _ in entered]
+    assert [earlier for _, earlier in entered][-1] == tuple(shapes[:-1]), "the last takes over from all"
+    state = get_state(layer, "d")
+    assert state is not None
+    assert [state.concerns(run) for run in "bcd"][-1]
+    assert not any(state.concerns(run) for run in "bc"[first:])
+
+
+def test_a_grid_that_was_forgotten_by_the_state_is_taken_over_from() -> None:
+    """It was promoted, then somebody who had been asleep since before it began wrote what he knew."""
+    layer = MemoryEventLayer()
+    enter(layer, "d", "a", shape(1, 1))
+    asleep = cast(EventLayer, Late(layer))
+    enter(layer, "d", "b", shape(2, 2))
+    state = get_state(layer, "d")
+    assert state is not None
+    put_state(layer, "d", state.promoted("b"))
+    enter(asleep, "d", "c", shape(1, 3))
+    put_state(layer, "d", FIRST)  # and somebody else, who knows of nobody
+    for partitions in (shape(1, 1), shape(4, 4)):
+        own, earlier = enter(layer, "d", "e", partitions)
+        assert own.shape.generation >= 3
+        assert {one.generation for one in earlier} >= {0, 1, 2}
+
+
+def test_the_later_of_two_grids_survives_a_loss_of_all_data_and_does_not_forget_whom_to_take_over_from() -> None:
+    """Both drivers say again that they are there. Whichever does first: the older one ends, and the newer one's take-over is not
+    taken for finished, also by whoever is started instead of it."""
+    old, new = Run(run="a", shape=shape(1, 1)), Run(run="b", shape=shape(2, 2, 1))
+    for first in (alone(old), alone(new, (old.shape,))):
+        state = alone(new, (old.shape,)) if first.forgets(new) else first
+        assert not state.forgets(old)
+        assert not state.forgets(new)
+        assert (state.concerns("a"), state.concerns("b")) == (False, True)
+        again, own, earlier = state.ended("b").started("c", shape(2, 2))
+        assert own.shape == shape(2, 2, 2)
+        assert earlier == (shape(1, 1), shape(2, 2, 1))
+        assert not again.forgets(new), "it was overtaken"
+    assert alone(new).serving == new
+
+
+def test_a_grid_of_the_same_shape_goes_on_with_its_generation() -> None:
+    layer = MemoryEventLayer()
+    enter(layer, "d", "a", shape(1, 1))
+    assert enter(layer, "d", "b", shape(1, 1)) == (Run(run="b", shape=shape(1, 1)), ())
+    enter(layer, "d", "c", shape(2, 1))
+    state = get_state(layer, "d")
+    assert state is not None
+    put_state(layer, "d", state.promoted("c"))
+    assert enter(layer, "d", "e", shape(2, 1)) == (Run(run="e", shape=shape(2, 1, 1)), ())
 
 
 def test_an_app_relies_on_a_successor_when_all_of_its_cells_were_heard_and_never_goes_back() -> None:

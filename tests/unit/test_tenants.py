@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,9 +13,10 @@ from quaestor.errors import ConfigurationError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.cell_outbox import CellOutbox
 from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer.bounds import measured
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.event_layer.tenancy import by_tenant, origin_of, tenant_of
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.registry import Registry
@@ -38,7 +38,7 @@ from quaestor.model import (
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
-from tests.support import eventually
+from tests.support import eventually, running
 
 CELL = Cell(query_partition=0, write_partition=0)
 SHAPE = GridShape(query_partitions=1, write_partitions=1)
@@ -61,6 +61,8 @@ def test_the_app_named_like_the_deployment_is_the_default() -> None:
     assert Settings(deployment="d", tenant="shop").scope == "d@shop"
     with pytest.raises(ConfigurationError, match="@"):
         Settings(deployment="d@x", tenant="shop")
+    with pytest.raises(ConfigurationError, match="@"):
+        Settings(deployment="d@shop")  # is what tenant shop of deployment d has in Redis
 
 
 def read(layer: EventLayer, stream: str) -> list[Notification]:
@@ -102,6 +104,13 @@ def test_a_query_of_two_tenants_tells_each_only_of_its_own() -> None:
     assert read(layer, streams.notifications("d")) == [invalidated("b:1")]
 
 
+def look_after(layer: MemoryEventLayer, out: CellOutbox, *, before_ms: int, now_ms: int) -> None:
+    """As upkeep does it."""
+    said = out.streams
+    measured(layer, dict.fromkeys(said, before_ms))
+    out.trimmed(said, before_ms=before_ms, now_ms=now_ms)
+
+
 def test_pipelines_of_tenants_are_trimmed_until_nothing_is_left_in_them() -> None:
     now_ms = 1_000
     layer = MemoryEventLayer(clock=lambda: now_ms)
@@ -109,7 +118,7 @@ def test_pipelines_of_tenants_are_trimmed_until_nothing_is_left_in_them() -> Non
     out.say([invalidated("shop~a:1")])
     out.send()
     for now_ms in (2_000, 3_000, 4_000, 5_000):
-        out.trim(before_ms=now_ms - 2_000, now_ms=now_ms)
+        look_after(layer, out, before_ms=now_ms - 2_000, now_ms=now_ms)
     assert read(layer, streams.notifications("d", "shop")) == []
     assert out._known == {}
 
@@ -129,11 +138,11 @@ def test_many_tenants_cost_a_cell_few_round_trips_a_second_and_none_is_forgotten
     out.say([invalidated(f"{tenant}~a:1") for tenant in tenants])
     out.say([invalidated("t77~a:2"), invalidated("t77~a:3")])
     out.send()
-    out.trim(before_ms=0, now_ms=now_ms)
+    look_after(layer, out, before_ms=0, now_ms=now_ms)
     assert streams.notifications("d", "t77") in asked
     for now_ms in range(10_000, 100_000, 1_000):
         asked.clear()
-        out.trim(before_ms=now_ms - 5_000, now_ms=now_ms)
+        look_after(layer, out, before_ms=now_ms - 5_000, now_ms=now_ms)
         assert len(asked) <= 10
     assert all(read(layer, streams.notifications("d", tenant)) == [] for tenant in tenants)
     assert out._known == out._grown == {}
@@ -160,22 +169,16 @@ class App:
 
 @contextmanager
 def cell(layer: EventLayer, deployment: str) -> Iterator[None]:
-    stop = threading.Event()
     node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
     loop = CellLoop(node, layer, CELL, SHAPE, deployment=deployment, heartbeat_ms=20, retention_ms=60_000)
-    thread = threading.Thread(target=loop.run, args=(stop,))
-    thread.start()
-    try:
+    with running(loop.run):
         yield
-    finally:
-        stop.set()
-        thread.join(20)
 
 
 @pytest.mark.anyio
-async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(redis_url: str, prefix: str) -> None:
-    """On a real Valkey: the same query, registered by both, dies for both by one write, each in its own pipeline."""
-    layer = RedisEventLayer(redis_url, prefix)
+async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(shared_url: str, prefix: str) -> None:
+    """On a real Valkey and a cluster: one query, registered by both, dies for both by one write, each in its own pipeline."""
+    layer = event_layer(shared_url, prefix)
     apps = [App(layer, prefix, ""), App(layer, prefix, "shop"), App(layer, prefix, "toys")]
 
     def append(image: AfterImage) -> None:
@@ -185,7 +188,7 @@ async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(redis_url:
         append(AfterImage(namespace="*", kind=WriteKind.TICK, version=5, wall_ms=system_clock()))
         return all(app.registry.serving(now_ms=system_clock()) for app in apps)
 
-    with cell(RedisEventLayer(redis_url, prefix), prefix):
+    with cell(event_layer(shared_url, prefix), prefix):
         for app in apps:
             app.registry.start()
         try:
@@ -210,9 +213,9 @@ async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(redis_url:
 
 
 @pytest.mark.anyio
-async def test_one_app_never_sees_anothers_entries(redis_url: str, prefix: str) -> None:
+async def test_one_app_never_sees_anothers_entries(shared_url: str, prefix: str) -> None:
     """The same key in the same deployment on the same Redis: found by the tenant that stored it, and by nobody else."""
-    apps = [Quaestor(redis_url=redis_url, deployment=prefix, tenant=tenant, grid=False) for tenant in ("shop", "toys")]
+    apps = [Quaestor(redis_url=shared_url, deployment=prefix, tenant=tenant, grid=False) for tenant in ("shop", "toys")]
     now_ms = system_clock()
     response = CachedResponse(
         key="GET http://x/", status=200, headers=(), body=b"shop's", etag=b'"1"', stored_at_ms=now_ms,

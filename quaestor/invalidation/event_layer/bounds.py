@@ -2,11 +2,12 @@
 
 Readers that miss some find out (`streams.missed`) and take everything for changed; so that looking for it costs nothing
 while they keep up, what is younger than YOUNGEST_TRIMMED_MS is never trimmed by size, and a reader asks when its place is older
-than half of that.
+than half of that. The query pipeline holds what is registered, so there is more to it: see invalidation/query_room.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize
 from quaestor.settings import Settings
 
 YOUNGEST_TRIMMED_MS: Final = 2_000
-_FURTHER: Final = 0.8
+FURTHER: Final = 0.8
 """Trimmed to this part of the bound, so that it does not begin anew with the next entry."""
 
 
@@ -40,18 +41,33 @@ class PipelineBounds:
         if self.entries <= 0 or self.bytes <= 0:
             raise ConfigurationError(f"the bounds of pipelines must be positive, not {self.entries} and {self.bytes}")
 
-    def enforce(self, layer: EventLayer, stream: str, *, now_ms: int, trims: bool = True) -> PipelineSize | None:
-        """Trim if it is too large. Returns the size it had; None if the layer cannot tell. Raises EventLayerError.
+    def excess(self, size: PipelineSize) -> float:
+        """How many times as large as it may be; above 1 it is too large."""
+        return max(size.entries / self.entries, size.bytes / self.bytes)
 
-        By time, as if entries had come evenly; what that leaves is trimmed by the next call.
+    def enforce(self, layer: EventLayer, sizes: Mapping[str, PipelineSize]) -> None:
+        """Trim those of these pipelines that are too large. sizes: what `measured` has just said. Raises EventLayerError.
+
+        By time, as if entries had come evenly; what that leaves is trimmed by the next call. The time is the layer's own: how
+        young an entry is does not depend on whose clock is wrong.
         """
-        if not isinstance(layer, MeasuredPipelines):
-            return None
-        size = layer.measure(stream)
-        excess = max(size.entries / self.entries, size.bytes / self.bytes)
-        first = layer.first_offset(stream) if trims and excess > 1 else None
-        if first is not None:
-            age_ms = now_ms - offsets.appended_at_ms(first)
-            kept_ms = max(YOUNGEST_TRIMMED_MS, int(age_ms * _FURTHER / excess))
-            layer.trim(stream, before_ms=now_ms - kept_ms)
-        return size
+        for stream, size in sizes.items():
+            excess = self.excess(size)
+            first = layer.first_offset(stream) if excess > 1 else None
+            if first is not None:
+                age_ms = size.at_ms - offsets.appended_at_ms(first)
+                kept_ms = max(YOUNGEST_TRIMMED_MS, int(age_ms * FURTHER / excess))
+                layer.trim(stream, before_ms=size.at_ms - kept_ms)
+
+
+def measured(layer: EventLayer, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
+    """Trim each of these pipelines by time, unless None. Returns how large each is then; nothing if the layer cannot tell.
+
+    One round trip to each server that has some of them. Raises EventLayerError; some may have been trimmed then.
+    """
+    if isinstance(layer, MeasuredPipelines):
+        return layer.trim_and_measure(before_ms)
+    for stream, before in before_ms.items():
+        if before is not None:
+            layer.trim(stream, before_ms=before)
+    return {}

@@ -58,10 +58,13 @@ UUIDs stay Binary with their subtype, dates are naive UTC datetimes or DatetimeM
 stays Int64. A native uuid.UUID cannot be encoded with these: only the client it came from knows its layout.
 """
 
-_Fields = Mapping[str, Any]
-_T = TypeVar("_T")
-_AFTER_EXACT: Final = 1
-_BEFORE_KNOWN: Final = 2
+Fields = Mapping[str, Any]
+T = TypeVar("T")
+_TYPE_AT: Final = slice(11, 19)
+"""Where the type stands in a payload, with the head of its field."""
+_HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
+AFTER_EXACT: Final = 1
+BEFORE_KNOWN: Final = 2
 _KINDS: Final = {kind.value: kind for kind in WriteKind}
 
 
@@ -127,7 +130,7 @@ def encode_image(image: AfterImage) -> bytes:
     """O(size of the documents); a RawBSONDocument is copied, not walked. Raises EventLayerError if it is not BSON."""
     fields: dict[str, Any] = {
         "v": FORMAT, "t": "i", "k": image.kind.value, "ns": image.namespace, "ver": image.version, "w": image.wall_ms,
-        "key": image.key, "f": image.after_exact * _AFTER_EXACT | image.before_known * _BEFORE_KNOWN,
+        "key": image.key, "f": image.after_exact * AFTER_EXACT | image.before_known * BEFORE_KNOWN,
     }  # fmt: skip
     try:
         if image.after is not None:
@@ -149,10 +152,10 @@ def _document_bytes(document: Document) -> bytes:
 
 def decode_image(payload: bytes) -> AfterImage:
     """Cost independent of the documents' size: they are decoded on first access. Raises EventLayerError."""
-    return _decode(payload, "i", _image)
+    return decode_payload(payload, _image, types="i")
 
 
-def _image(fields: _Fields) -> AfterImage:
+def _image(fields: Fields) -> AfterImage:
     """Every write to the database comes by here, in every cell: the fields are set without the dataclass' own constructor."""
     flags = fields["f"]
     changed = fields.get("p")
@@ -162,9 +165,9 @@ def _image(fields: _Fields) -> AfterImage:
     _SET_VERSION(image, int(fields["ver"]))
     _SET_KEY(image, fields["key"])
     _SET_AFTER(image, fields.get("a"))
-    _SET_AFTER_EXACT(image, flags & _AFTER_EXACT != 0)
+    _SET_AFTER_EXACT(image, flags & AFTER_EXACT != 0)
     _SET_BEFORE(image, fields.get("b"))
-    _SET_BEFORE_KNOWN(image, flags & _BEFORE_KNOWN != 0)
+    _SET_BEFORE_KNOWN(image, flags & BEFORE_KNOWN != 0)
     _SET_CHANGED(image, None if changed is None else tuple(changed))
     _SET_WALL_MS(image, int(fields["w"]))
     return image
@@ -200,10 +203,10 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
 
 def decode_query_event(payload: bytes) -> Registration | Cancellation | Usage:
     """Raises EventLayerError if it is none of these."""
-    return _decode(payload, "rcu", _query_event)
+    return decode_payload(payload, _query_event, types="rcu")
 
 
-def _query_event(fields: _Fields) -> Registration | Cancellation | Usage:
+def _query_event(fields: Fields) -> Registration | Cancellation | Usage:
     if fields["t"] == "c":
         return Cancellation(tenant=fields["tenant"], query_id=fields["qid"], registration_ids=tuple(fields["ids"]))
     if fields["t"] == "u":
@@ -254,10 +257,10 @@ def encode_notification(notification: Notification) -> bytes:
 
 def decode_notification(payload: bytes) -> Notification:
     """Raises EventLayerError if it is none."""
-    return _decode(payload, "+-!h", _notification)
+    return decode_payload(payload, _notification, types="+-!h")
 
 
-def _notification(fields: _Fields) -> Notification:
+def _notification(fields: Fields) -> Notification:
     query_partition, write_partition = fields["cell"]
     cell = Cell(query_partition=query_partition, write_partition=write_partition)
     match fields["t"]:
@@ -287,7 +290,17 @@ def _notification(fields: _Fields) -> Notification:
     )
 
 
-def _decode(payload: bytes, types: str, build: Callable[[_Fields], _T]) -> _T:
+def type_of(payload: bytes) -> bytes | None:
+    """The type of a payload, one letter, without decoding it; None if it does not begin as payloads do."""
+    head = payload[_TYPE_AT]
+    return head[7:8] if head[:7] == _HEAD else None
+
+
+def decode_payload(payload: bytes, build: Callable[[Fields], T], *, types: str | None = None) -> T:
+    """What `build` makes of the payload's fields; types: the only ones that are let through to it.
+
+    Raises EventLayerError if the payload is of another format, is of another type or cannot be read.
+    """
     try:
         fields = bson.decode(payload, BSON_OPTIONS)
         if fields.get("v") != FORMAT:
@@ -296,10 +309,10 @@ def _decode(payload: bytes, types: str, build: Callable[[_Fields], _T]) -> _T:
                 "run the same release everywhere in a deployment",
                 retryable=False,
             )
-        if fields.get("t", "none") not in types:
+        if types is not None and fields.get("t", "none") not in types:
             raise EventLayerError(
                 f"a payload has type {fields.get('t')!r} where one of {types!r} belongs", retryable=False
             )
         return build(fields)
-    except (BSONError, KeyError, TypeError, ValueError) as error:
+    except (BSONError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise EventLayerError(f"a payload of {len(payload)} bytes is unreadable: {error!r}", retryable=False) from error

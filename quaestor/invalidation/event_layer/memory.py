@@ -127,12 +127,19 @@ class MemoryEventLayer:
                 del entries.positions[:gone]
                 del entries.payloads[:gone]
 
+    def trim_and_measure(self, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
+        for stream, before in before_ms.items():
+            if before is not None:
+                self.trim(stream, before_ms=before)
+        return {stream: self.measure(stream) for stream in before_ms}
+
     def measure(self, stream: str) -> PipelineSize:
         """Of the payloads alone."""
         with self._lock:
             self._require_open()
             entries = self._streams.get(stream)
-            return PipelineSize(0, 0) if entries is None else PipelineSize(len(entries.payloads), entries.bytes)
+            held = (0, 0) if entries is None else (len(entries.payloads), entries.bytes)
+            return PipelineSize(*held, self._clock())
 
     def put(self, name: str, value: bytes) -> None:
         with self._lock:

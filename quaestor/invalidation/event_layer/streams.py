@@ -62,6 +62,11 @@ def handover(deployment: str, generation: int) -> str:
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}handover"
 
 
+def fence(deployment: str, query_partition: int, generation: int) -> str:
+    """Value: there once a fence had to be trimmed from this query pipeline, whose cells activate nothing any more."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:fence"
+
+
 def presence(deployment: str, cell: Cell, generation: int) -> str:
     """Value: there once this cell of a new generation is running."""
     return f"{_cell(deployment, cell, generation)}:present"
@@ -87,9 +92,19 @@ def grid(deployment: str) -> str:
     return f"quaestor:{{{deployment}:n}}:grid"
 
 
+def claims(deployment: str, generation: int) -> str:
+    """Grids that were about to begin this generation; it is that of the first."""
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}claims"
+
+
 def stage_epoch(deployment: str, query_partition: int) -> str:
     """Value: when the stage of a query partition began last, by its own clock, and later than every stage before it."""
     return f"quaestor:{{{deployment}:q{query_partition}}}:stage:epoch"
+
+
+def stage_stats(deployment: str, query_partition: int, generation: int = 0) -> str:
+    """Value: what the stage of a query partition says of itself, for people (see invalidation/standing/stats.py)."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:stage:stats"
 
 
 def attended(deployment: str, tenant: str | None = None) -> str:
@@ -100,6 +115,23 @@ def attended(deployment: str, tenant: str | None = None) -> str:
 def epoch(deployment: str) -> str:
     """Value: the name of this life of the server's data; gone or changed if the data are."""
     return f"quaestor:{{{deployment}:n}}:epoch"
+
+
+def parts(deployment: str) -> str:
+    """On a cluster a set: the hash tags of all pipelines and values that were used in this life (see cluster_life.py)."""
+    return f"quaestor:{{{deployment}:n}}:parts"
+
+
+def tag_of(name: str) -> str:
+    """What decides where in a cluster it lies."""
+    opened = name.find("{") + 1
+    closed = name.find("}", opened)
+    return name[opened:closed] if 0 < opened < closed else name
+
+
+def epoch_beside(tag: str) -> str:
+    """As `epoch`, for what has this tag."""
+    return f"quaestor:{{{tag}}}:epoch"
 
 
 def missed(offset: str, first_offset: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""Whose registration it is, from its id alone: `<origin>:<counter>`, and before the origin `<tenant>~` for every tenant but the
+"""Whose registration it is, from its id alone: it begins with the origin, and this with `<tenant>~` for every tenant but the
 one that is named like the deployment. Everybody who routes notifications uses these functions, and only these."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Drawing sixteen and taking the worst finds one of the worst eighth in seven case
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -52,8 +52,12 @@ class Limits:
 class Eviction:
     """Chooses victims; its owner sees to them. O(1) a victim. Not thread-safe."""
 
-    def __init__(self, active: ActiveQueries, demand: Demand, limits: Limits, work: Work) -> None:
+    def __init__(
+        self, active: ActiveQueries, demand: Demand, limits: Limits, work: Work, *, taken: Callable[[], int]
+    ) -> None:
+        """taken: how many of the bytes are standing queries', which nobody can make room of."""
         self._active = active
+        self._taken = taken
         self._demand = demand
         self._limits = limits
         self._work = work
@@ -70,14 +74,15 @@ class Eviction:
             self._heaviest = newcomer.tenant
         own = self._active.namespaces[newcomer.rules.namespace]
         crowded = newcomer.filter is not None and newcomer.filter.access is None
-        full = tenants.registrations > limits.registrations or tenants.bytes > limits.bytes
+        room = limits.bytes - self._taken()
+        full = tenants.registrations > limits.registrations or tenants.bytes > room
         if not full and not (crowded and own.unindexed_filters > limits.unindexed):
             return
         self._demand.add(newcomer.query_id, 1, now_ms=now_ms)
         victims = 0
         while crowded and own.unindexed_filters > limits.unindexed:
             yield from list(things(self._unindexed(own, newcomer, now_ms).queries))
-        while tenants.registrations > limits.registrations or tenants.bytes > limits.bytes:
+        while tenants.registrations > limits.registrations or tenants.bytes > room:
             if victims >= _MOST_VICTIMS:
                 raise NoRoomError(f"{_MOST_VICTIMS} queries made room for it, and it is still too large")
             victims += 1

@@ -8,6 +8,7 @@ index.py), judged by change.py, and replayed from retention.py when a registrati
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from typing import Final
 
@@ -56,11 +57,11 @@ class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
     retention_ms: how long writes are kept for replay. max_images, max_image_bytes: at most so many of them.
-    max_registrations, max_bytes: what is held, bytes as weight.py reckons. max_unindexed: so many different predicates without
-    an index a namespace may have, since every write tries them all. max_tried_per_s: predicates tried a second, over all.
-    What is more makes room for what is worth more (see eviction.py), or is refused; grace_ms: after which what is new may be
-    made to go. freeze_every: see collector.py; only for a process of the node's own.
-    watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen.
+    max_registrations, max_bytes: what is held, bytes as weight.py reckons; standing queries may take half of them.
+    max_unindexed: so many different predicates without an index a namespace may have, since every write tries them all.
+    max_tried_per_s: predicates tried a second, over all. What is more makes room for what is worth more (see eviction.py), or is
+    refused; grace_ms: after which what is new may be made to go. freeze_every: see collector.py; only for a process of its own.
+    watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
     """
 
     def __init__(
@@ -95,7 +96,6 @@ class MatchingNode:
         )
         self._demand = Demand()
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
-        self._eviction = Eviction(self._active, self._demand, self._limits, self.tally.work)
         self._live: dict[str, Live] = {}
         self._leases = Leases()
         self._predicates = Predicates()
@@ -108,6 +108,10 @@ class MatchingNode:
             self.tally,
             max_queries=max_registrations,
             max_unindexed=max_unindexed // 2,
+            max_bytes=max_bytes // 2,
+        )
+        self._eviction = Eviction(
+            self._active, self._demand, self._limits, self.tally.work, taken=lambda: self.standing.held_bytes
         )
 
     @property
@@ -122,8 +126,8 @@ class MatchingNode:
 
     @property
     def bytes(self) -> int:
-        """What queries and registrations are taken to cost (see weight.py)."""
-        return self._active.tenants.bytes
+        """What queries and registrations, and standing queries, are taken to cost (see weight.py)."""
+        return self._active.tenants.bytes + self.standing.held_bytes
 
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
@@ -134,6 +138,9 @@ class MatchingNode:
         """
         known = self._live.get(registration.id)
         if known is not None:
+            if (known.query.query_id, known.query.tenant.name) != (registration.query_id, registration.tenant):
+                taken = "its id is that of another registration"
+                return [Refused(registration_id=registration.id, cell=self.cell, reason=taken)]
             return [self._activated(known, now_ms)]
         reason = self._refusal(registration, now_ms)
         if reason is not None:
@@ -170,6 +177,16 @@ class MatchingNode:
             if live is not None:
                 self._forget(live)
 
+    def give_up(self, registration_ids: Iterable[str], *, now_ms: int) -> list[Invalidated]:
+        """Forget those of these that are live, and say so; unlike what makes room here they are welcome again at once. O(ids)."""
+        given_up: dict[str, list[Live]] = {}
+        for registration_id in registration_ids:
+            live = self._live.get(registration_id)
+            if live is not None:
+                self._forget(live)
+                given_up.setdefault(live.query.query_id, []).append(live)
+        return [self._withdrawn(query_id, lives, now_ms) for query_id, lives in given_up.items()]
+
     def used(self, usage: Usage, *, now_ms: int) -> None:
         """Reads were answered from cache. O(queries and registrations named)."""
         for query_id, reads in usage.queries[:_MOST_USED]:
@@ -198,8 +215,9 @@ class MatchingNode:
         O(paths in use + queries tried + registrations fired).
         """
         self.watermark = max(self.watermark, image.version)
-        self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
         if image.kind is WriteKind.TICK:
+            # Only ticks prove a moment: they are dated by ingest's clock, writes by the database's.
+            self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
             self._rates.begin(now_ms=now_ms)
             if image.version:
                 self._retention.reached(image.version)
@@ -213,15 +231,17 @@ class MatchingNode:
             return self._fire(self._on_collection(image), image)
         return self._written(image, now_ms, encoded)
 
-    def expire(self, now_ms: int) -> list[Invalidated]:
+    def expire(self, now_ms: int, *, leases_ms: int | None = None) -> list[Invalidated]:
         """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second.
 
+        leases_ms: the time by which leases end, if it is another one than this node's.
         Returns the registrations that had to go because matching them costs more than the node can do.
         """
         self.tally.work.at(now_ms, tried=self.tally.tried)
-        for registration_id in self._leases.over(now_ms):
+        leases_ms = now_ms if leases_ms is None else leases_ms
+        for registration_id in self._leases.over(leases_ms):
             live = self._live.get(registration_id)
-            if live is not None and live.expires_at_ms <= now_ms:
+            if live is not None and live.expires_at_ms <= leases_ms:
                 self._forget(live)
         self._leases.compact(lambda registration_id, _: registration_id in self._live)
         self._retention.trim(now_ms=now_ms)
@@ -307,18 +327,19 @@ class MatchingNode:
         for live in lives:
             self._forget(live)
         self._demand.left(query.query_id, now_ms=now_ms)
+        return [self._withdrawn(query.query_id, lives, now_ms)]
+
+    def _withdrawn(self, query_id: str, lives: Sequence[Live], now_ms: int) -> Invalidated:
         self.tally.evicted += len(lives)
-        return [
-            Invalidated(
-                registration_ids=tuple(live.id for live in lives),
-                query_id=query.query_id,
-                match_type=MatchType.EVICTED,
-                version=0,
-                key=None,
-                written_at_ms=now_ms,
-                cell=self.cell,
-            )
-        ]
+        return Invalidated(
+            registration_ids=tuple(live.id for live in lives),
+            query_id=query_id,
+            match_type=MatchType.EVICTED,
+            version=0,
+            key=None,
+            written_at_ms=now_ms,
+            cell=self.cell,
+        )
 
     def _note_failures(self, now_ms: int) -> None:
         for query_id in self.tally.failing:

@@ -54,9 +54,24 @@ def record_hash(key: bytes, seed: int = 0) -> int:
 
 def write_partition(key: Any, partitions: int) -> int:
     """The write partition, 0..partitions-1, of the record whose `_id` is `key`."""
-    return 0 if partitions == 1 else record_hash(record_key(key)) % partitions
+    return 0 if partitions == 1 else partition_of(record_key(key), partitions)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The write partition of the record with this `record_key`."""
+    return record_hash(key) % partitions
+
+
+def query_hash(query_id: str) -> int:
+    """64 bits of the query with this id (xxh128, as 32 hexadecimal digits), that tell its partition however many there are."""
+    return xxh3_64_intdigest(query_id.encode())
+
+
+def partition_of_hash(hashed: int, partitions: int) -> int:
+    """The query partition, 0..partitions-1, of the query with this `query_hash`."""
+    return hashed % partitions
 
 
 def query_partition(query_id: str, partitions: int) -> int:
-    """The query partition, 0..partitions-1, of the query with this id (xxh128, as 32 hexadecimal digits)."""
-    return 0 if partitions == 1 else xxh3_64_intdigest(query_id.encode()) % partitions
+    """The query partition, 0..partitions-1, of the query with this id."""
+    return 0 if partitions == 1 else partition_of_hash(query_hash(query_id), partitions)

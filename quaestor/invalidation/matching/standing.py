@@ -27,6 +27,7 @@ from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.matching.retention import Retained, Retention
 from quaestor.invalidation.matching.sides import SidePlan, hashes, sides_of
 from quaestor.invalidation.matching.verdicts import Tally, Verdicts
+from quaestor.invalidation.matching.weight import STANDING_MEMBER, standing_bytes
 from quaestor.model import AfterImage, Query, Version, WriteKind
 
 _ROOM: Final = 10_000
@@ -55,13 +56,25 @@ class Side:
 
 
 class StandingQuery:
-    __slots__ = ("expires_at_ms", "query_id", "sides", "token")
+    """fixed: bytes that it is taken to cost, without its members."""
+
+    __slots__ = ("expires_at_ms", "fixed", "query_id", "sides", "token")
 
     def __init__(self, query_id: str, token: str, expires_at_ms: int) -> None:
         self.query_id = query_id
         self.token = token
         self.expires_at_ms = expires_at_ms
+        self.fixed = 0
         self.sides: list[Side] = []
+
+
+class Weight:
+    """bytes: what all standing queries of a node are taken to cost (see weight.py)."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class StandingSides:
@@ -70,14 +83,15 @@ class StandingSides:
     unindexed: how many of them every write tries.
     """
 
-    __slots__ = ("by_images", "found", "members", "sides", "unindexed")
+    __slots__ = ("by_images", "found", "members", "sides", "unindexed", "weight")
 
-    def __init__(self, found: dict[StandingQuery, None]) -> None:
+    def __init__(self, found: dict[StandingQuery, None], weight: Weight) -> None:
         self.sides: dict[Side, None] = {}
         self.members: dict[int, Side | Bucket[Side]] = {}
         self.by_images: dict[Side, None] = {}
         self.unindexed = 0
         self.found = found
+        self.weight = weight
 
     def note(self, entry: Retained, matched: Iterable[Filter], verdicts: Verdicts, index: QueryIndex) -> None:
         """Add the queries that this write concerns to `found`. matched: the filters that hold after it."""
@@ -97,6 +111,7 @@ class StandingSides:
         """The side holds this record. Does nothing by before-images."""
         if side.members is not None and identity not in side.members:
             side.members.add(identity)
+            self.weight.bytes += STANDING_MEMBER
             self.members[identity] = added(self.members.get(identity), side)
 
     def drop(self, side: Side, identity: int) -> None:
@@ -104,6 +119,7 @@ class StandingSides:
         if side.members is None or identity not in side.members:
             return
         side.members.discard(identity)
+        self.weight.bytes -= STANDING_MEMBER
         slot = removed(self.members.get(identity), side)
         if slot is None:
             self.members.pop(identity, None)
@@ -133,18 +149,27 @@ class StandingQueries:
         *,
         max_queries: int,
         max_unindexed: int,
+        max_bytes: int,
     ) -> None:
+        """max_bytes: as weight.py reckons. What is new and would be too much is refused; members that writes add are let in."""
         self._namespaces = namespaces
         self._retention = retention
         self._predicates = predicates
         self._tally = tally
         self._max_queries = max_queries
         self._max_unindexed = max_unindexed
+        self._max_bytes = max_bytes
+        self._weight = Weight()
         self._queries: dict[str, StandingQuery] = {}
         self._found: dict[StandingQuery, None] = {}
 
     def __len__(self) -> int:
         return len(self._queries)
+
+    @property
+    def held_bytes(self) -> int:
+        """What they are taken to cost."""
+        return self._weight.bytes
 
     def take(self) -> tuple[str, ...]:
         """The queries that the writes since the last call concern; after each write there are those of that write."""
@@ -178,6 +203,7 @@ class StandingQueries:
         replaces the one before. Raises StandingError; then the query is not matched, nor is the one before.
         O(size of query and members + writes replayed).
         """
+        again = query_id in self._queries
         self.end(query_id)
         floor = self._retention.floor
         if floor is None:
@@ -191,12 +217,24 @@ class StandingQueries:
             raise StandingError(f"announced with {len(members)} sides, it has {len(plans)}", final=True)
         for plan in plans:
             own = self._namespaces.get(plan.namespace)
-            known = None if own is None else own.standing
-            if not plan.access and known is not None and known.unindexed >= self._max_unindexed:
+            sides = None if own is None else own.standing
+            if not plan.access and sides is not None and sides.unindexed >= self._max_unindexed:
                 reason = f"every write tries {self._max_unindexed} standing queries without an index already"
                 raise StandingError(reason, final=True)
         shares = [None if members is None else hashes(members[place]) for place in range(len(plans))]
+        fixed = sum(
+            standing_bytes(len(bson.encode(plan.condition, codec_options=OPTIONS)), plan.access) for plan in plans
+        )
+        size = fixed + sum(STANDING_MEMBER * len(share) for share in shares if share is not None)
+        if not again and self.held_bytes + size > self._max_bytes:
+            raise StandingError(
+                f"it takes {size} bytes here, and {self.held_bytes} of {self._max_bytes} that this cell keeps for standing "
+                "queries are taken: narrow the query, or add write or query partitions",
+                final=True,
+            )
         standing = self._queries[query_id] = StandingQuery(query_id, token, expires_at_ms)
+        standing.fixed = fixed
+        self._weight.bytes += fixed
         try:
             for plan, share in zip(plans, shares, strict=True):
                 standing.sides.append(self._open(standing, plan, share))
@@ -221,6 +259,7 @@ class StandingQueries:
         if query is None:
             return
         self._found.pop(query, None)
+        self._weight.bytes -= query.fixed
         for side in query.sides:
             self._close(side)
 
@@ -234,7 +273,7 @@ class StandingQueries:
         if namespace is None:
             namespace = self._namespaces[plan.namespace] = Namespace()
         if namespace.standing is None:
-            namespace.standing = StandingSides(self._found)
+            namespace.standing = StandingSides(self._found, self._weight)
         identity = plan.predicate.identity
         item = namespace.filters.get(identity)
         if item is None:

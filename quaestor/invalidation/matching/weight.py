@@ -8,6 +8,7 @@ functions of what does not change, so what is given back is what was charged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from quaestor.invalidation.matching.access import Access
@@ -28,6 +29,10 @@ _LIVE: Final = 330
 _MEMBER: Final = 120
 """A member's hash, in the registration and in the namespace."""
 _BOUNDARY: Final = 200
+_STANDING: Final = 700
+"""A standing query's side, its token, its entries here and there."""
+STANDING_MEMBER: Final = 120
+"""A member's hash, in the side and in the namespace."""
 
 
 def filter_bytes(item: Filter) -> int:
@@ -53,3 +58,10 @@ def live_bytes(live: Live) -> int:
     """One registration. O(1)."""
     boundary = 0 if live.boundary is None else _BOUNDARY
     return _LIVE + boundary + (_MEMBER * len(live.members) if live.members else 0)
+
+
+def standing_bytes(source: int, access: Sequence[Access]) -> int:
+    """One side of a standing query, without its members; of a shared predicate each pays all. source: bytes of the filter."""
+    if not access:
+        return _STANDING + _FILTER + _UNINDEXED + int(_COMPILED * source)
+    return _STANDING + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1)

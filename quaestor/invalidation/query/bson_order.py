@@ -4,9 +4,8 @@ Source: the manual page "Comparison/Sort Order", and for what it leaves open the
 tuple `(bracket, payload)`; keys of different brackets (families of types) compare by bracket alone.
 
 Numbers of all four types compare by mathematical value, so their keys are the Python numbers themselves: Python
-compares and hashes int, float and Decimal exactly and consistently. Two refinements. NaN lies below every number: its
-key is `(NAN,)`, just before the numbers' bracket, so an interval over numbers never contains it. And mongod rounds a
-double to 34 digits before comparing it with a Decimal128; a Decimal128 that is such a rounding gets the double's key.
+compares and hashes int, float and Decimal exactly and consistently. NaN lies below every number: its key is `(NAN,)`, just
+before the numbers' bracket, so an interval over numbers never contains it.
 
 What pymongo cannot tell apart, this cannot either: undefined is decoded as None, a symbol as str, a DBPointer as DBRef.
 """
@@ -17,7 +16,6 @@ import datetime
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_EVEN, Context
 from typing import Any, Final, TypeVar
 
 from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
@@ -58,7 +56,6 @@ CODE: Final = 60
 CODE_WITH_SCOPE: Final = 65
 MAX_KEY: Final = 127
 
-_THIRTY_FOUR_DIGITS = Context(prec=34, rounding=ROUND_HALF_EVEN, Emin=-6143, Emax=6144)
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NO_TIME = datetime.timedelta()
 _FLAGS = ((re.I, "i"), (re.L, "l"), (re.M, "m"), (re.S, "s"), (re.U, "u"), (re.X, "x"))
@@ -97,11 +94,6 @@ def is_list(value: Any) -> bool:
     return bracket_of(type(value)) == ARRAY
 
 
-def bracket_bounds(bracket: int) -> tuple[Key, Key]:
-    """Keys below and above everything in the bracket, NaN excepted; neither is the key of a value with a payload."""
-    return (bracket,), (bracket + 1,)
-
-
 def milliseconds(value: datetime.datetime) -> int:
     """What BSON stores of a datetime: milliseconds since the epoch (UTC assumed if naive), the rest cut off."""
     if value.tzinfo is not None:
@@ -133,9 +125,6 @@ def _decimal_key(value: Decimal128) -> Key:
         return (NAN,)
     if exact.is_infinite():
         return (NUMBER, float(exact))
-    nearest = float(exact)
-    if nearest not in (float("inf"), float("-inf")) and _THIRTY_FOUR_DIGITS.create_decimal_from_float(nearest) == exact:
-        return (NUMBER, nearest)
     return (NUMBER, exact)
 
 

@@ -16,6 +16,7 @@ import bson
 
 from quaestor.invalidation.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
 from quaestor.invalidation.query.bson_order import NUMBER, STRING, order_key
+from quaestor.invalidation.query.expressions.numeric import DECIMAL
 from quaestor.invalidation.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
 
 DIGEST_BYTES: Final = 16
@@ -102,7 +103,9 @@ def _number(value: float | Decimal) -> str:
     # A number with a huge exponent stays in scientific notation: as an integer it would have thousands of digits.
     if -_AS_INTEGER < value < _AS_INTEGER and value == int(value):
         return str(int(value))
-    return str(value.normalize()) if isinstance(value, Decimal) else repr(value)
+    if isinstance(value, Decimal) and value != float(value):  # 0.1 as Decimal128 is another number than 0.1 as double
+        return f"d{value.normalize(DECIMAL)}"
+    return repr(float(value))
 
 
 def _joined(kind: bytes, parts: Iterable[bytes]) -> bytes:

@@ -31,13 +31,18 @@ class Succession:
         self._generation = shape.generation
         self._presence = streams.presence(deployment, cell, shape.generation)
         self._handover = streams.handover(deployment, shape.generation)
+        self._fence = streams.fence(deployment, cell.query_partition, shape.generation)
+        self._fence_kept = False
         self._leases = leases
         self._present = not shape.generation
         self._all_written = False
 
     def lost(self) -> None:
-        """The event layer has lost its data: there is nothing to take over, and nobody knows that this cell runs."""
-        self.joined, self.fenced, self._present = True, False, not self._generation
+        """The event layer has lost its data: nobody knows that this cell runs, and what older cells have activated since is to be
+        taken over anew."""
+        self.joined = self._present = not self._generation
+        self.fenced = self._all_written = False
+        self._fence_kept = False
 
     def take_query_event(self, entry: StreamEntry) -> Registration | None:
         """A registration to be taken over, if it is one. Raises EventLayerError."""
@@ -49,6 +54,16 @@ class Succession:
             # The fence is retained, so that whoever replaces this cell finds it.
             self._leases.add(offsets.appended_at_ms(entry.offset), _FOR_EVER)
         return None
+
+    def keep_fence(self) -> None:
+        """Before the fence is trimmed, for whoever has not read it yet, or reads anew. Raises EventLayerError."""
+        if self.fenced and not self._fence_kept:
+            self._layer.put(self._fence, b"1")
+            self._fence_kept = True
+
+    def look_for_fence(self) -> None:
+        """What may be missing in the query pipeline may be a fence. Raises EventLayerError."""
+        self.fenced = self.fenced or self._layer.get(self._fence) is not None
 
     def look(self) -> None:
         """Called before each read. Raises EventLayerError."""

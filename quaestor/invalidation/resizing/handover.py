@@ -11,10 +11,9 @@ by the new cells. If that log, or a checkpoint, is gone, ingest begins with a ga
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import bson
-from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.clock import Clock
@@ -22,6 +21,7 @@ from quaestor.errors import EventLayerError
 from quaestor.invalidation.checkpoint import Checkpoint
 from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.matching.partitioning import query_partition
+from quaestor.invalidation.position import Position
 from quaestor.invalidation.resizing.messages import Fence, concerns_resizing, decode, encode_fence, encode_taken_over
 from quaestor.invalidation.resizing.state import get_state
 from quaestor.invalidation.standing.codec import concerns_standing
@@ -32,6 +32,17 @@ from quaestor.telemetry import Telemetry
 _AT_ONCE: Final = 500
 _TIDY_AFTER_MS: Final = 120_000
 _UNKNOWN: Final = 0
+
+
+class Followed(NamedTuple):
+    """What ingest of the earlier generations was following. database, election: see Position; None: not known.
+
+    unbroken: they agree, and whatever gap they told of had reached all of their cells by `as_of`.
+    """
+
+    database: str | None
+    election: str | None
+    unbroken: bool
 
 
 class Handover:
@@ -77,14 +88,19 @@ class Handover:
         self._put()
         return True
 
-    def followed(self) -> tuple[str | None, str | None]:
-        """The replica set that the earlier generations followed, and the election that they knew of, as far as they say."""
-        for shape in reversed(self._earlier):
-            value = self._layer.get(streams.resume_position(self._deployment, shape.generation))
-            if value is not None:
-                fields = bson.decode(value)
-                return fields["database"], fields.get("election")
-        return None, None
+    def followed(self) -> Followed:
+        """Ask for it before the database is asked who its primary is: what happens in between is then seen by who asks."""
+        values = [
+            self._layer.get(streams.resume_position(self._deployment, shape.generation)) for shape in self._earlier
+        ]
+        known = [Position.decode(value) for value in values if value is not None]
+        databases = {one.database for one in known} - {None}
+        elections = {one.election for one in known} - {None}
+        return Followed(
+            database=next(iter(databases), None),
+            election=next(iter(elections), None),
+            unbroken=len(databases) <= 1 and len(elections) <= 1 and all(one.gap <= self.as_of for one in known),
+        )
 
     def complete(self) -> None:
         """Take the registrations over. O(entries of the earlier query pipelines). Raises EventLayerError; call it again."""
@@ -100,9 +116,9 @@ class Handover:
         self._telemetry.event("resize.taken_over", generation=self._shape.generation, entries=carried, as_of=self.as_of)
 
     def lost(self) -> None:
-        """The event layer has lost its data: there is nothing to take over."""
-        if not self.done:
-            self._earlier = ()
+        """The event layer has lost its data, and the fences with them: older cells may have activated registrations since. So
+        everything is done again; what was taken over before is dead."""
+        self.done, self.as_of, self._tidy_after_ms = not self._shape.generation, _UNKNOWN, None
 
     def tidy(self) -> None:
         """Empty the earlier generations' pipelines once nobody needs them: when this grid serves, and a while later."""
@@ -162,7 +178,10 @@ class Handover:
     def _is_fence(self, payload: bytes) -> bool:
         if not concerns_resizing(payload):
             return False
-        event = decode(payload)
+        try:
+            event = decode(payload)
+        except EventLayerError:
+            return False
         return isinstance(event, Fence) and event.generation >= self._shape.generation
 
     def _copied(self, payload: bytes, now_ms: int) -> tuple[int, bytes] | None:
@@ -182,8 +201,7 @@ class Handover:
                 return self._partition(raw["qid"]), payload
             if raw["t"] == "r" and raw["exp"] > now_ms:
                 return self._partition(raw["qid"]), encode_taken_over(payload, self.as_of)
-        except (EventLayerError, BSONError, KeyError, TypeError) as error:
-            # Its cells could not read it either, so nobody relies on it.
+        except Exception as error:  # its cells could not read it either, so nobody relies on it
             self._telemetry.failure("event-layer", "resize.entry_unreadable", error)
         return None
 

@@ -9,18 +9,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 import bson
-from bson.errors import BSONError
 
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.event_layer.codec import FORMAT, decode_query_event
+from quaestor.invalidation.event_layer.codec import FORMAT, Fields, decode_payload, decode_query_event, type_of
 from quaestor.model import Registration, Version
-
-_TYPE_AT: Final = slice(11, 19)
-"""Where the type stands in a payload, with the head of its field."""
-_HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +33,8 @@ class TakenOver:
 
 def concerns_resizing(payload: bytes) -> bool:
     """Whether an entry of the query pipeline is one of ours, without decoding it."""
-    head = payload[_TYPE_AT]
-    return head[:7] == _HEAD and head[7:8] in b"ft"
+    letter = type_of(payload)
+    return letter is not None and letter in b"ft"
 
 
 def encode_fence(fence: Fence) -> bytes:
@@ -54,15 +48,13 @@ def encode_taken_over(payload: bytes, as_of: Version) -> bytes:
 
 def decode(payload: bytes) -> Fence | TakenOver:
     """Raises EventLayerError if it is neither."""
-    try:
-        fields = bson.decode(payload)
-        if fields["v"] != FORMAT:
-            raise EventLayerError(f"a payload has format {fields['v']!r}, this is {FORMAT}", retryable=False)
-        if fields["t"] == "f":
-            return Fence(generation=int(fields["g"]))
-        registration = decode_query_event(fields["r"])
-        if not isinstance(registration, Registration):
-            raise EventLayerError("what was taken over is no registration", retryable=False)
-        return TakenOver(registration=replace(registration, since=max(registration.since, int(fields["as"]))))
-    except (BSONError, KeyError, TypeError, ValueError) as error:
-        raise EventLayerError(f"a payload of {len(payload)} bytes is unreadable: {error!r}", retryable=False) from error
+    return decode_payload(payload, _message)
+
+
+def _message(fields: Fields) -> Fence | TakenOver:
+    if fields["t"] == "f":
+        return Fence(generation=int(fields["g"]))
+    registration = decode_query_event(fields["r"])
+    if not isinstance(registration, Registration):
+        raise EventLayerError("what was taken over is no registration", retryable=False)
+    return TakenOver(registration=replace(registration, since=max(registration.since, int(fields["as"]))))

@@ -6,11 +6,12 @@ after a take-over that was not finished, has the next one, and takes over from a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import bson
 
-from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer
@@ -33,11 +34,24 @@ class GridState:
     earlier: tuple[GridShape, ...] = ()
     stopped: bool = False
 
+    @property
+    def newest(self) -> int:
+        """The latest generation that this knows of."""
+        shapes = [self.serving.shape, *self.earlier]
+        if self.successor is not None:
+            shapes.append(self.successor.shape)
+        return max(shape.generation for shape in shapes)
+
     def concerns(self, run: str) -> bool:
         """Whether this run is to go on."""
         if self.successor is not None and self.successor.run == run:
             return True
         return self.serving.run == run and not self.stopped
+
+    def forgets(self, own: Run) -> bool:
+        """Whether this says nothing of a run that is later than all it knows of: it was written by somebody who could not know of
+        it, and that run says so again. One that was ended or overtaken is known of."""
+        return not self.concerns(own.run) and self.newest < own.shape.generation
 
     def started(self, run: str, shape: GridShape) -> tuple[GridState, Run, tuple[GridShape, ...]]:
         """The state after a grid with these partitions was started; its run, with its generation; whom it takes over from."""
@@ -50,9 +64,13 @@ class GridState:
             return GridState(serving=again), again, ()
         unfinished = () if self.successor is None else (self.successor.shape,)
         earlier = (*self.earlier, *unfinished)
-        newest = max(one.generation for one in (self.serving.shape, *earlier))
-        successor = Run(run=run, shape=replace(shape, generation=newest + 1))
+        successor = Run(run=run, shape=replace(shape, generation=self.newest + 1))
         return replace(self, successor=successor, earlier=earlier), successor, (self.serving.shape, *earlier)
+
+    def overtaken_by(self, other: Run) -> GridState:
+        """The state if this run, of which it does not know, was started as the successor."""
+        unfinished = () if self.successor is None else (self.successor.shape,)
+        return replace(self, successor=other, earlier=(*self.earlier, *unfinished))
 
     def promoted(self, run: str) -> GridState:
         """The state after this run has taken over; unchanged if it is not the successor."""
@@ -65,6 +83,54 @@ class GridState:
         if self.successor is not None and self.successor.run == run:
             return replace(self, successor=replace(self.successor, run=""))
         return replace(self, stopped=True) if self.serving.run == run else self
+
+
+def alone(own: Run, earlier: Sequence[GridShape] = ()) -> GridState:
+    """The state if nobody else said anything. earlier: whom this run has not taken over from yet; their own runs are over."""
+    if not earlier:
+        return GridState(serving=own)
+    return GridState(serving=Run(run="", shape=earlier[0]), successor=own, earlier=tuple(earlier[1:]))
+
+
+def enter(layer: EventLayer, deployment: str, run: str, shape: GridShape) -> tuple[Run, tuple[GridShape, ...]]:
+    """Say that a grid with these partitions is there. Returns its run, with its generation, and whom it takes over from.
+
+    Several may do so at once, and none of them need see what the others write: a generation is that of the first who claims it,
+    and whoever comes later takes over from him too. Which of them goes on is settled by the state that is written last.
+    Raises EventLayerError.
+    """
+    known = get_state(layer, deployment)
+    if known is None:
+        own = Run(run=run, shape=replace(shape, generation=0))
+        known = GridState(serving=_claimed(layer, deployment, own))
+        if known.serving == own:
+            put_state(layer, deployment, known)
+            return own, ()
+    while True:
+        state, own, earlier = known.started(run, shape)
+        if own.shape.generation > known.newest:
+            holder: Run | None = _claimed(layer, deployment, own)
+        else:
+            holder = _holder(layer, deployment, known.newest + 1)
+        if holder is None or holder == own:
+            put_state(layer, deployment, state)
+            return own, earlier
+        known = known.overtaken_by(holder)
+
+
+def _claimed(layer: EventLayer, deployment: str, own: Run) -> Run:
+    """Who has this run's generation: that run, or who was first. The order of a pipeline is the same for all."""
+    name = streams.claims(deployment, own.shape.generation)
+    layer.append(name, [bson.encode({"v": 1, "run": own.run, "shape": encode_shape(own.shape)})])
+    holder = _holder(layer, deployment, own.shape.generation)
+    return own if holder is None else holder
+
+
+def _holder(layer: EventLayer, deployment: str, generation: int) -> Run | None:
+    for entry in layer.read({streams.claims(deployment, generation): offsets.START}, count=1, block_ms=0):
+        fields = bson.decode(entry.payload)
+        return Run(run=fields["run"], shape=decode_shape(fields["shape"]))
+    return None
 
 
 def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:

@@ -7,6 +7,7 @@ marked stopped too.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -20,12 +21,12 @@ import structlog
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer.bounds import PipelineBounds
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.processes import Announcement
-from quaestor.invalidation.resizing.state import get_state
-from quaestor.invalidation.spark.home import tasks_of
+from quaestor.invalidation.resizing.state import Run, get_state
+from quaestor.invalidation.spark.slots import tasks_of
 from quaestor.invalidation.standing.rules import StageRules
 from quaestor.invalidation.standing.snapshots import MongoSnapshots
 from quaestor.invalidation.standing.stage import StageLoop
@@ -79,7 +80,7 @@ def run_task(job: GridJob, index: int) -> None:
     threading.Thread(target=_watch, args=(job, cell, stop), name="quaestor-watch", daemon=True).start()
     while not stop.is_set():
         try:
-            with closing(RedisEventLayer(job.redis_url, job.deployment)) as layer:
+            with closing(event_layer(job.redis_url, job.deployment)) as layer:
                 if cell is not None:
                     _cell(job, cell, layer, telemetry, stop)
                 elif index < job.tasks - 1:
@@ -133,6 +134,8 @@ def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Tel
 
 
 def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
+    gc.collect()
+    gc.freeze()  # a full collection walks all that Spark has loaded, tens of milliseconds in which no write goes on
     with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
         Ingest(
             client,
@@ -141,6 +144,7 @@ def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threadi
             deployment=job.deployment,
             heartbeat_ms=job.heartbeat_ms,
             earlier=job.earlier,
+            bounds=job.bounds,
             telemetry=telemetry,
         ).run(stop)
 
@@ -151,14 +155,15 @@ def _watch(job: GridJob, cell: Cell | None, stop: threading.Event) -> None:
     Has an event layer of its own: whether the data were lost is told to the first who asks, and that must be the task.
     """
     executor = os.getppid()
-    with closing(RedisEventLayer(job.redis_url, job.deployment)) as layer:
+    with closing(event_layer(job.redis_url, job.deployment)) as layer:
         process = None if cell is None else Announcement(layer, job.deployment, cell, job.shape, run=job.run)
         while True:
             try:
                 if process is not None:
                     process.make()
                 state = get_state(layer, job.deployment)
-                if state is not None and not state.concerns(job.run):
+                own = Run(run=job.run, shape=job.shape)
+                if state is not None and not state.concerns(job.run) and not state.forgets(own):
                     stop.set()
             except EventLayerError:
                 pass  # the task itself reports it

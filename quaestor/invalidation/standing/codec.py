@@ -18,14 +18,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import bson
 from bson.errors import BSONError
 
 from quaestor.errors import EventLayerError, UnsupportedQueryError
-from quaestor.invalidation.event_layer.codec import BSON_OPTIONS, FORMAT, decode_image
+from quaestor.invalidation.event_layer.codec import BSON_OPTIONS, FORMAT, Fields, decode_image, decode_payload, type_of
 from quaestor.invalidation.event_layer.query_fields import query_fields, query_of
 from quaestor.invalidation.matching.maintained import Memory, ResultEvent
 from quaestor.invalidation.standing.messages import (
@@ -49,24 +49,19 @@ from quaestor.invalidation.standing.messages import (
 )
 from quaestor.model import Cell, MatchType, WriteKind
 
-_Fields = Mapping[str, Any]
-_T = TypeVar("_T")
-_TYPE_AT: Final = slice(11, 19)
-"""Where the type stands in a payload, with the head of its field."""
-_HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
 _QUERY_TYPES: Final = b"sxSKE"
 
 
 def concerns_standing(payload: bytes) -> bool:
     """Whether an entry of the query pipeline is one of ours, without decoding it."""
-    head = payload[_TYPE_AT]
-    return head[:7] == _HEAD and head[7:8] in _QUERY_TYPES
+    letter = type_of(payload)
+    return letter is not None and letter in _QUERY_TYPES
 
 
 def concerns_stage(payload: bytes) -> bool:
     """Whether it is one that app servers send to the stage; the others, to the cells, may be large."""
-    head = payload[_TYPE_AT]
-    return head[:7] == _HEAD and head[7:8] in b"sx"
+    letter = type_of(payload)
+    return letter is not None and letter in b"sx"
 
 
 def encode_query_event(event: QueryEvent) -> bytes:
@@ -97,10 +92,10 @@ def encode_query_event(event: QueryEvent) -> bytes:
 
 def decode_query_event(payload: bytes) -> QueryEvent:
     """Raises EventLayerError if it is none."""
-    return _decode(payload, _query_event)
+    return decode_payload(payload, _query_event)
 
 
-def _query_event(fields: _Fields) -> QueryEvent:
+def _query_event(fields: Fields) -> QueryEvent:
     match fields["t"]:
         case "s":
             return Subscription(
@@ -155,10 +150,10 @@ def encode_matched(event: MatchedEvent, image: bytes = b"") -> bytes:
 
 def decode_matched(payload: bytes) -> MatchedEvent:
     """Raises EventLayerError if it is none."""
-    return _decode(payload, _matched)
+    return decode_payload(payload, _matched)
 
 
-def _matched(fields: _Fields) -> MatchedEvent:
+def _matched(fields: Fields) -> MatchedEvent:
     if fields["t"] == "M":
         return Matched(query_ids=_ids(fields["ids"]), image=decode_image(fields["i"]))
     query_partition, write_partition = fields["cell"]
@@ -205,10 +200,10 @@ def encode_result(message: ResultMessage) -> bytes:
 
 def decode_result(payload: bytes) -> ResultMessage:
     """Raises EventLayerError if it is none."""
-    return _decode(payload, _result)
+    return decode_payload(payload, _result)
 
 
-def _result(fields: _Fields) -> ResultMessage:
+def _result(fields: Fields) -> ResultMessage:
     match fields["t"]:
         case "R":
             return Shown(
@@ -253,7 +248,7 @@ def _event_fields(event: ResultEvent) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _event(fields: _Fields) -> ResultEvent:
+def _event(fields: Fields) -> ResultEvent:
     operation = fields["o"]
     return ResultEvent(
         match_type=MatchType(fields["m"]),
@@ -282,19 +277,5 @@ def _listed(ids: tuple[str, ...] | None) -> list[str] | None:
     return None if ids is None else list(ids)
 
 
-def _misplaced(fields: _Fields) -> EventLayerError:
+def _misplaced(fields: Fields) -> EventLayerError:
     return EventLayerError(f"a payload of type {fields['t']!r} does not belong on this pipeline", retryable=False)
-
-
-def _decode(payload: bytes, build: Callable[[_Fields], _T]) -> _T:
-    try:
-        fields = bson.decode(payload, BSON_OPTIONS)
-        if fields.get("v") != FORMAT:
-            raise EventLayerError(
-                f"a payload has format {fields.get('v')!r}, this process understands {FORMAT}; "
-                "run the same release everywhere in a deployment",
-                retryable=False,
-            )
-        return build(fields)
-    except (BSONError, KeyError, TypeError, ValueError) as error:
-        raise EventLayerError(f"a payload of {len(payload)} bytes is unreadable: {error!r}", retryable=False) from error

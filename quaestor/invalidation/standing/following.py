@@ -8,10 +8,12 @@ from quaestor.invalidation.matching.maintained import MaintainedResult, Memory, 
 from quaestor.invalidation.matching.sides import shares, sides_of
 from quaestor.invalidation.standing.messages import Changed, Shown, Standing
 from quaestor.invalidation.standing.reading import ReadDone, ReadOrder
+from quaestor.invalidation.standing.room import Held
 from quaestor.invalidation.standing.snapshots import Snapshot
 from quaestor.model import AfterImage, Cell, Query, Version, WriteKind
 
 _ALL_AT_ONCE: Final = (WriteKind.GAP, WriteKind.COLLECTION)
+_LONGEST_BACKOFF_MS: Final = 10_000
 _NAMED: Final = 1_000
 """So many subscriptions are named at most; more have to ask if they were meant."""
 
@@ -19,14 +21,16 @@ _NAMED: Final = 1_000
 class Followed:
     """Not thread-safe.
 
-    subscriptions: until when each is leased. read_due_ms: when what is wanted may be read; None if nothing is. reading: it
-    is being read. failures: of reads, since the last that succeeded. token: of the newest announcement, "" before it.
+    subscriptions: whose each is, and until when it is leased. held: what it is charged (see room.py). read_due_ms: when what is
+    wanted may be read; None if nothing is. reading: it is being read. failures: of reads, since the last that succeeded.
+    token: of the newest announcement, "" before it.
     """
 
     def __init__(self, query_id: str, query: Query, *, epoch: str, settings: RenewalSettings) -> None:
         self.query_id = query_id
         self.query = query
-        self.subscriptions: dict[str, int] = {}
+        self.subscriptions: dict[str, tuple[str, int]] = {}
+        self.held = Held()
         self.read_due_ms: int | None = 0
         self.reading = False
         self.failures = 0
@@ -40,6 +44,8 @@ class Followed:
         self._order: ReadOrder | None = None
         self._ready: set[Cell] = set()
         self._trust_images = True
+        self._meanwhile: list[AfterImage] = []
+        self._passed_over: Version = 0
 
     @property
     def known(self) -> bool:
@@ -53,17 +59,30 @@ class Followed:
 
     def apply(self, image: AfterImage, *, now_ms: int) -> Changed | None:
         """Take in a write that concerns the query. Asks for a renewal where one is needed (`read_due_ms`)."""
-        maintained = self._maintained
-        if maintained is None:
+        if self.reading:
+            self._put_by(image)
+        if self._maintained is None:
             return None
-        if image.kind in _ALL_AT_ONCE and 0 < image.version <= self._read_at:
-            return None  # of several write partitions, or replayed: what was read is newer
+        events = self._absorbed(image)
+        self._see_to_renewal(now_ms)
+        return self._changed(events, image.version, image.wall_ms) if events else None
+
+    def _absorbed(self, image: AfterImage) -> list[ResultEvent]:
+        maintained = self._maintained
+        if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self._read_at):
+            return []  # of several write partitions, or replayed: what was read is newer
         self._seen = max(self._seen, image.version)
         if maintained.maintenance.memory is Memory.BEFORE_IMAGES and not _exact(image):
             self._trust_images = False
-        events = maintained.apply(image)
-        self._see_to_renewal(now_ms)
-        return self._changed(events, image.version, image.wall_ms) if events else None
+        return maintained.apply(image)
+
+    def _put_by(self, image: AfterImage) -> None:
+        """What is being read may not contain it. The cells find it again once that is announced to them, but until then they go
+        by an announcement before it: without this write, later ones would make a result that there never was."""
+        if len(self._meanwhile) >= self._settings.most_waiting:
+            self._passed_over = max(self._passed_over, *(one.version for one in self._meanwhile))
+            self._meanwhile.clear()
+        self._meanwhile.append(image)
 
     def want(self, reason: str, *, now_ms: int, after_ms: int = 0) -> None:
         """Read again, because the cells cannot be relied on for what came in between."""
@@ -79,6 +98,8 @@ class Followed:
         """What to read now. reached: by all cells; what is newer they find again, so what is read need not be newer."""
         maintained = self._maintained
         self.reading, self.read_due_ms = True, None
+        self._meanwhile.clear()
+        self._passed_over = 0
         renewal = None if maintained is None else maintained.renewal
         self._order = ReadOrder(
             query_id=self.query_id,
@@ -104,8 +125,12 @@ class Followed:
         self.reading, self.failures = False, 0
         version, maintained = done.snapshot.version, self._maintained
         told: Changed | Shown | None = None
+        if done.maintained is not None and version < self._passed_over:
+            self.want("more was written while it was read than could be kept", now_ms=now_ms)
+            return False, None
         if done.maintained is not None:
-            told = self._replaced(done.maintained)
+            self._read_at = version
+            told = self._replaced(done.maintained, version)
         elif maintained is None or (maintained.renewal is None and version < self._seen):
             return False, None
         else:
@@ -121,8 +146,9 @@ class Followed:
         self._see_to_renewal(now_ms)
         return True, told
 
-    def failed(self, *, now_ms: int, after_ms: int) -> None:
-        """It could not be read; try again later."""
+    def failed(self, *, now_ms: int) -> None:
+        """It could not be read; try again later, with growing pauses."""
+        after_ms = min(100 * 2 ** min(self.failures, 10), _LONGEST_BACKOFF_MS)
         self.reading = False
         self.failures += 1
         self.read_due_ms = now_ms + after_ms
@@ -175,8 +201,12 @@ class Followed:
         if self._maintained is not None:
             self._maintained.forget(before)
 
-    def _replaced(self, maintained: MaintainedResult) -> Shown:
+    def _replaced(self, maintained: MaintainedResult, version: Version) -> Shown:
         self._maintained = maintained
+        for image in self._meanwhile:
+            if image.version > version or not image.version:
+                self._absorbed(image)
+        self._meanwhile.clear()
         self._sequence += 1
         ids = tuple(self.subscriptions)
         return self.shown(ids if len(ids) <= _NAMED else None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaestor.invalidation.matching.maintained import Memory, ResultEvent
-from quaestor.model import AfterImage, Cell, Query, Version
+from quaestor.model import AfterImage, Cell, MatchType, Query, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +151,12 @@ class Changed:
     version: Version
     written_at_ms: int
     events: tuple[ResultEvent, ...]
+
+    @property
+    def records(self) -> int:
+        """How many more rows there are after it; negative: fewer."""
+        added = sum(event.match_type is MatchType.ADD for event in self.events)
+        return added - sum(event.match_type is MatchType.REMOVE for event in self.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

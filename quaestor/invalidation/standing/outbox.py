@@ -7,7 +7,14 @@ from typing import Final
 
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.standing.codec import encode_query_event, encode_result
-from quaestor.invalidation.standing.messages import Failed, QueryEvent, ResultMessage, StillStanding, Subscription
+from quaestor.invalidation.standing.messages import (
+    Failed,
+    QueryEvent,
+    ResultMessage,
+    StillStanding,
+    Subscription,
+    Unsubscription,
+)
 from quaestor.ports import EventLayer
 
 _KEPT_AT_ONCE: Final = 1_000
@@ -24,6 +31,7 @@ class Outbox:
         self._results = self._waiting[results]
 
     def to_cells(self, event: QueryEvent) -> None:
+        """Onto the query pipeline."""
         self._queries.append(encode_query_event(event))
 
     def keep(self, queries: Sequence[tuple[str, str]], *, expires_at_ms: int) -> None:
@@ -33,8 +41,9 @@ class Outbox:
             self.to_cells(StillStanding(queries=some, expires_at_ms=expires_at_ms))
 
     def refuse(self, subscription: Subscription, reason: str) -> None:
-        """Tell one subscription that it is over."""
+        """Tell one subscription that it is over, and the next stage that it is not to be taken over."""
         ids = (subscription.id,)
+        self.to_cells(Unsubscription(query_id=subscription.query_id, subscription_ids=ids))
         self.to_subscribers(Failed(query_id=subscription.query_id, subscription_ids=ids, reason=reason))
 
     def to_subscribers(self, message: ResultMessage) -> str | None:

@@ -12,12 +12,14 @@ from quaestor.settings import Settings
 class StageRules:
     """lease_ms: how long subscriptions last, and what is announced to the cells, unless they are extended.
 
-    max_queries: followed at once by one partition. max_subscriptions: app servers that follow one query.
+    max_queries, max_bytes: followed at once by one partition, and what their results are taken to cost (see room.py).
+    max_subscriptions: app servers that follow one query.
     max_result_bytes: a message with a result, encoded. readers: threads that read from the database; 0: the stage's own.
     """
 
     lease_ms: int = 120_000
     max_queries: int = 100_000
+    max_bytes: int = 2 * 1024**3
     max_subscriptions: int = 10_000
     max_result_bytes: int = 16 * 1024 * 1024
     readers: int = 4
@@ -27,4 +29,4 @@ class StageRules:
     def of(cls, settings: Settings) -> StageRules:
         """As the settings say."""
         renewal = RenewalSettings(poll_interval_ms=settings.poll_interval_ms)
-        return cls(lease_ms=settings.subscription_lease_ms, renewal=renewal)
+        return cls(lease_ms=settings.subscription_lease_ms, max_bytes=settings.node_memory_bytes, renewal=renewal)

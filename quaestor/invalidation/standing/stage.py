@@ -13,20 +13,19 @@ incomplete (a cell that began anew, entries that were trimmed, a gap in the writ
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-import uuid
 from typing import Final
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError, EventLayerError, EventLayerResetError, QueryError
-from quaestor.invalidation.event_layer import streams
+from quaestor.invalidation.event_layer import offsets, streams
 from quaestor.invalidation.standing.codec import (
     concerns_stage,
     decode_matched,
     decode_query_event,
 )
+from quaestor.invalidation.standing.epoch import Epoch
 from quaestor.invalidation.standing.following import Followed
 from quaestor.invalidation.standing.messages import (
     CellStarted,
@@ -35,7 +34,6 @@ from quaestor.invalidation.standing.messages import (
     Lost,
     Matched,
     NoLonger,
-    Progress,
     Reached,
     Ready,
     Shown,
@@ -46,21 +44,23 @@ from quaestor.invalidation.standing.outbox import Outbox
 from quaestor.invalidation.standing.reached import HowFar
 from quaestor.invalidation.standing.readers import Outcome, Readers
 from quaestor.invalidation.standing.reading import ReadDone
+from quaestor.invalidation.standing.room import Room, RoomError
 from quaestor.invalidation.standing.rules import StageRules
 from quaestor.invalidation.standing.snapshots import Snapshots
-from quaestor.invalidation.standing.tail import Tail
+from quaestor.invalidation.standing.stats import StageMeter
+from quaestor.invalidation.standing.tail import LOOK_BACK_MS, Tail
+from quaestor.invalidation.standing.turns import Turns
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.telemetry import Telemetry
 
 _LONGEST_PAUSE_S: Final = 1.0
-_LONGEST_BACKOFF_MS: Final = 10_000
 _WHILE_READING_MS: Final = 10
 _HOUSEKEEPING_S: Final = 1.0
 
 
 class StageLoop:
-    """Runs the later stages of one query partition. One thread, and those that read for it."""
+    """Runs the later stages of one query partition. One thread, and those that read for it (`readers`; its own by default)."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class StageLoop:
         heartbeat_ms: int,
         retention_ms: int,
         rules: StageRules | None = None,
+        readers: Readers | None = None,
         clock: Clock = system_clock,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -88,16 +89,15 @@ class StageLoop:
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
         self._partition = query_partition
-        self._readers = Readers(snapshots, self._rules.readers)
+        self._readers = readers or Readers(snapshots, self._rules.readers)
         self._tail: Tail | None = None
-        self._epoch = ""
+        self._epoch: Epoch
         self._followed: dict[str, Followed] = {}
-        self._waiting: dict[str, None] = {}
+        self._waiting = Turns()
+        self._room = Room(max_queries=self._rules.max_queries, max_bytes=self._rules.max_bytes)
+        self._meter = StageMeter(deployment, query_partition, shape)
         self._how_far = HowFar(shape, keep_ms=2 * retention_ms)
         self._out = Outbox(layer, self._queries, self._results, max_bytes=self._rules.max_result_bytes)
-        self._counter = itertools.count(1)
-        self._further = False
-        self._behind: set[str] = set()
         self._housekeeping_due_s = 0.0
         self._kept_ms = 0
 
@@ -153,24 +153,16 @@ class StageLoop:
     def _begin(self) -> Tail:
         """A new epoch: whoever is still subscribed has said so within a lease."""
         now_ms = self._clock()
-        self._epoch = f"{self._later_than_before(now_ms):015d}-{uuid.uuid4().hex[:8]}"
-        positions = {
-            self._queries: self._layer.offset_at(self._queries, now_ms - self._rules.lease_ms),
-            self._matched: self._layer.offset_at(self._matched, now_ms),
-        }
+        self._epoch = Epoch(self._layer, self._epoch_name, now_ms)
+        since_ms = {self._queries: now_ms - self._rules.lease_ms, self._matched: now_ms - LOOK_BACK_MS}
+        positions = {stream: self._layer.offset_at(stream, at_ms) for stream, at_ms in since_ms.items()}
         self._followed.clear()
+        self._room = Room(max_queries=self._rules.max_queries, max_bytes=self._rules.max_bytes)
         self._waiting.clear()
         self._out.clear()
         self._how_far = HowFar(self._shape, keep_ms=2 * self._retention_ms)
         self._tail = Tail(self._layer, positions, retention_ms=self._retention_ms)
         return self._tail
-
-    def _later_than_before(self, now_ms: int) -> int:
-        """Epochs grow, also where clocks do not: another host's, or one that was set back."""
-        before = self._layer.get(self._epoch_name)
-        began_ms = max(now_ms, 0 if before is None else int(before) + 1)
-        self._layer.put(self._epoch_name, b"%d" % began_ms)
-        return began_ms
 
     def _on_query_event(self, entry: StreamEntry, now_ms: int) -> None:
         if not concerns_stage(entry.payload):
@@ -182,40 +174,47 @@ class StageLoop:
             return
         if isinstance(event, Subscription):
             if event.expires_at_ms > now_ms:
-                self._subscribe(event)
+                old = not event.fresh or offsets.appended_at_ms(entry.offset) < self._epoch.began_ms
+                self._subscribe(event, old=old)
         elif isinstance(event, Unsubscription):
             followed = self._followed.get(event.query_id)
             if followed is not None:
                 self._unsubscribe(followed, event.subscription_ids)
 
-    def _subscribe(self, event: Subscription) -> None:
+    def _subscribe(self, event: Subscription, *, old: bool) -> None:
+        """old: a stage before this one, or this one, has had it already."""
         followed = self._followed.get(event.query_id)
+        known = followed is not None
         if followed is None:
-            if len(self._followed) >= self._rules.max_queries:
-                reason = f"this partition follows its {self._rules.max_queries} queries already; add query partitions"
-                self._out.refuse(event, reason)
+            followed = Followed(event.query_id, event.query, epoch=self._epoch.next("e"), settings=self._rules.renewal)
+        if event.id not in followed.subscriptions:
+            try:
+                if len(followed.subscriptions) >= self._rules.max_subscriptions:
+                    raise RoomError(f"{self._rules.max_subscriptions} app servers follow this query already")
+                self._room.follow(followed.held, event.tenant, old=old)
+            except RoomError as error:
+                self._meter.refused += 1
+                self._out.refuse(event, str(error))
                 return
-            followed = Followed(event.query_id, event.query, epoch=self._next("e"), settings=self._rules.renewal)
+        followed.subscriptions[event.id] = event.tenant, event.expires_at_ms
+        if not known:
             self._followed[event.query_id] = followed
             self._wait(followed)
-        if event.id not in followed.subscriptions and len(followed.subscriptions) >= self._rules.max_subscriptions:
-            reason = f"{self._rules.max_subscriptions} app servers follow this query already"
-            self._out.refuse(event, reason)
-            return
-        followed.subscriptions[event.id] = event.expires_at_ms
         if event.fresh and followed.known:
             self._tell(followed.shown((event.id,)))
 
     def _unsubscribe(self, followed: Followed, subscription_ids: tuple[str, ...]) -> None:
         for subscription_id in subscription_ids:
-            followed.subscriptions.pop(subscription_id, None)
+            if (subscription := followed.subscriptions.pop(subscription_id, None)) is not None:
+                self._room.leave(followed.held, subscription[0])
         if not followed.subscriptions:
             self._drop(followed)
             self._out.to_cells(NoLonger(query_ids=(followed.query_id,)))
 
     def _drop(self, followed: Followed) -> None:
+        self._room.drop(followed.held)
         self._followed.pop(followed.query_id, None)
-        self._waiting.pop(followed.query_id, None)
+        self._waiting.remove(followed.query_id)
 
     def _on_matched(self, entry: StreamEntry, now_ms: int) -> None:
         try:
@@ -233,7 +232,7 @@ class StageLoop:
             case Lost():
                 self._lost(event, now_ms)
             case Reached():
-                self._further |= self._how_far.reached(event, now_ms=now_ms)
+                self._how_far.reached(event, now_ms=now_ms)
             case CellStarted():
                 self._want_all(f"cell {event.cell} began anew", now_ms)
 
@@ -244,8 +243,10 @@ class StageLoop:
             if followed is None:
                 continue
             try:
+                self._meter.matched += 1
                 changed = followed.apply(image, now_ms=now_ms)
                 if changed is not None:
+                    self._room.grew(followed.held, changed.records)
                     self._tell(changed)
             except Exception as error:  # one bad query must not stop the stage
                 self._telemetry.failure("matching", "stage.query_failed", repr(error), query_id=followed.query_id)
@@ -269,22 +270,22 @@ class StageLoop:
 
     def _wait(self, followed: Followed) -> None:
         """It has to be read, and is behind until then."""
-        self._waiting[followed.query_id] = None
-        self._behind.add(followed.query_id)
+        self._waiting.add(followed.query_id, next(iter(followed.held.followers), ""))
+        self._how_far.behind.add(followed.query_id)
 
     def _want_all(self, reason: str, now_ms: int) -> None:
         for followed in self._followed.values():
             self._want(followed, reason, now_ms)
 
     def _order_reads(self, now_ms: int) -> None:
-        for query_id in [*self._waiting]:
+        for query_id in self._waiting if self._readers.free else ():
             if not self._readers.free:
                 return
             followed = self._followed[query_id]
             if followed.read_due_ms is None:
-                del self._waiting[query_id]
+                self._waiting.remove(query_id)
             elif not followed.reading and followed.read_due_ms <= now_ms:
-                del self._waiting[query_id]
+                self._waiting.remove(query_id)
                 self._readers.submit(followed.order(reached=self._how_far.version))
 
     def _on_read(self, outcome: Outcome, now_ms: int) -> None:
@@ -292,10 +293,11 @@ class StageLoop:
         if followed is None or not followed.awaits(outcome.order):
             return
         try:
-            if isinstance(outcome.result, ReadDone):
-                self._take(followed, outcome.result, now_ms)
-            else:
+            if not isinstance(outcome.result, ReadDone):
                 raise outcome.result
+            self._take(followed, outcome.result, now_ms)
+        except RoomError as error:
+            self._refuse(followed, str(error))
         except QueryError as error:
             self._fail(followed, str(error))
         except DatabaseError as error:
@@ -303,21 +305,27 @@ class StageLoop:
             if not error.retryable and not followed.known:
                 self._fail(followed, str(error))
                 return
-            followed.failed(now_ms=now_ms, after_ms=min(100 * 2 ** min(followed.failures, 10), _LONGEST_BACKOFF_MS))
+            followed.failed(now_ms=now_ms)
             self._wait(followed)
         except Exception as error:  # one bad query must not stop the stage
             self._telemetry.failure("matching", "stage.query_failed", repr(error), query_id=followed.query_id)
             self._fail(followed, f"it could not be maintained: {error!r}")
 
     def _take(self, followed: Followed, done: ReadDone, now_ms: int) -> None:
+        first = not followed.known
+        self._meter.renewals += not first
         taken, told = followed.take(done, now_ms=now_ms)
+        if taken:
+            snapshot = done.snapshot
+            number = len(snapshot.own) + sum(map(len, snapshot.foreign.values()))
+            self._room.built(followed.held, snapshot.own, number=number, first=first)
         if told is not None and not self._tell(told):
             return
         if taken:
             standing = followed.announcement(
                 done.snapshot,
                 write_partitions=self._shape.write_partitions,
-                token=self._next("t"),
+                token=self._epoch.next("t"),
                 expires_at_ms=now_ms + self._rules.lease_ms,
             )
             self._out.to_cells(standing)
@@ -332,9 +340,9 @@ class StageLoop:
             self._fail(followed, reason)
         return reason is None
 
-    def _next(self, letter: str) -> str:
-        """A name that no stage before this one has given, nor will any after it; later ones are greater."""
-        return f"{self._epoch}:{letter}{next(self._counter):015d}"
+    def _refuse(self, followed: Followed, reason: str) -> None:
+        self._meter.refused += len(followed.subscriptions)
+        self._fail(followed, reason)
 
     def _fail(self, followed: Followed, reason: str) -> None:
         """The query is over for all that follow it."""
@@ -345,26 +353,17 @@ class StageLoop:
             self._out.to_cells(NoLonger(query_ids=(followed.query_id,)))
 
     def _tell_progress(self) -> None:
-        """When the cells have got further, and when a result that was behind is not any more."""
-        behind = {name for name in self._behind if name in self._followed and not self._settled(name)}
-        if not self._further and len(behind) == len(self._behind):
-            return
-        self._further, self._behind = False, behind
-        if self._followed:
-            progress = Progress(
-                stage=self._epoch,
-                version=self._how_far.version,
-                fresh_as_of_ms=self._how_far.fresh_as_of_ms,
-                behind=tuple(behind),
-            )
-            self._out.to_subscribers(progress)
-
-    def _settled(self, query_id: str) -> bool:
-        return self._followed[query_id].settled(self._shape.write_partitions)
+        cells = self._shape.write_partitions
+        waited = [self._followed[name] for name in self._how_far.behind if name in self._followed]
+        told = self._how_far.told(self._epoch.name, {one.query_id for one in waited if not one.settled(cells)})
+        if told is not None and self._followed:
+            self._out.to_subscribers(told)
 
     def _housekeep(self, now_ms: int) -> None:
         for followed in list(self._followed.values()):
-            ended = tuple(name for name, expires_at_ms in followed.subscriptions.items() if expires_at_ms <= now_ms)
+            ended = tuple(
+                name for name, (_, expires_at_ms) in followed.subscriptions.items() if expires_at_ms <= now_ms
+            )
             if ended:
                 over = Failed(
                     query_id=followed.query_id, subscription_ids=ended, reason="its lease was over", again=True
@@ -378,7 +377,19 @@ class StageLoop:
             if gone:
                 for followed in self._followed.values():
                     followed.forget(gone)
+        self._make_room()
         self._layer.trim(self._results, before_ms=now_ms - self._retention_ms)
+        self._meter.tell(self._layer, self._room, self._how_far, now_ms=now_ms)
+
+    def _make_room(self) -> None:
+        """Results that have grown beyond all that may be kept: of the tenant with the most the largest one ends."""
+        while self._room.crowded:
+            tenant = self._room.largest
+            theirs = (followed for followed in self._followed.values() if tenant in followed.held.followers)
+            followed = max(theirs, key=lambda one: one.held.bytes)
+            self._refuse(
+                followed, f"its result has grown to {followed.held.bytes} bytes, and there is no room: narrow it"
+            )
 
     def _keep_alive(self, now_ms: int) -> None:
         """Tell the cells to go on; one that does not know a query says so."""

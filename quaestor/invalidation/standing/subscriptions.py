@@ -10,10 +10,8 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence, Set
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -25,9 +23,9 @@ from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
 from quaestor.invalidation.event_layer.query_fields import query_fields
 from quaestor.invalidation.matching.maintained import ResultEvent, plan_maintenance
-from quaestor.invalidation.matching.partitioning import query_partition
 from quaestor.invalidation.query.plan import plan_query
 from quaestor.invalidation.standing.codec import decode_result, encode_query_event
+from quaestor.invalidation.standing.interest import Interest, Place
 from quaestor.invalidation.standing.live import Column, LiveResult, Shared
 from quaestor.invalidation.standing.messages import (
     Failed,
@@ -38,42 +36,17 @@ from quaestor.invalidation.standing.messages import (
     Unsubscription,
 )
 from quaestor.invalidation.standing.replica import OutOfStepError, Replica
-from quaestor.invalidation.standing.tail import Tail
+from quaestor.invalidation.standing.tail import LOOK_BACK_MS, Tail
 from quaestor.model import CapturedRead, GridShape, Query
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 
 _ASK_AGAIN_MS: Final = 1_000
-_LOOK_BACK_MS: Final = 5_000
-"""By how much the event layer's clock may differ from ours: what is read twice is recognised."""
 _MOST_BYTES: Final = 256 * 1024
 """Of a query: it is repeated whenever its lease is extended."""
 _RECONNECT_S: Final = 0.2
 _LOOK_AGAIN_S: Final = 0.01
-
-
-class _Place(NamedTuple):
-    """Whose stage a query is."""
-
-    partition: int
-    generation: int
-
-    @classmethod
-    def of(cls, query_id: str, shape: GridShape) -> _Place:
-        return cls(query_partition(query_id, shape.query_partitions), shape.generation)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Followed:
-    """One query of this process. asked_ms: when its stage was last told; 0: not yet."""
-
-    id: str
-    query_id: str
-    place: _Place
-    shared: Shared
-    live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
-    asked_ms: int = 0
 
 
 class Resolver(Protocol):
@@ -106,7 +79,7 @@ class Subscriptions:
         self._origin = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
         self._lock = threading.RLock()
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, Interest] = {}
         self._tail = Tail(layer, {}, retention_ms=settings.retention_ms)
         self._offsets = self._tail.positions
         self._columns: dict[str, Column] = {}
@@ -136,7 +109,8 @@ class Subscriptions:
         try:
             with anyio.fail_after(deadline_s):
                 shape = await self._known_shape()
-                live = self._join(query_id, query, _Place.of(query_id, shape))
+                live = self._join(query_id, query, Place.of(query_id, shape))
+                self._ensure_running()
                 try:
                     await anyio.to_thread.run_sync(self._open, query_id)
                     await live.ready()
@@ -159,7 +133,7 @@ class Subscriptions:
             for one in followed:
                 self._over(one, SubscriptionError("this process follows nothing any more"))
         for one in followed:
-            self._send_quietly(one.place, Unsubscription(query_id=one.query_id, subscription_ids=(one.id,)))
+            self._send_quietly(one.place, one.end())
 
     async def _resolved(self, query: Query) -> Query:
         if self.resolver is None:
@@ -181,7 +155,7 @@ class Subscriptions:
             shape = self._shape()
         return shape
 
-    def _join(self, query_id: str, query: Query, place: _Place) -> LiveResult:
+    def _join(self, query_id: str, query: Query, place: Place) -> LiveResult:
         with self._lock:
             followed = self._followed.get(query_id)
             if followed is None:
@@ -193,7 +167,7 @@ class Subscriptions:
                     replica=Replica(name),
                     column=self._column(place),
                 )
-                followed = _Followed(id=name, query_id=query_id, place=place, shared=shared)
+                followed = Interest(id=name, query_id=query_id, place=place, shared=shared)
                 self._followed[query_id] = followed
             live = LiveResult(followed.shared, queue=self._settings.subscription_queue, cancel=self._leave)
             followed.live.add(live)
@@ -203,18 +177,20 @@ class Subscriptions:
         return f"{self._origin}:{next(self._counter)}"
 
     async def _leave(self, live: LiveResult, shared: Shared) -> None:
+        followed = self._left(live, shared)
+        if followed is not None:
+            await anyio.to_thread.run_sync(self._send_quietly, followed.place, followed.end())
+
+    def _left(self, live: LiveResult, shared: Shared) -> Interest | None:
+        """Returns what nobody follows here any more."""
         with self._lock:
             followed = self._followed.get(shared.query_id)
             if followed is None or followed.shared is not shared:
-                return
+                return None
             followed.live.discard(live)
-            if followed.live:
-                return
-            del self._followed[shared.query_id]
-        event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
-        await anyio.to_thread.run_sync(self._send_quietly, followed.place, event)
+            return None if followed.live else self._followed.pop(shared.query_id)
 
-    def _column(self, place: _Place) -> Column:
+    def _column(self, place: Place) -> Column:
         return self._columns.setdefault(streams.results(self._settings.deployment, *place), Column())
 
     def _open(self, query_id: str) -> None:
@@ -225,12 +201,9 @@ class Subscriptions:
                 return
             stream = self._stream(followed)
             known = stream in self._offsets
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="quaestor-subscriptions", daemon=True)
-                self._thread.start()
         if not known:
             try:
-                offset = self._layer.offset_at(stream, self._clock() - _LOOK_BACK_MS)
+                offset = self._layer.offset_at(stream, self._clock() - LOOK_BACK_MS)
             except EventLayerError as error:
                 raise SubscriptionError(f"the event layer did not answer: {error}") from error
             with self._lock:
@@ -238,7 +211,7 @@ class Subscriptions:
         self._ask(followed)
         self._work.set()
 
-    def _ask(self, followed: _Followed) -> None:
+    def _ask(self, followed: Interest) -> None:
         now_ms = self._clock()
         followed.asked_ms = now_ms
         event = Subscription(
@@ -251,15 +224,21 @@ class Subscriptions:
         )
         self._send_quietly(followed.place, event)
 
-    def _send_quietly(self, place: _Place, event: Subscription | Unsubscription) -> None:
+    def _send_quietly(self, place: Place, event: Subscription | Unsubscription) -> None:
         """What could not be sent is sent again, or its lease ends."""
         try:
             self._layer.append(streams.queries(self._settings.deployment, *place), [encode_query_event(event)])
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "subscriptions.send_failed", error)
 
-    def _stream(self, followed: _Followed) -> str:
+    def _stream(self, followed: Interest) -> str:
         return streams.results(self._settings.deployment, *followed.place)
+
+    def _ensure_running(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="quaestor-subscriptions", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -308,12 +287,14 @@ class Subscriptions:
                     followed.shared.fresh, followed.asked_ms = True, 1
                 else:
                     del self._followed[message.query_id]
+                    self._telemetry.subscriptions_refused.inc()
                     self._over(followed, SubscriptionError(message.reason, retryable=False))
             return
         if isinstance(message, Shown):
             events = replica.show(message)
             if events is not None:
                 followed.shared.fresh = False
+                self._telemetry.subscription_wholes.inc()
                 self._push(followed, events)
             return
         try:
@@ -323,11 +304,12 @@ class Subscriptions:
             self._push(followed, error.applied)
             followed.shared.fresh, followed.asked_ms = True, 1
 
-    def _push(self, followed: _Followed, events: Sequence[ResultEvent]) -> None:
+    def _push(self, followed: Interest, events: Sequence[ResultEvent]) -> None:
+        self._telemetry.subscription_events.inc(len(events))
         for live in followed.live:
             live.push(events)
 
-    def _over(self, followed: _Followed, error: SubscriptionError) -> None:
+    def _over(self, followed: Interest, error: SubscriptionError) -> None:
         for live in followed.live:
             live.fail(error)
 
@@ -335,7 +317,7 @@ class Subscriptions:
         """Nothing says what was missed: ask for every result, from the present on."""
         now_ms = self._clock()
         try:
-            offsets = {stream: self._layer.offset_at(stream, now_ms - _LOOK_BACK_MS) for stream in list(self._offsets)}
+            offsets = {stream: self._layer.offset_at(stream, now_ms - LOOK_BACK_MS) for stream in list(self._offsets)}
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "subscriptions.read_failed", error)
             return
@@ -344,7 +326,7 @@ class Subscriptions:
             for followed in self._followed.values():
                 self._rename(followed)
 
-    def _rename(self, followed: _Followed) -> None:
+    def _rename(self, followed: Interest) -> None:
         """Under another name, so that no older message can be taken for the answer. The old one's lease ends."""
         followed.id = self._name()
         followed.shared.replica.begin_anew(followed.id)
@@ -363,15 +345,22 @@ class Subscriptions:
                 del self._followed[followed.query_id]
             due = [followed for followed in self._followed.values() if self._due(followed, now_ms)]
             wanted = {self._stream(followed) for followed in self._followed.values()}
+            self._measure(wanted, now_ms)
             for stream in self._offsets.keys() - wanted:
                 del self._offsets[stream]
         for followed in abandoned:
-            event = Unsubscription(query_id=followed.query_id, subscription_ids=(followed.id,))
-            self._send_quietly(followed.place, event)
+            self._send_quietly(followed.place, followed.end())
         for followed in due:
             self._ask(followed)
 
-    def _due(self, followed: _Followed, now_ms: int) -> bool:
+    def _measure(self, wanted: Set[str], now_ms: int) -> None:
+        fresh_ms = [column.fresh_as_of_ms for stream, column in self._columns.items() if stream in wanted]
+        self._telemetry.subscribed_queries.set(len(self._followed))
+        self._telemetry.subscribers.set(sum(len(followed.live) for followed in self._followed.values()))
+        known_ms = [at_ms for at_ms in fresh_ms if at_ms]
+        self._telemetry.subscriptions_lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
+
+    def _due(self, followed: Interest, now_ms: int) -> bool:
         """Not before `_open` has asked for the first time."""
         every_ms = _ASK_AGAIN_MS if followed.shared.fresh else self._settings.subscription_extend_ms
         return followed.asked_ms > 0 and now_ms - followed.asked_ms >= every_ms
@@ -382,10 +371,10 @@ class Subscriptions:
         if shape is None or shape == self._placed:
             return
         with self._lock:
-            places = [(one, _Place.of(one.query_id, shape)) for one in self._followed.values()]
+            places = [(one, Place.of(one.query_id, shape)) for one in self._followed.values()]
         moved = [(one, place) for one, place in places if one.place != place]
         offsets = {
-            place: self._layer.offset_at(streams.results(self._settings.deployment, *place), now_ms - _LOOK_BACK_MS)
+            place: self._layer.offset_at(streams.results(self._settings.deployment, *place), now_ms - LOOK_BACK_MS)
             for place in {place for _, place in moved}
         }
         with self._lock:

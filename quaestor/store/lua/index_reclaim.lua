@@ -1,10 +1,12 @@
--- KEYS dependents until edges claims dead. ARGV claimed_before_ms now_ms sweep
--- Returns whether there may be more to do (1, 0), then payload and copies_until_ms of each dependent claimed anew, in turns, at
--- most `sweep` of them. Forgets at most `sweep` dependents of which no copy is alive and that nobody is at work on.
+-- KEYS dependents until edges claims dead caller. ARGV caller_lives_ms claimed_before_ms now_ms sweep
+-- Returns how often this caller has called, whether there may be more to do (1, 0), then payload and copies_until_ms of each
+-- dependent claimed anew, in turns, at most `sweep` of them. Forgets at most `sweep` dependents of which no copy is alive and that nobody is at work on.
 local dependents, until_, edges, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local now_ms = ARGV[2]
-local limit, forgotten, reply = tonumber(ARGV[3]), 0, {0}
-local late = redis.call('ZRANGEBYSCORE', claims, '-inf', '(' .. ARGV[1], 'LIMIT', 0, limit)
+local calls = redis.call('INCR', KEYS[6])
+redis.call('PEXPIRE', KEYS[6], ARGV[1])
+local now_ms = ARGV[3]
+local limit, forgotten, reply = tonumber(ARGV[4]), 0, {calls, 0}
+local late = redis.call('ZRANGEBYSCORE', claims, '-inf', '(' .. ARGV[2], 'LIMIT', 0, limit)
 for _, id in ipairs(late) do
   local payload = redis.call('HGET', dependents, id)
   if payload then
@@ -28,5 +30,5 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', until_, '-inf', '(' .. now_ms, '
     forgotten = forgotten + 1
   end
 end
-if #late == limit or forgotten == limit then reply[1] = 1 end
+if #late == limit or forgotten == limit then reply[2] = 1 end
 return reply

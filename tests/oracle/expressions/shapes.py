@@ -7,7 +7,8 @@ from typing import Any
 
 from quaestor.invalidation.query.expressions import refused
 from quaestor.invalidation.query.expressions.compiler import OPERATORS
-from tests.oracle.expressions.generator import DATE_PARTS, Generator
+from tests.oracle.expressions.dates import DATE_PARTS
+from tests.oracle.expressions.generator import Generator
 
 NAMES = tuple(sorted(set(OPERATORS) - set(refused.OPERATORS)))
 _PATTERN = ("input", "regex", "options")

@@ -33,6 +33,19 @@ from tests.property.matching.world import NAMESPACE, World, execute, project
 
 NOW_MS = 1_000
 
+
+def find(condition: Any, sort: Any, skip: int, limit: int, projection: Any) -> Query:
+    return Query(
+        namespace=NAMESPACE,
+        operation=Operation.FIND,
+        filter=condition,
+        sort=sort,
+        skip=skip,
+        limit=limit,
+        projection=projection,
+    )
+
+
 bodies = st.fixed_dictionaries(
     {"a": st.integers(0, 4)},
     optional={
@@ -54,15 +67,7 @@ sorts = st.sampled_from(
 )
 projections = st.sampled_from([None, None, {"a": 1}, {"b": 0}, {"c": 1, "_id": 0}, {"a": 1, "b": 1}])
 finds = st.builds(
-    lambda condition, sort, skip, limit, projection: Query(
-        namespace=NAMESPACE,
-        operation=Operation.FIND,
-        filter=condition,
-        sort=sort,
-        skip=skip,
-        limit=limit,
-        projection=projection,
-    ),
+    find,
     st.one_of(plain_filters, plain_filters, filters),
     sorts,
     st.sampled_from([0, 0, 0, 1, 2]),
@@ -240,15 +245,7 @@ def test_the_node_agrees_with_re_execution(
 
 
 pages = st.builds(
-    lambda condition, sort, skip, limit, projection: Query(
-        namespace=NAMESPACE,
-        operation=Operation.FIND,
-        filter=condition,
-        sort=sort,
-        skip=skip,
-        limit=limit,
-        projection=projection,
-    ),
+    find,
     st.sampled_from([{}, {"a": {"$gte": 1}}]),
     st.sampled_from([(("a", 1), ("_id", 1)), (("a", -1), ("_id", 1)), (("b", 1), ("_id", -1))]),
     st.integers(0, 3),

@@ -8,6 +8,8 @@ from typing import Any
 
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import encode_image, encode_notification, encode_query_event
+from quaestor.invalidation.event_layer.connecting import event_layer
+from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.matching.partitioning import write_partition
 from quaestor.invalidation.resizing.state import GridState, Run, put_state
 from quaestor.model import (
@@ -22,7 +24,6 @@ from quaestor.model import (
     Usage,
     WriteKind,
 )
-from quaestor.statistics.counted import CountedRedisEventLayer
 from quaestor.statistics.pipelines import Carries
 from quaestor.statistics.planning import Planner
 from quaestor.statistics.positions import Positions, decode
@@ -43,7 +44,7 @@ TICK = AfterImage(namespace="*", kind=WriteKind.TICK, version=0, wall_ms=WALL_MS
 class Feed:
     """Appends to the pipelines of one deployment, and reads them as Spark would."""
 
-    def __init__(self, layer: CountedRedisEventLayer, redis_url: str, deployment: str) -> None:
+    def __init__(self, layer: RedisPipelines, redis_url: str, deployment: str) -> None:
         self.layer, self.redis_url, self.deployment = layer, redis_url, deployment
         self.shape = GridShape(query_partitions=1, write_partitions=2)
         self.serve(self.shape)
@@ -118,5 +119,5 @@ class Feed:
 
 @contextmanager
 def feed(redis_url: str, deployment: str) -> Iterator[Feed]:
-    with closing(CountedRedisEventLayer(redis_url, deployment)) as layer:
+    with closing(event_layer(redis_url, deployment)) as layer:
         yield Feed(layer, redis_url, deployment)

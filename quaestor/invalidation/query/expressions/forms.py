@@ -135,19 +135,6 @@ def members_of(
     return members
 
 
-def named_arguments(
-    required: Sequence[str], optional: Sequence[str], function: Function, *, foldable: bool = True
-) -> Operator:
-    """`{name: operand, ...}`; function gets required then optional, MISSING for those not written."""
-
-    def build(name: str, operand: Any, scope: Scope) -> Compiled:
-        members = members_of(name, operand, required=required, optional=optional)
-        operands = [compiled_member(members, field, scope) for field in (*required, *optional)]
-        return call(function, operands, scope, foldable=foldable)
-
-    return build
-
-
 def compiled_member(members: Mapping[str, Any], field: str, scope: Scope) -> Compiled:
     """The member compiled; ABSENT if it was not written."""
     return scope.compile(members[field]) if field in members else ABSENT

@@ -8,7 +8,6 @@ from typing import Final
 Ranges = tuple[tuple[int, int], ...]
 
 LAST: Final = 0x10FFFF
-NEWLINE: Final = 0x0A
 
 
 def union(ranges: Iterable[tuple[int, int]]) -> Ranges:

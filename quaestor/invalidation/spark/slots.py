@@ -1,0 +1,107 @@
+"""Slots: how many tasks of the grid can run at once, asked of the master's name, or of a cluster that has granted them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quaestor.errors import ConfigurationError
+from quaestor.model import GridShape
+
+CLUSTER_MANAGERS: Final = ("spark://", "yarn", "k8s://")
+
+
+def default_master(shape: GridShape) -> str:
+    """Two executor processes on this machine, with room for every task."""
+    return f"local-cluster[2,{math.ceil(tasks_of(shape) / 2)},1024]"
+
+
+def tasks_of(shape: GridShape) -> int:
+    """One for each cell, one for the later stages of each query partition, one for ingest."""
+    return shape.query_partitions * shape.write_partitions + shape.query_partitions + 1
+
+
+def require_slots(master: str, shape: GridShape) -> None:
+    """Whether all tasks of the grid can run at once. Raises ConfigurationError with the remedy.
+
+    A cluster manager's slots are only known when it has granted them: those masters pass (see `granted_slots`).
+    """
+    tasks = tasks_of(shape)
+    if master.startswith(CLUSTER_MANAGERS):
+        return
+    if found := re.fullmatch(r"local-cluster\[(\d+),\s*(\d+),\s*\d+\]", master):
+        slots = int(found[1]) * int(found[2])
+    elif found := re.fullmatch(r"local\[(\d+),\s*(\d+)\]", master):
+        slots = int(found[1])
+        if int(found[2]) < 2:
+            raise ConfigurationError(f"master {master!r} never restarts a task: write local[{slots},1000000]")
+    else:
+        raise ConfigurationError(
+            f"master {master!r} is none that the grid runs on: use {default_master(shape)}, local[{tasks},1000000] "
+            "(slots, attempts), spark://host:port, yarn or k8s://..."
+        )
+    if slots < tasks:
+        raise ConfigurationError(f"master {master!r} has {slots} slots, {_needs(shape)}: use {default_master(shape)}")
+
+
+def granted_slots(context: Any) -> int:
+    """How many tasks the executors that are there now can run at once; 0 if Spark has ended. One call to the JVM."""
+    try:
+        spark = context._jsc.sc()
+        return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+    except Exception:  # no JVM to ask
+        return 0
+
+
+def too_few(master: str, shape: GridShape, *, granted: int, within_s: float) -> str:
+    """The refusal, in one sentence."""
+    return (
+        f"{master} granted {granted} slots within {within_s:.0f} s, {_needs(shape)}: add workers with free cores and "
+        "512 MB of free memory, end other applications that hold them, or start a smaller grid"
+    )
+
+
+def _needs(shape: GridShape) -> str:
+    cells = shape.query_partitions * shape.write_partitions
+    return f"{cells} cells, {shape.query_partitions} stages and ingest need {tasks_of(shape)}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Shortage:
+    """What is to be said and done as slots come and go; told of them once in a while by whoever watches.
+
+    needed: slots. told_after_s: for how long they are missing before it is worth a word (an executor that is replaced comes
+    back sooner). given_up_after_s: for how long there is not a single one, after there was.
+    """
+
+    needed: int
+    told_after_s: float = 20.0
+    given_up_after_s: float = 60.0
+    told: bool = False
+    _short_since_s: float | None = None
+    _none_since_s: float | None = None
+    _any: bool = False
+
+    def seen(self, granted: int, *, now_s: float) -> str | None:
+        """`short` or `enough` when that is news, `none` when there is no hope left; else None. now_s: monotonic."""
+        self._short_since_s = _since(self._short_since_s, granted < self.needed, now_s)
+        self._any = self._any or granted > 0
+        self._none_since_s = _since(self._none_since_s, self._any and granted == 0, now_s)
+        if self._none_since_s is not None and now_s - self._none_since_s >= self.given_up_after_s:
+            return "none"
+        if self._short_since_s is None:
+            news = "enough" if self.told else None
+            self.told = False
+            return news
+        if self.told or now_s - self._short_since_s < self.told_after_s:
+            return None
+        self.told = True
+        return "short"
+
+
+def _since(since_s: float | None, holds: bool, now_s: float) -> float | None:
+    if not holds:
+        return None
+    return now_s if since_s is None else since_s

@@ -1,0 +1,64 @@
+"""What a redis_url says.
+
+    redis://..., rediss://..., unix://...                      one server, or the primary behind one address
+    redis+cluster://[user:password@]host:port[,host:port...]   a Redis Cluster or Valkey Cluster; rediss+cluster:// with TLS
+
+The hosts of a cluster are those asked for the others first; one that answers is enough. What stands behind a question mark
+is the driver's (`ssl_ca_certs`, `client_name`, ...), in both forms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+
+from quaestor.errors import ConfigurationError
+
+_CLUSTER: Final = "+cluster"
+_FIRST_PORT: Final = 6379
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAddress:
+    """hosts: (host, port) of those asked first. tls: over TLS. options: the driver's, the password among them; not for logs."""
+
+    hosts: tuple[tuple[str, int], ...]
+    tls: bool
+    options: dict[str, Any]
+
+
+def is_cluster(url: str) -> bool:
+    """Whether the URL says that a cluster is behind it."""
+    return url.partition("://")[0].endswith(_CLUSTER)
+
+
+def cluster_address(url: str) -> ClusterAddress:
+    """Raises ConfigurationError if it is not the URL of a cluster."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, tail = rest.partition("/")
+    if not slash:
+        authority, question, tail = rest.partition("?")
+        tail = question + tail
+    user, at, hosts = authority.rpartition("@")
+    try:
+        if scheme not in ("redis+cluster", "rediss+cluster"):
+            raise ValueError("the scheme of a cluster is redis+cluster or rediss+cluster")
+        options: dict[str, Any] = {}
+        found = []
+        for host in hosts.split(","):
+            one = f"{scheme.removesuffix(_CLUSTER)}://{user}{at}{host}/{tail}"
+            options = redis.connection.parse_url(one)  # type: ignore[no-untyped-call]
+            if "host" not in options:
+                raise ValueError("a host is missing")
+            found.append((str(options.pop("host")), int(options.pop("port", _FIRST_PORT))))
+        if options.pop("db", 0):
+            raise ValueError("a cluster has no other database than 0")
+    except ValueError as error:  # the URL may hold a password
+        raise ConfigurationError(
+            f"redis_url ({scheme}://...) is not the URL of a Redis Cluster: {error}; "
+            "write redis+cluster://host:port,host:port"
+        ) from error
+    options.pop("connection_class", None)
+    return ClusterAddress(hosts=tuple(found), tls=scheme.startswith("rediss"), options=options)

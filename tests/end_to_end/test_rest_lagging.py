@@ -1,0 +1,95 @@
+"""Lists put together from records while a query partition lags: what it guards is read from the database, the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from quaestor.invalidation.registration_ids import partition_of
+from quaestor.invalidation.vouched import Vouched
+from tests.end_to_end.rest_site import RestSite, rest_site
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+LIST = '/items?filter={"group":"a"}&sort={"rank":1}'
+PARTITIONS = 100_000
+"""So many that no two queries of a test meet in one."""
+FOR_EVER_MS = 10**14
+
+
+@contextmanager
+def lagging(site: RestSite, registrations: tuple[str, ...]) -> Iterator[None]:
+    """As if the grid had so many columns, and those that these need lagged."""
+    registry: Any = site.quaestor.registry
+    late = {partition_of(one, PARTITIONS) for one in registrations}
+    vouch, registry._vouch = registry._vouch, lambda _: None
+    until_ms = tuple(1 if column in late else FOR_EVER_MS for column in range(PARTITIONS))
+    vouch(Vouched(until_ms=until_ms, all_until_ms=1, any_until_ms=FOR_EVER_MS))
+    try:
+        yield
+    finally:
+        registry._vouch = vouch
+
+
+def together(response: httpx.Response) -> bool:
+    return "QuaestorRecords" in response.headers["cache-status"]
+
+
+async def ready(site: RestSite) -> None:
+    """Returns when the list is put together from memory."""
+
+    async def hit() -> bool:
+        return "QuaestorRecords; hit" in (await site.http.get("/db" + LIST)).headers["cache-status"]
+
+    await eventually(hit)
+
+
+def kept(site: RestSite, prefix: str) -> dict[str, tuple[str, ...]]:
+    """What is kept in memory under names that begin like this, and what guards it."""
+    memory: Any = site.quaestor.read_path._store
+    return {name: one.response.registrations for name, one in memory._entries.items() if name.startswith(prefix)}
+
+
+async def test_a_list_whose_own_partition_lags_is_read_whole_and_comes_back(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix, representation="ids") as site:
+        await ready(site)
+        (guards,) = kept(site, "list:").values()
+        with lagging(site, guards):
+            for n in range(3):
+                site.other.items.update_one({"_id": 2}, {"$set": {"text": n}})
+                truth = list(site.other.items.find({"group": "a"}).sort("rank"))
+
+                async def seen(truth: Any = truth) -> bool:
+                    response = await site.http.get("/db" + LIST)
+                    assert not together(response)
+                    return bool(response.json() == truth)
+
+                await eventually(seen)
+        site.other.items.update_one({"_id": 2}, {"$set": {"text": "last"}})
+        await ready(site)
+        assert (await site.http.get("/db" + LIST)).json() == list(site.other.items.find({"group": "a"}).sort("rank"))
+
+
+async def test_a_member_whose_partition_lags_is_read_each_time_and_alone(mongo_url: str, prefix: str) -> None:
+    async with rest_site(mongo_url, prefix, representation="ids") as site:
+        await ready(site)
+        (name,) = [one for one in kept(site, "record:") if _shows(site, one, 2)]
+        with lagging(site, kept(site, name)[name]):
+            for n in range(3):
+                site.other.items.update_one({"_id": 2}, {"$set": {"text": n}})
+                site.heard.commands.clear()
+                response = await site.http.get("/db" + LIST)
+                assert response.json() == list(site.other.items.find({"group": "a"}).sort("rank")), "at once"
+                assert site.heard.finds() == [{"_id": {"$in": [2]}}]
+        await ready(site)
+        assert (await site.http.get("/db" + LIST)).json() == list(site.other.items.find({"group": "a"}).sort("rank"))
+
+
+def _shows(site: RestSite, name: str, key: int) -> bool:
+    memory: Any = site.quaestor.read_path._store
+    return f'"_id":{key},'.encode() in memory._entries[name].response.body.replace(b" ", b"")

@@ -1,0 +1,109 @@
+"""Answers read from a collection and the node that guards them: registered as by an application, told of writes as by ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import bson
+from pymongo.collection import Collection
+
+from quaestor.invalidation.change_events import STAGES
+from quaestor.invalidation.current_records import needs_record, with_current_records
+from quaestor.invalidation.matching.node import MatchingNode, Outcome
+from quaestor.invalidation.query.plan import Result
+from quaestor.invalidation.registering import dependencies, registration
+from quaestor.model import (
+    AfterImage,
+    CapturedRead,
+    Cell,
+    Document,
+    GridShape,
+    Invalidated,
+    Operation,
+    Query,
+    Version,
+    WriteKind,
+)
+
+Records = Collection[dict[str, Any]]
+_NOW_MS = 1_000
+_FOREVER_MS = 10**9
+
+
+def answer(records: Records, query: Query) -> tuple[Document, ...]:
+    """What the database says now."""
+    options: dict[str, Any] = {"collation": query.collation}
+    if query.operation is Operation.COUNT:
+        options |= {"skip": query.skip} | ({"limit": query.limit} if query.limit else {})
+        return ({"n": records.count_documents(query.filter, **options)},)
+    if query.operation is Operation.DISTINCT:
+        values = records.distinct(query.distinct_key or "", query.filter, **options)
+        return ({"values": sorted(values, key=lambda value: bson.encode({"": value}))},)
+    if query.operation is Operation.AGGREGATE:
+        return tuple(records.aggregate(list(query.pipeline), **options))
+    cursor = records.find(query.filter, query.projection, skip=query.skip, limit=query.limit, **options)
+    return tuple(cursor.sort(list(query.sort)) if query.sort else cursor)
+
+
+def comparable(told: Sequence[Document], *, ordered: bool) -> list[bytes]:
+    """The same for equal answers. ordered: whether mongod promises an order."""
+    encoded = [bson.encode(document) for document in told]
+    return encoded if ordered else sorted(encoded)
+
+
+class Guard:
+    """A grid of one cell for one collection, without anything between them that could lose or delay."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.namespace = f"{records.database.name}.{records.name}"
+        self._node = MatchingNode(
+            Cell(query_partition=0, write_partition=0),
+            GridShape(query_partitions=1, write_partitions=1),
+            retention_ms=60_000,
+        )
+        self._registered = 0
+        self._node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=self.now()), now_ms=_NOW_MS)
+
+    def now(self) -> Version:
+        """The database's current version."""
+        time = self._records.database.command("ping")["operationTime"]
+        return int(time.time) << 32 | int(time.inc)
+
+    def watch(self) -> Any:
+        """A change stream as ingest opens it."""
+        return self._records.database.watch(
+            list(STAGES), full_document="whenAvailable", full_document_before_change="whenAvailable"
+        )
+
+    def register(self, query: Query, told: Sequence[Document]) -> tuple[str, Sequence[Outcome]]:
+        """The registration's id for this answer, which has just been read, and what the node says to it."""
+        read_at = self.now()
+        shows = all("_id" in document for document in told)
+        read = CapturedRead(
+            query=query,
+            read_at=read_at,
+            ids=tuple(document["_id"] for document in told) if shows else None,
+            last=told[-1] if told else None,
+        )
+        dependency = dependencies([read])[0]
+        if dependency.plan.result is not Result.RECORDS:
+            dependency = dependencies([CapturedRead(query=query, read_at=read_at, ids=None)])[0]
+        self._registered += 1
+        registered = registration(
+            dependency,
+            registration_id=f"app:{self._registered}",
+            tenant="t",
+            since=self._node.watermark,
+            expires_at_ms=_FOREVER_MS,
+        )
+        return registered.id, self._node.register(registered, now_ms=_NOW_MS)
+
+    def process(self, images: Iterable[AfterImage]) -> Iterator[Invalidated]:
+        """What these writes invalidate; records that they do not carry are read first, as ingest reads them."""
+        images = list(images)
+        if any(map(needs_record, images)):
+            images = with_current_records(self._records.database.client, images)
+        for image in images:
+            yield from self._node.process(image, now_ms=_NOW_MS)

@@ -1,0 +1,56 @@
+"""Whoever stops something may be cancelled while he waits, and then he is: his own cancellation is not taken for the other's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from middleware.interface import Receive, Scope, Send
+from middleware.refresh import Refreshes
+from quaestor.tasks import ended
+from quaestor.telemetry import Telemetry
+
+
+@pytest.mark.anyio
+async def test_who_stops_refreshes_can_be_cancelled() -> None:
+    began, ending, end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow_to_end(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        try:
+            began.set()
+            await end.wait()
+        finally:
+            ending.set()
+            await end.wait()
+
+    refreshes = Refreshes(Telemetry())
+    refreshes.start({"type": "http", "method": "GET", "headers": []}, slow_to_end)
+    await began.wait()
+    stopping = asyncio.create_task(refreshes.stop())
+    await ending.wait()
+    stopping.cancel()
+    asyncio.get_running_loop().call_soon(end.set)
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+
+
+@pytest.mark.anyio
+async def test_who_forgets_that_he_was_cancelled_is_asked_again() -> None:
+    """As the Redis client does up to Python 3.11, when the cancellation comes together with the answer."""
+    began, asked = asyncio.Event(), 0
+
+    async def forgetful() -> None:
+        nonlocal asked
+        while asked < 2:
+            try:
+                began.set()
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                asked += 1
+
+    task = asyncio.create_task(forgetful())
+    await began.wait()
+    await ended((task, None))
+    assert task.done()
+    assert asked == 2
