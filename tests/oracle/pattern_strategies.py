@@ -44,3 +44,10 @@ PATTERNS = st.builds(
     st.sampled_from([True, True, True, False]),
 )
 EXPRESSIONS = st.tuples(PATTERNS, st.sampled_from(["", "", "i", "m", "s", "x", "im", "isx"]))
+
+BETWEEN = ["a", "*", "+", "?", "{2}", "{", "(?#c)", "(?#", " ", "\n", "#", "#c\n", "\\E", "\\Q\\E", "(?x)", "(?-x)"]
+REPEATS = st.tuples(
+    st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=5).map(lambda parts: "a" + "".join(parts)),
+    st.sampled_from(["", "x"]),
+)
+"""Quantifiers, and what may or may not stand between one and its item, or its second character."""

@@ -20,7 +20,7 @@ from pymongo.errors import OperationFailure
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.invalidation.query import compile_query, sort_documents
-from tests.oracle.pattern_strategies import EXPRESSIONS, TEXTS
+from tests.oracle.pattern_strategies import EXPRESSIONS, REPEATS, TEXTS
 from tests.oracle.query_strategies import COLLECTIONS, SORTED_COLLECTIONS
 
 Documents = list[dict[str, Any]]
@@ -164,6 +164,16 @@ def test_regular_expressions_find_what_mongods_find(
     texts: Collection[dict[str, Any]], expression: tuple[str, str]
 ) -> None:
     """Patterns put together from all of PCRE's constructs, half of them malformed."""
+    check_expression(texts, *expression)
+
+
+@seed(SEED)
+@settings(CHECKS, max_examples=500)
+@given(expression=REPEATS)
+def test_quantifiers_are_read_as_mongods_reads_them(
+    texts: Collection[dict[str, Any]], expression: tuple[str, str]
+) -> None:
+    """Of comments, white space and quotations before and within a quantifier some count and some do not."""
     check_expression(texts, *expression)
 
 

@@ -169,14 +169,21 @@ class Translator:
         while True:
             if reader.take("(?#"):
                 reader.until(")", "comment")
-            elif reader.take("\\Q\\E") or reader.take("\\E"):
-                pass
-            elif self.options.extended and reader.peek() and reader.peek() in " \t\n\v\f\r":
-                reader.next()
-            elif self.options.extended and reader.peek() == "#":
-                reader.until("\n", "comment")
-            else:
+            elif not (reader.take("\\Q\\E") or reader.take("\\E") or self._unread()):
                 return
+
+    def _unread(self) -> bool:
+        """Go past one thing that does not count with the option x, if it comes next."""
+        reader = self.reader
+        if not self.options.extended:
+            return False
+        if reader.peek() == "#":
+            reader.until("\n", "comment")
+            return True
+        if reader.peek() in _SPACES:
+            reader.next()
+            return True
+        return False
 
     def _quantified(self, piece: Piece) -> tuple[int, int | None, Piece]:
         """Reads the quantifier that may follow. Returns least and greatest (None: no bound) repetition too."""
@@ -189,8 +196,11 @@ class Translator:
         self.plain = False
         lowest, highest = self._bounds(found)
         greedy = not self.options.ungreedy
-        if self.options.extended:
-            self._skip()
+        # Less may stand here than between items: no quotation, and of comments in parentheses one, the last.
+        while self._unread():
+            pass
+        if self.reader.take("(?#"):
+            self.reader.until(")", "comment")
         lazy = self.reader.take("?")
         possessive = not lazy and self.reader.take("+")
         if possessive or max(lowest, highest or 0) > _LARGEST_RE2_REPEAT:
@@ -353,6 +363,7 @@ def _repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
     return max(lowest, 1) * piece.size + optional * (piece.size + 7)
 
 
+_SPACES: Final = frozenset(" \t\n\v\f\r")
 _LEADING_VERB: Final = re.compile(r"\(\*(UTF8?|UCP)\)")
 _NAMED_CHARACTER: Final = re.compile(r"\{(?![0-9]+(?:,[0-9]*)?\})")
 _ASSERTIONS: Final = {
