@@ -7,11 +7,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
+PATIENT: dict[str, Any] = {"staleness_bound_ms": 20_000, "activation_deadline_ms": 20_000}
+"""Settings where neither is the subject: a machine that stands still for a second must not bypass the cache."""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:

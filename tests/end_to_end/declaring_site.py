@@ -16,7 +16,7 @@ from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.caching import cache_policy, cached, cookie, per_role, per_user, private, public
 from tests.hand_driven import TaggingCdn
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 
 def user_of(scope: Mapping[str, Any]) -> str | None:
@@ -34,7 +34,7 @@ class Site:
     """An app whose pages say who asked. runs: how often each handler ran."""
 
     def __init__(self, mongo_url: str, database: str) -> None:
-        self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000, client_ttl="estimated")
+        self.quaestor = Quaestor(debug_header=True, client_ttl="estimated", **PATIENT)
         self.cdn = TaggingCdn()
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[self.quaestor.capture]

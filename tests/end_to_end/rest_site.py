@@ -21,7 +21,7 @@ from quaestor import Quaestor
 from quaestor.caching import Declaration
 from quaestor.rest import Access, QuaestorRouter
 from quaestor.rest.etags import record_etag
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 Database = pymongo.database.Database[dict[str, Any]]
 
@@ -59,7 +59,7 @@ class RestSite:
         routes: Mapping[str, Declaration] | None = None,
         **options: Any,
     ) -> None:
-        self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)  # a busy machine must not bypass
+        self.quaestor = Quaestor(debug_header=True, **PATIENT)
         client = pymongo.MongoClient if threads else AsyncMongoClient
         self.heard = Heard()
         self.client: Any = client(mongo_url, event_listeners=[self.quaestor.capture, self.heard])

@@ -31,7 +31,7 @@ from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.ingest import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Invalidated
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -106,8 +106,8 @@ class Worker:
 
     def __init__(self, mongo_url: str, redis_url: str, deployment: str, staleness_bound_ms: int) -> None:
         self.quaestor = Quaestor(
-            redis_url=redis_url, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, staleness_bound_ms=staleness_bound_ms,
-            client_ttl="estimated", ttl_min_ms=600_000,
+            redis_url=redis_url, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, client_ttl="estimated", ttl_min_ms=600_000,
+            **PATIENT | {"staleness_bound_ms": staleness_bound_ms},
         )  # fmt: skip
         self.app = FastAPI()
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(

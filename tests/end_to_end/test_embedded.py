@@ -16,7 +16,7 @@ from pymongo import AsyncMongoClient, DeleteOne, InsertOne, UpdateOne
 import quaestor as package
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class Site:
     """An app with the issue's handler, its client, and the database as another program would write to it."""
 
     def __init__(self, mongo_url: str, database: str) -> None:
-        self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)  # a busy machine must not bypass
+        self.quaestor = Quaestor(debug_header=True, **PATIENT)
         self.app = FastAPI()
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[self.quaestor.capture]

@@ -15,7 +15,7 @@ from pymongo import AsyncMongoClient
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class Site:
     """Cached routes over one database."""
 
     def __init__(self, mongo_url: str, name: str) -> None:
-        self.quaestor = Quaestor(debug_header=True, staleness_bound_ms=20_000)
+        self.quaestor = Quaestor(debug_header=True, **PATIENT)
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[self.quaestor.capture]
         )

@@ -25,7 +25,7 @@ from starlette.websockets import WebSocket
 from middleware import QuaestorMiddleware
 from middleware.interface import App, Message
 from quaestor import Quaestor
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -133,7 +133,7 @@ async def served(
     make: Callable[[Items], App], mongo_url: str, database: str
 ) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
     """A client of the app inside the cache, and the collection as another program sees it."""
-    quaestor = Quaestor(staleness_bound_ms=20_000)  # a busy machine must not bypass
+    quaestor = Quaestor(**PATIENT)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     app = QuaestorMiddleware(make(client[database].items), quaestor=quaestor)
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as other:

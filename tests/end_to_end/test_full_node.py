@@ -13,7 +13,7 @@ from pymongo import AsyncMongoClient
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.invalidation.matching.node import MatchingNode
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def test_hot_pages_stay_cached_and_no_page_is_stale(mongo_url: str, prefix
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed={seed}")
     dice = random.Random(seed)
-    quaestor = Quaestor(staleness_bound_ms=20_000, node_memory_bytes=ROOM_BYTES)
+    quaestor = Quaestor(**PATIENT, node_memory_bytes=ROOM_BYTES)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     app = FastAPI()
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)

@@ -16,7 +16,7 @@ from pymongo import AsyncMongoClient
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def served(app: FastAPI, quaestor: Quaestor, mongo_url: str, database: str
 
 
 async def test_beanie_documents_lists_links_counts_and_aggregates_are_exact(mongo_url: str, prefix: str) -> None:
-    quaestor, app = Quaestor(staleness_bound_ms=20_000), FastAPI()
+    quaestor, app = Quaestor(**PATIENT), FastAPI()
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     await beanie.init_beanie(client[prefix], document_models=[Maker, Plane])
     boeing, airbus = await Maker(name="Boeing").insert(), await Maker(name="Airbus").insert()
@@ -136,7 +136,7 @@ async def test_beanie_documents_lists_links_counts_and_aggregates_are_exact(mong
 
 
 async def test_mongoengine_in_threads_is_exact(mongo_url: str, prefix: str) -> None:
-    quaestor, app = Quaestor(staleness_bound_ms=20_000), FastAPI()
+    quaestor, app = Quaestor(**PATIENT), FastAPI()
     mongoengine.connect(
         prefix, alias="mappers", host=mongo_url, uuidRepresentation="standard", event_listeners=[quaestor.capture]
     )

@@ -15,7 +15,7 @@ from quaestor.errors import ConfigurationError, UnsupportedQueryError
 from quaestor.invalidation.matching.maintained import ResultEvent
 from quaestor.invalidation.standing.live import LiveResult, Whole
 from quaestor.model import MatchType, Operation, Query
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def items(mongo_url: str, prefix: str) -> Any:
 
 @asynccontextmanager
 async def running(mongo_url: str, **settings: Any) -> AsyncIterator[Quaestor]:
-    quaestor = Quaestor(staleness_bound_ms=20_000, **settings)
+    quaestor = Quaestor(**PATIENT, **settings)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     await client.admin.command("ping")
     await quaestor.start()

@@ -14,13 +14,13 @@ from quaestor import Quaestor
 from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.codec import decode_query_event
 from quaestor.model import Registration, Usage
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_hits_are_reported_by_query_within_seconds(mongo_url: str, prefix: str) -> None:
-    quaestor = Quaestor(staleness_bound_ms=20_000)
+    quaestor = Quaestor(**PATIENT)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     app = FastAPI()
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)

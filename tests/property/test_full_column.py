@@ -31,7 +31,7 @@ from quaestor.model import (
 )
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -45,9 +45,7 @@ class Column:
     """Both cells in threads, ingest played by hand, a registry that believes what it hears."""
 
     def __init__(self) -> None:
-        settings = Settings(
-            deployment=DEPLOYMENT, staleness_bound_ms=60_000, heartbeat_ms=20, activation_deadline_ms=20_000
-        )
+        settings = Settings(deployment=DEPLOYMENT, heartbeat_ms=20, **PATIENT)
         self.layer = MemoryEventLayer()
         self.telemetry = Telemetry()
         self.heard: list[Invalidated] = []

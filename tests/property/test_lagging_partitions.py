@@ -33,6 +33,7 @@ from quaestor.model import (
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 from tests.hand_driven import START_MS, HandClock
+from tests.support import PATIENT
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +96,7 @@ class World:
         """An app process that starts now, and hears what was said before."""
         registry = Registry(
             self.layer,
-            settings=Settings(deployment="d", heartbeat_ms=1, staleness_bound_ms=BOUND_MS),
+            settings=Settings(deployment="d", heartbeat_ms=1, **PATIENT | {"staleness_bound_ms": BOUND_MS}),
             telemetry=Telemetry(), clock=self.clock, on_invalidated=lambda _: None, on_reset=pytest.fail,
         )  # fmt: skip
         self.apps.append(registry)

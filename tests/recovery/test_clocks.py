@@ -28,6 +28,7 @@ from quaestor.model import (
 from quaestor.ports import Registered
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
+from tests.support import PATIENT
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ class World:
         self.resets: list[str] = []
         self.app = Registry(
             self.layer,
-            settings=Settings(deployment="d", staleness_bound_ms=BOUND_MS, heartbeat_ms=1),
+            settings=Settings(deployment="d", heartbeat_ms=1, **PATIENT | {"staleness_bound_ms": BOUND_MS}),
             telemetry=Telemetry(),
             clock=self.app_clock,
             on_invalidated=lambda _: None,

@@ -29,7 +29,7 @@ from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
 from tests.oracle.standing_world import Subscriber
-from tests.support import Loop, eventually
+from tests.support import PATIENT, Loop, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -168,7 +168,7 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
     print(f"seed={seed}")
     dice = random.Random(seed)
     settings = Settings(
-        deployment=prefix, heartbeat_ms=50, staleness_bound_ms=5_000, activation_deadline_ms=2_000,
+        deployment=prefix, heartbeat_ms=50, **PATIENT,
         subscription_extend_ms=500, subscription_lease_ms=30_000,
     )  # fmt: skip
     with ExitStack() as opened:

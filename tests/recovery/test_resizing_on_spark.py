@@ -20,7 +20,7 @@ from quaestor.invalidation.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
 from tests.recovery.test_resizing import App
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, shared_url: str, prefix: str) -> None:
     """The first command ends by itself when the second has taken over; what was cached stays cached until it changes."""
     where = ("--mongo-url", mongo_url, "--redis-url", shared_url, "--deployment", prefix)
-    settings = Settings(deployment=prefix, staleness_bound_ms=10_000, activation_deadline_ms=10_000)
+    settings = Settings(deployment=prefix, **PATIENT)
     with ExitStack() as opened:
         client = opened.enter_context(pymongo.MongoClient[dict[str, Any]](mongo_url))
         client[prefix]["c"].insert_one({"_id": 1, "a": 1})

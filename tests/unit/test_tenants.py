@@ -38,7 +38,7 @@ from quaestor.model import (
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
 from quaestor.telemetry import Telemetry
-from tests.support import eventually, running
+from tests.support import PATIENT, eventually, running
 
 CELL = Cell(query_partition=0, write_partition=0)
 SHAPE = GridShape(query_partitions=1, write_partitions=1)
@@ -153,7 +153,7 @@ class App:
         self.invalidated: list[Invalidated] = []
         self.registry = Registry(
             layer,
-            settings=Settings(deployment=deployment, tenant=tenant, heartbeat_ms=20, activation_deadline_ms=10_000),
+            settings=Settings(deployment=deployment, tenant=tenant, heartbeat_ms=20, **PATIENT),
             telemetry=Telemetry(),
             clock=system_clock,
             on_invalidated=self.invalidated.extend,
