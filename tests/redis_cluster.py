@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +15,14 @@ from redis.crc import key_slot
 
 from quaestor.demo import servers
 from quaestor.invalidation.event_layer import streams
+from tests.support import quiet_ports
 
 NODE_TIMEOUT_MS = 1_000
+"""After which a replica takes over."""
+PATIENT_TIMEOUT_MS = 10_000
+"""Until the cluster is made, and where nobody can take over: servers that stood still for a second have neither to forget whom
+they are about to meet, nor to take each other for dead."""
+MEET_AGAIN_S = 3.0
 _SLOTS = 16_384
 
 
@@ -84,7 +91,9 @@ def _whole(server: servers.Server) -> bool:
 
 
 def _knows(server: servers.Server, nodes: int) -> bool:
-    return int(facts(server)["cluster_known_nodes"]) == nodes
+    with connect(server) as client:
+        known = client.execute_command("CLUSTER NODES")
+    return sum("handshake" not in node["flags"] for node in known.values()) == nodes
 
 
 def _follow(replica: servers.Server, primary: servers.Server) -> bool:
@@ -100,16 +109,42 @@ def _follows(replica: servers.Server) -> bool:
         return bool(client.info("replication")["master_link_status"] == "up")
 
 
-def _node(folder: Path, name: str, persistent: bool) -> servers.Server:
+def _node(folder: Path, name: str, persistent: bool, ports: Iterator[int]) -> servers.Server:
     home = folder / name
     home.mkdir()
-    server = servers.redis_server(home, persistent=persistent)
+    server = servers.redis_server(home, port=next(ports), persistent=persistent)
     server.arguments = [
-        *server.arguments, "--cluster-enabled", "yes", "--cluster-port", str(servers.free_port()),
-        "--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-replica-validity-factor", "0",
+        *server.arguments, "--cluster-enabled", "yes", "--cluster-port", str(next(ports)),
+        "--cluster-node-timeout", str(PATIENT_TIMEOUT_MS), "--cluster-replica-validity-factor", "0",
         "--repl-diskless-sync-delay", "0",
     ]  # fmt: skip
     return server
+
+
+def _give_up_soon(server: servers.Server) -> None:
+    """Whoever is silent for so long is replaced. Also after this server was started again."""
+    with connect(server) as client:
+        client.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
+    server.arguments = [*server.arguments, "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
+
+
+def _meet(everybody: Sequence[servers.Server]) -> None:
+    """A handshake that is not over when a server stands still may be given up without a word, so it is asked for again."""
+    first, *others = everybody
+    asked_s = -math.inf
+
+    def met() -> bool:
+        nonlocal asked_s
+        if all(_knows(server, len(everybody)) for server in everybody):
+            return True
+        if time.monotonic() > asked_s + MEET_AGAIN_S:
+            asked_s = time.monotonic()
+            with connect(first) as client:
+                for server in others:
+                    client.execute_command("CLUSTER", "MEET", servers.HOST, server.port, _bus_port(server))
+        return False
+
+    until(met, "all have met")
 
 
 def _bus_port(server: servers.Server) -> int:
@@ -122,28 +157,27 @@ def redis_cluster(
     folder: Path, *, primaries: int = 3, replicas: bool = False, persistent: bool = False
 ) -> Iterator[RedisCluster]:
     """Slots are shared in equal ranges. persistent: see servers.redis_server."""
+    ports = iter(quiet_ports(4 * primaries))  # so many that are chosen one by one would now and then be the same
     made = RedisCluster(
-        [_node(folder, f"primary-{i}", persistent) for i in range(primaries)],
-        [_node(folder, f"replica-{i}", persistent) for i in range(primaries if replicas else 0)],
+        [_node(folder, f"primary-{i}", persistent, ports) for i in range(primaries)],
+        [_node(folder, f"replica-{i}", persistent, ports) for i in range(primaries if replicas else 0)],
     )
     everybody = [*made.primaries, *made.replicas]
     try:
         for server in everybody:
             server.start()
-        first = made.primaries[0]
-        with connect(first) as client:
-            for server in everybody[1:]:
-                client.execute_command("CLUSTER", "MEET", servers.HOST, server.port, _bus_port(server))
         for i, server in enumerate(made.primaries):
             mine = _slots(i, primaries)
             with connect(server) as client:
                 client.execute_command("CLUSTER", "ADDSLOTSRANGE", mine.start, mine.stop - 1)
-        for server in everybody:
-            until(partial(_knows, server, len(everybody)), "all have met")
+        _meet(everybody)
         for primary, replica in zip(made.primaries, made.replicas, strict=False):
             until(partial(_follow, replica, primary), "a replica has been made")
             until(partial(_follows, replica), "it follows")
         made.wait_until_whole()
+        if replicas:
+            for server in everybody:
+                _give_up_soon(server)
         yield made
     finally:
         made.stop()
