@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+import tests.unhurried  # noqa: F401
