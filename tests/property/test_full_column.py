@@ -149,6 +149,9 @@ async def test_what_the_app_takes_for_guarded_is_guarded_by_every_cell() -> None
     cached: list[tuple[str, ...]] = []
     lives = 0
     async with running() as column:
+        ids = await column.cache(0)  # {"a": {"$ne": 0}}
+        column.write(1)  # hardly any draw is without a write that changes something, but one in some thousands is
+        await column.until_dead(ids)
         for _ in range(250):
             if dice.random() < 0.1:
                 column.write(dice.randrange(QUERIES))
@@ -160,11 +163,12 @@ async def test_what_the_app_takes_for_guarded_is_guarded_by_every_cell() -> None
                 # Asked in this order: a cell forgets first and tells afterwards, within a heartbeat.
                 if not guarded:
                     await column.until_dead(one)
-        assert all(node.registrations <= ROOM for node in column.nodes)
+        await eventually(lambda: all(node.registrations <= ROOM for node in column.nodes))
         assert any(one.match_type is MatchType.EVICTED for one in column.heard)
         assert any(one.match_type is not MatchType.EVICTED for one in column.heard)
         dead = [one for one in cached if not column.live(one)]
         assert dead
         assert lives > 100, "and much was guarded meanwhile"
         for one in cached:
-            assert column.guarded(one) or not column.live(one)
+            if not column.guarded(one):
+                await column.until_dead(one)

@@ -148,7 +148,7 @@ class World:
     async def register(self) -> None:
         """One response with one or two queries, whose cells all answer."""
         app = self.dice.choice(self.apps)
-        queries = [asked(self.dice.randrange(1_000_000)) for _ in range(self.dice.randint(1, 2))]
+        queries = [asked(value) for value in self.dice.sample(range(1_000_000), self.dice.randint(1, 2))]
         fresh, columns = self.model.fresh(self.clock()), {self.model.column_of(query) for query in queries}
         reads = [CapturedRead(query=query, read_at=1, ids=()) for query in queries]
         task = asyncio.create_task(app.register(reads, since=1, expires_at_ms=self.clock() + 10**9))

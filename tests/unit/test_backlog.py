@@ -179,6 +179,13 @@ class Flooded:
         self.loop._heartbeat_due_s = 0.0
         self.loop._step()
 
+    def finish(self) -> None:
+        """How many steps that takes depends on the machine: each deals with what it can in a tenth of a second."""
+        while self.node.registrations <= FLOOD:
+            before = self.node.registrations
+            self.step()
+            assert self.node.registrations > before, "and nothing is forgotten"
+
     def activated(self, tenant: str) -> list[str]:
         stream = streams.notifications(self.deployment, tenant)
         said = map(
@@ -198,10 +205,7 @@ def test_after_a_flood_of_one_tenant_anothers_registration_is_active_within_a_fe
             break
     assert flooded.activated("b") == ["b~x:1"]
     assert 0 < len(flooded.activated("a")) <= STEPS * 200
-    while flooded.node.registrations <= FLOOD:
-        before = flooded.node.registrations
-        flooded.step()
-        assert flooded.node.registrations > before, "and nothing is forgotten"
+    flooded.finish()
     assert len(flooded.activated("a")) == FLOOD
 
 
@@ -222,7 +226,6 @@ def test_a_cell_that_dies_amid_a_flood_loses_nothing(layer: EventLayer, prefix: 
     assert flooded.activated("b")
     assert flooded.node.registrations < FLOOD
     flooded.start()
-    for _ in range(2 * FLOOD // 200):
-        flooded.step()
+    flooded.finish()
     assert flooded.node.registrations == FLOOD + 1
     assert set(flooded.activated("a")) == {f"a~x:{number}" for number in range(FLOOD)}

@@ -139,6 +139,8 @@ class Driven:
         for _ in range(times):
             self.loop._heartbeat_due_s = self.loop._trim_due_s = 0.0
             self.loop._step()
+        while self.loop._backlog:  # a step ends after a tenth of a second, though the machine may have stood still
+            self.loop._step()
 
     def write(self, version: int, key: int, **fields: Any) -> None:
         image = AfterImage(

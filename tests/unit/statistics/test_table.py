@@ -112,11 +112,13 @@ def test_replaced_files_go_when_nobody_can_be_reading_them(tmp_path: Path) -> No
 
 def test_a_reader_sees_every_row_once_while_files_are_compacted_and_deleted(tmp_path: Path) -> None:
     table = Table(tmp_path)
-    stop = threading.Event()
+    stop, looked = threading.Event(), threading.Event()
 
     def work() -> None:
         own = Table(tmp_path)
         for number in range(60):
+            if number == 30:
+                looked.wait(20)  # whichever thread the machine lets run
             add(own, f"f{number}", [number])
             if number % 5 == 4:
                 maintain(own, file_bytes=1 << 20, keep_days=0, grace_s=HOUR_S, now_ms=NOW_MS)
@@ -129,6 +131,7 @@ def test_a_reader_sees_every_row_once_while_files_are_compacted_and_deleted(tmp_
         seen = rows(tmp_path)
         assert seen == list(range(len(seen)))
         looks += 1
+        looked.set()
     worker.join()
     assert looks
     assert sorted(row["n"] for row in table_rows(table)) == list(range(60))
