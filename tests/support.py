@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
+
+from quaestor.demo import servers
+from quaestor.errors import ConfigurationError
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
 PATIENT: dict[str, Any] = {"staleness_bound_ms": 20_000, "activation_deadline_ms": 20_000}
 """Settings where neither is the subject: a machine that stands still for a second must not bypass the cache."""
+PATIENCE_S = 20.0
+"""A time limit of the product where it is not the subject: long enough for a machine that stands still meanwhile."""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_s: float = DEADLINE_S) -> None:
@@ -29,6 +35,19 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_
         if time.monotonic() > end:
             raise AssertionError(f"did not hold within {within_s} s: {inspect.getsource(condition).strip()}")
         await anyio.sleep(STEP_S)
+
+
+def quiet_ports(count: int) -> list[int]:
+    """Different loopback ports, all below those that the system hands out by itself: nobody is given one of them by chance
+    before the server that it is for listens there."""
+    found: list[int] = []
+    dice = random.SystemRandom()
+    while len(found) < count:
+        port = dice.randrange(12_000, 32_000)
+        if port not in found:
+            with suppress(ConfigurationError):
+                found.append(servers.require_port(port))
+    return found
 
 
 class Loop:
