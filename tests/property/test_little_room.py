@@ -28,9 +28,9 @@ class LittleRoom(ResizingWorld):
         generation.cells[cell]._upkeep.room._bounds = BOUNDS
 
     def step_cell(self, generation: Generation, cell: Cell) -> None:
-        super().step_cell(generation, cell)
         loop = generation.cells[cell]
         room, before = loop._upkeep.room, loop._upkeep.room.given_up
+        super().step_cell(generation, cell)  # looks for room itself once a second: on a slow machine each time
         try:
             room.make(worked_off=loop._position.queries, now_ms=self.now_ms)
         except EventLayerResetError:
