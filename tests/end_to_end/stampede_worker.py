@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
+from quaestor.read_path import flights
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
@@ -24,8 +25,14 @@ from quaestor.store.two_level import TwoLevelStore
 from tests.hand_driven import START_MS, HandEngine, reads
 from tests.support import eventually
 
+LEASE_MS = 10_000
+"""A process that stands still for some seconds is not dead."""
+STARTED_WITHIN_S = 90.0
+"""Of the others: interpreters that import everything, beside other tests. So long they are waited for."""
+
 
 async def main(url: str, deployment: str, requests: int) -> None:
+    flights.LEASE_MS, flights.LEASE_WAIT_S = LEASE_MS, 2 * STARTED_WITHIN_S
     redis = Redis.from_url(url, protocol=2)
     shared = RedisStore(redis, deployment=deployment)
     engine = HandEngine(
@@ -42,7 +49,7 @@ async def main(url: str, deployment: str, requests: int) -> None:
         async def open_() -> bool:
             return bool(await redis.exists(f"{deployment}:gate"))
 
-        await eventually(open_)
+        await eventually(open_, within_s=2 * STARTED_WITHIN_S)
         return PlainTextResponse(f"run {run}")
 
     app = QuaestorMiddleware(Starlette(routes=[Route("/a", page)]), quaestor=engine)

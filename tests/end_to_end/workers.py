@@ -17,12 +17,13 @@ from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
 from quaestor.demo import servers
+from quaestor.read_path import flights
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
 from tests.hand_driven import HandEngine, HandRegistry, reads
-from tests.support import eventually
+from tests.support import PATIENCE_S, eventually
 
 KEY = "http://shop.test/a"
 
@@ -51,7 +52,11 @@ class Worker:
 
     def __init__(self, world: World) -> None:
         self.redis = Redis.from_url(
-            world.url, protocol=2, socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0)
+            world.url,
+            protocol=2,
+            socket_timeout=PATIENCE_S,
+            socket_connect_timeout=PATIENCE_S,
+            retry=Retry(NoBackoff(), 0),
         )
         self.shared = RedisStore(self.redis, deployment="d")
         self.engine = HandEngine(
@@ -83,7 +88,10 @@ class Worker:
 
 
 @pytest.fixture
-async def world(valkey: servers.Server) -> AsyncIterator[World]:
+async def world(valkey: servers.Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    # A worker that stands still for a second or three is not dead, and nobody is tired of waiting for it.
+    monkeypatch.setattr(flights, "LEASE_MS", int(1_000 * PATIENCE_S))
+    monkeypatch.setattr(flights, "LEASE_WAIT_S", PATIENCE_S)
     world = World(valkey.url)
     world.workers[:] = [Worker(world) for _ in range(4)]
     yield world
