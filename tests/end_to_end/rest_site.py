@@ -19,11 +19,16 @@ from starlette.middleware import Middleware
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.caching import Declaration
-from quaestor.rest import Access, QuaestorRouter
+from quaestor.rest import Access, Limits, QuaestorRouter
 from quaestor.rest.etags import record_etag
-from tests.support import PATIENT, eventually
+from tests.support import PATIENCE_S, PATIENT, eventually
 
 Database = pymongo.database.Database[dict[str, Any]]
+
+
+def limits(**given: Any) -> Limits:
+    """With patience: where time is not the subject, a database that stands still for some seconds is no 503."""
+    return Limits(**{"time_ms": int(1_000 * PATIENCE_S)} | given)
 
 
 class Heard(CommandListener):
@@ -59,7 +64,8 @@ class RestSite:
         routes: Mapping[str, Declaration] | None = None,
         **options: Any,
     ) -> None:
-        self.quaestor = Quaestor(debug_header=True, **PATIENT)
+        # Nothing expires by itself either: what was just written is otherwise expected to change again within a second.
+        self.quaestor = Quaestor(debug_header=True, ttl_min_ms=600_000, **PATIENT)
         client = pymongo.MongoClient if threads else AsyncMongoClient
         self.heard = Heard()
         self.client: Any = client(mongo_url, event_listeners=[self.quaestor.capture, self.heard])
@@ -68,7 +74,10 @@ class RestSite:
         self.app = FastAPI(middleware=inner)
         self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor, routes=routes)
         self.app.include_router(
-            QuaestorRouter(self.client[database], **{"access": Access.public(), "quaestor": self.quaestor, **options})
+            QuaestorRouter(
+                self.client[database],
+                **{"access": Access.public(), "quaestor": self.quaestor, "limits": limits(), **options},
+            )
         )
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://site")
 

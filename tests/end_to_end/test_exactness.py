@@ -27,7 +27,7 @@ class Site:
     """Cached routes over one database."""
 
     def __init__(self, mongo_url: str, name: str) -> None:
-        self.quaestor = Quaestor(debug_header=True, **PATIENT)
+        self.quaestor = Quaestor(debug_header=True, ttl_min_ms=600_000, **PATIENT)  # nothing may expire by itself
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[self.quaestor.capture]
         )

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from quaestor.rest import Access, Limits
-from tests.end_to_end.rest_site import rest_site
+from quaestor.rest import Access
+from tests.end_to_end.rest_site import limits, rest_site
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +121,7 @@ async def test_update_operators_have_a_media_type_of_their_own(mongo_url: str, p
 
 
 async def test_preconditions_can_be_demanded(mongo_url: str, prefix: str) -> None:
-    async with rest_site(mongo_url, prefix, limits=Limits(require_preconditions=True)) as site:
+    async with rest_site(mongo_url, prefix, limits=limits(require_preconditions=True)) as site:
         for method, body in (("PUT", {}), ("PATCH", {}), ("DELETE", None)):
             assert (await site.ask(method, "/items/1", body)).status_code == 428
         assert (await site.ask("PATCH", "/items/1", {"x": 1}, if_match="*")).status_code == 200
