@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -15,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
-from quaestor.demo.servers import HOST, free_port
+from quaestor.demo.servers import HOST
 from tests.hand_driven import HandEngine, reads
 from tests.support import eventually
 
@@ -28,12 +29,12 @@ Handler = Callable[[Request], Awaitable[Response]]
 async def serving(engine: HandEngine, handler: Handler) -> AsyncIterator[str]:
     app = Starlette(routes=[Route("/{rest:path}", handler)])
     app.add_middleware(QuaestorMiddleware, quaestor=engine)
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, host=HOST, port=port, log_level="critical", ws="none"))
-    running = asyncio.create_task(server.serve())
+    listener = socket.create_server((HOST, 0))  # bound from the beginning: nobody else takes the port meanwhile
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
+    running = asyncio.create_task(server.serve(sockets=[listener]))
     await eventually(lambda: server.started)
     try:
-        yield f"http://{HOST}:{port}"
+        yield f"http://{HOST}:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         await running

@@ -18,8 +18,15 @@ from starlette.responses import Response, StreamingResponse
 from middleware import QuaestorMiddleware
 from tests.end_to_end.site import Site, raw_get, status_of
 from tests.hand_driven import HandEngine, reads
+from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two pieces a busy machine may stand still."""
+    monkeypatch.setattr("middleware.exchange.HOLD_S", PATIENCE_S)
 
 
 async def test_an_answer_in_pieces_is_stored_whole() -> None:

@@ -13,6 +13,7 @@ import pytest
 from quaestor.demo.servers import HOST, free_port
 from quaestor.proxy.options import ProxyOptions
 from tests.end_to_end.scripted_origin import answer, listening, proxy, read_request
+from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,8 @@ async def test_an_origin_that_is_away_slow_or_mad_is_a_502_or_504_that_says_so()
 
     async with (
         listening(mad) as origin,
-        proxy(ProxyOptions(origin=origin, read_timeout_s=0.2)) as url,
+        proxy(ProxyOptions(origin=origin)) as url,
+        proxy(ProxyOptions(origin=origin, read_timeout_s=0.2)) as impatient,
         proxy(ProxyOptions(origin=f"http://{HOST}:{free_port()}")) as nowhere,
         httpx.AsyncClient() as client,
     ):
@@ -38,7 +40,7 @@ async def test_an_origin_that_is_away_slow_or_mad_is_a_502_or_504_that_says_so()
             (url, "/close", 502, "connection_terminated"),
             (url, "/noise", 502, "http_protocol_error"),
             (url, "/999", 502, "http_protocol_error"),
-            (url, "/hang", 504, "http_response_timeout"),
+            (impatient, "/hang", 504, "http_response_timeout"),
         ):
             got = await client.get(base + path)
             assert got.status_code == status, path
@@ -77,7 +79,7 @@ async def test_an_answer_that_breaks_off_is_not_made_to_look_whole() -> None:
 async def test_idle_connections_to_the_origin_are_used_again() -> None:
     async with (
         numbered_origin(lambda _: answer(body=b"x")) as (origin, connections),
-        proxy(ProxyOptions(origin=origin)) as url,
+        proxy(ProxyOptions(origin=origin, keepalive_s=PATIENCE_S)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         for number in range(5):

@@ -17,7 +17,7 @@ from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.end_to_end.scripted_origin import Asked, Script, answer, scripted_origin, serving
-from tests.support import eventually
+from tests.support import PATIENCE_S, PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -51,9 +51,14 @@ async def shop_proxy(
 ) -> AsyncIterator[httpx.AsyncClient]:
     async with scripted_origin(script) as origin:
         options = ProxyOptions(origin=origin.url, database=database)
-        base = Settings(mongo_url=mongo_url, explicit=True, control_namespace=f"{database}.control", debug_header=True)
+        base = Settings(
+            mongo_url=mongo_url, explicit=True, control_namespace=f"{database}.control", debug_header=True, **PATIENT
+        )
         app = application(options, replace(base, **settings), token=AdminToken(TOKEN))
-        async with serving(configuration(app)) as url, httpx.AsyncClient(base_url=url) as client:
+        async with (
+            serving(configuration(app)) as url,
+            httpx.AsyncClient(base_url=url, timeout=2 * PATIENCE_S) as client,
+        ):
 
             async def up() -> bool:
                 return bool((await client.get("/quaestor/admin/status", headers=BEARER)).json()["serving"])

@@ -121,7 +121,11 @@ async def test_when_all_connections_are_in_use_the_rest_is_told_so() -> None:
         assert (await client.get("/2")).status_code == 503
         go_on.set()
         assert (await first).status_code == 200
-        assert (await client.get("/3")).status_code == 200, "it was given back"
+
+        async def given_back() -> bool:
+            return (await client.get("/3")).status_code == 200
+
+        await eventually(given_back)
 
 
 async def test_a_client_that_is_silent_within_its_body_is_told_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +144,7 @@ async def test_an_origin_that_hangs_within_its_answer_is_cut_off() -> None:
         writer.close()
 
     async with listening(serve) as origin, proxy(ProxyOptions(origin=origin, read_timeout_s=0.2)) as url:
-        got = await raw(url, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        got = await raw(url, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert not got.endswith(b"\r\n\r\nabcdefghij")
 
 
@@ -148,11 +152,11 @@ async def test_the_time_a_client_takes_to_send_is_not_the_origins() -> None:
     """read_timeout counts the origin's silence, and it has nothing to say before it has the request."""
     async with (
         scripted_origin(lambda asked: answer(body=asked.body)) as origin,
-        proxy(ProxyOptions(origin=origin.url, read_timeout_s=0.1)) as url,
+        proxy(ProxyOptions(origin=origin.url, read_timeout_s=3)) as url,
     ):
         reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\na")
-        later_s = asyncio.get_running_loop().time() + 0.4
+        later_s = asyncio.get_running_loop().time() + 3.5
         await eventually(lambda: asyncio.get_running_loop().time() > later_s)
         writer.write(b"bc")
         async with asyncio.timeout(20):
