@@ -20,6 +20,7 @@ from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
 from quaestor.model import Uncacheable
 from quaestor.settings import Settings
+from tests.support import PATIENCE_S
 
 
 @pytest.mark.anyio
@@ -130,12 +131,13 @@ def test_only_clients_that_carry_this_capture_are_found(mongo_url: str) -> None:
 
 def test_looking_for_clients_disturbs_no_other_thread() -> None:
     """Whoever refers to a tuple that is just being made breaks its making; other threads make some all the time."""
-    capture, over, made = Capture(), threading.Event(), Future[int]()
+    capture, begun, over, made = Capture(), threading.Event(), threading.Event(), Future[int]()
 
     def make() -> int:
         number = 0
         while not over.is_set():
             number += len(tuple(one for one in range(20)))
+            begun.set()
         return number
 
     def run() -> None:
@@ -147,6 +149,7 @@ def test_looking_for_clients_disturbs_no_other_thread() -> None:
     thread = threading.Thread(target=run)
     with MongoClient[Any]("mongodb://a.invalid/", connect=False, event_listeners=[capture]) as client:
         thread.start()
+        assert begun.wait(PATIENCE_S)
         found = [attached_clients(capture) for _ in range(50)]
         over.set()
         thread.join()

@@ -17,7 +17,7 @@ from quaestor.errors import CdnError
 from tests.end_to_end.origin import Origin
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, seen, tagged, varnish, web
 from tests.faults.proxy import Links
-from tests.support import eventually
+from tests.support import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.anyio, needs_varnish]
 __all__ = ["behind", "path", "varnish", "web"]
@@ -41,8 +41,9 @@ async def test_a_varnish_that_was_away_is_purged_when_it_comes_back(behind: Orig
             link = links.to(server.port)
             link.reset()  # away, without losing what it keeps
             adapter = VarnishAdapter(
-                f"http://{HOST}:{link.port}", token=TOKEN, observe=observe, limits=BatchLimits(last_retry_ms=100)
-            )
+                f"http://{HOST}:{link.port}", token=TOKEN, timeout_s=PATIENCE_S, observe=observe,
+                limits=BatchLimits(last_retry_ms=100),
+            )  # fmt: skip
             with pytest.raises(CdnError, match="did not answer"):
                 await adapter.purge(tags=[f"{path}-t"], urls=[])
             assert adapter.pending == 1
@@ -64,7 +65,9 @@ async def test_every_node_is_told_and_one_that_is_down_does_not_keep_the_others_
     vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN)
     behind.answers[path] = tagged(f"{path}-t")
     with running(partial(varnish_server, vcl=vcl), "varnish-second") as second:
-        adapter = VarnishAdapter([varnish.url, second.url], token=TOKEN, limits=BatchLimits(last_retry_ms=100))
+        adapter = VarnishAdapter(
+            [varnish.url, second.url], token=TOKEN, timeout_s=PATIENCE_S, limits=BatchLimits(last_retry_ms=100)
+        )
         async with httpx.AsyncClient(base_url=second.url, trust_env=False) as other:
             await web.get(path)
             await other.get(path)

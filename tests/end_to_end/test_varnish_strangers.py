@@ -22,6 +22,7 @@ from tests.end_to_end.varnish_site import (
     varnish,
     web,
 )
+from tests.support import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, needs_varnish]
 __all__ = ["adapter", "behind", "path", "varnish", "web"]
@@ -51,7 +52,7 @@ async def test_a_stranger_cannot_purge(
 async def test_the_right_token_from_the_wrong_host_cannot_purge(behind: Origin) -> None:
     vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN, purgers=["192.0.2.0/24"])
     with running(partial(varnish_server, vcl=vcl), "varnish-elsewhere") as elsewhere:
-        adapter = VarnishAdapter(elsewhere.url, token=TOKEN)
+        adapter = VarnishAdapter(elsewhere.url, token=TOKEN, timeout_s=PATIENCE_S)
         with pytest.raises(CdnError, match="refused") as refused:
             await adapter.purge(tags=["t"], urls=[])
         await adapter.aclose()
@@ -64,7 +65,7 @@ async def test_the_token_is_not_passed_on(behind: Origin, web: httpx.AsyncClient
 
 
 async def test_without_the_token_the_adapter_says_what_to_do(varnish: Server) -> None:
-    adapter = VarnishAdapter(varnish.url)
+    adapter = VarnishAdapter(varnish.url, timeout_s=PATIENCE_S)
     with pytest.raises(CdnError, match="token"):
         await adapter.purge(tags=["t"], urls=[])
     await adapter.aclose()
@@ -72,7 +73,7 @@ async def test_without_the_token_the_adapter_says_what_to_do(varnish: Server) ->
 
 async def test_something_that_is_not_our_varnish_is_not_taken_for_a_purge(behind: Origin) -> None:
     """A server that answers 200 to a PURGE it does not understand would be silent staleness."""
-    adapter = VarnishAdapter(f"http://{HOST}:{behind.port}")
+    adapter = VarnishAdapter(f"http://{HOST}:{behind.port}", timeout_s=PATIENCE_S)
     with pytest.raises(CdnError, match="does not purge"):
         await adapter.purge(tags=["t"], urls=[])
     await adapter.aclose()

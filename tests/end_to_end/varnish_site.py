@@ -11,6 +11,7 @@ import pytest
 from cdn_adapters import VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, free_port, running, varnish_binary, varnish_server
 from tests.end_to_end.origin import Answer, Origin, origin
+from tests.support import PATIENCE_S
 
 needs_varnish = pytest.mark.skipif(
     varnish_binary() is None, reason="no varnishd on this machine: apt-get install varnish varnish-modules"
@@ -40,7 +41,7 @@ async def web(varnish: Server) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def adapter(varnish: Server) -> AsyncIterator[VarnishAdapter]:
-    adapter = VarnishAdapter(varnish.url, token=TOKEN)
+    adapter = VarnishAdapter(varnish.url, token=TOKEN, timeout_s=PATIENCE_S)
     yield adapter
     await adapter.aclose()
 
