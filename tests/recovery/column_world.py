@@ -15,7 +15,7 @@ from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError
 from quaestor.invalidation.cell import CellLoop
 from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import YOUNGEST_TRIMMED_MS, PipelineBounds
+from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.matching.node import MatchingNode
@@ -109,8 +109,9 @@ class ColumnWorld:
             layer.close()
 
     def age(self, *, old: bool) -> None:
-        """Whether everything that has been appended is old enough to be trimmed by size, and whoever has not read it late."""
-        youngest_ms = -60_000 if old else YOUNGEST_TRIMMED_MS
+        """Whether everything that has been appended is old enough to be trimmed by size, and whoever has not read it late. If
+        not, it stays young for as long as a test lasts, on whatever machine."""
+        youngest_ms = -60_000 if old else 600_000
         self.patch.setattr("quaestor.invalidation.query_room.YOUNGEST_TRIMMED_MS", youngest_ms)
         self.patch.setattr("quaestor.invalidation.cell.doubtful_after_ms", lambda _: youngest_ms // 2)
 

@@ -25,6 +25,7 @@ from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
 from tests.hand_driven import HandEngine, HandRegistry, TaggingCdn, reads
+from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +64,8 @@ def server(tmp_path: Path) -> Iterator[servers.Server]:
 
 @pytest.fixture
 async def two(server: servers.Server) -> AsyncIterator[tuple[Process, Process]]:
-    options: dict[str, Any] = {"protocol": 2, "socket_timeout": 2, "retry": Retry(NoBackoff(), 0)}
+    # What is gone refuses at once; a machine that stands still is waited for.
+    options: dict[str, Any] = {"protocol": 2, "socket_timeout": PATIENCE_S, "retry": Retry(NoBackoff(), 0)}
     clients = [Redis.from_url(server.url, **options) for _ in range(2)]
     registry = HandRegistry()
     yield Process(clients[0], registry, "d"), Process(clients[1], registry, "d")

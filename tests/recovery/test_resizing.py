@@ -36,6 +36,8 @@ pytestmark = pytest.mark.anyio
 VALUES = 40
 UNTOUCHED = range(VALUES // 2, VALUES)
 KEYS = 200
+PATIENCE_S = 90
+"""For what takes a second or two on a machine that has nothing else to do."""
 Document = dict[str, Any]
 
 
@@ -170,6 +172,7 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
     settings = Settings(
         deployment=prefix, heartbeat_ms=50, **PATIENT,
         subscription_extend_ms=500, subscription_lease_ms=30_000,
+        subscription_queue=100_000,  # the follower takes what has come between other things, however long they last
     )  # fmt: skip
     with ExitStack() as opened:
         client = opened.enter_context(pymongo.MongoClient[Document](mongo_url))
@@ -190,14 +193,14 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
         follower = Subscriber(await subscriptions.subscribe(query), ordered=True)
         writer = Writer(collection, seed)
         opened.callback(writer.stop)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             while not all(app.live(value) for value in UNTOUCHED):
                 await load(app, 0.2, dice)
         for generation, partitions in enumerate([(2, 2), (1, 2)], start=1):
             assert await check(app, writer) >= len(UNTOUCHED)
             shape = GridShape(query_partitions=partitions[0], write_partitions=partitions[1], generation=generation)
             old, grid = grid, Threads(shared_url, client, settings, shape, grid.shape)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE_S):
                 while app.registry.shape != shape:
                     await load(app, 0.05, dice)
                     await check(app, writer)
@@ -208,7 +211,7 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
         survivors = [value for value in UNTOUCHED if app.live(value) and not app.cached[value][2]]
         assert survivors == list(UNTOUCHED), "nothing touched them"
         assert app.resets == []
-        assert writer.writes > 100
+        await eventually(lambda: writer.writes > 100)
         with writer.still():
             expected = list(collection.find({"a": {"$lt": 5}}).sort("_id", 1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,13 +15,12 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.demo.servers import free_port
 from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
 from tests.recovery.test_resizing import App
-from tests.support import PATIENT, eventually
+from tests.support import PATIENT, eventually, quiet_ports
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +32,10 @@ STOP_S = 60
 def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command in a process of its own; told to stop at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "quaestor.cli", "cluster", *arguments], text=True, stderr=subprocess.PIPE
-    )
+        [sys.executable, "-m", "quaestor.cli", "cluster", *arguments],
+        env=os.environ | {"QUAESTOR_STALENESS_BOUND_MS": str(PATIENT["staleness_bound_ms"])},  # what status calls healthy
+        text=True, stderr=subprocess.PIPE,
+    )  # fmt: skip
     try:
         yield process
     finally:
@@ -67,7 +69,7 @@ async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, s
         shown = ("status", "--json", "--redis-url", shared_url, "--deployment", prefix)
         with command(*shown) as status:
             assert await anyio.to_thread.run_sync(status.wait, STOP_S) == 0
-        port = free_port()
+        (port,) = quiet_ports(1)
         opened.enter_context(
             command(
                 "resize", "--master", "local[4,8]", "--query-partitions", "1", "--write-partitions", "2",

@@ -67,7 +67,7 @@ async def test_an_index_that_forgot_what_was_added_says_so_once(tmp_path: Path, 
     """Else what depends on what would be lost, and nothing purged: no copy would be taken back."""
     with redis_cluster(tmp_path, replicas=how != "comes back empty") as cluster:
         lost: list[int] = []
-        client = shared_client(cluster.url)
+        client = shared_client(cluster.url, timeout_s=10)  # who is dead refuses at once
         index = RedisIndex(client, deployment="d", on_lost=lambda: lost.append(1))
         shard = cluster.has(index.keys[0])
         primary = cluster.primaries[shard]
