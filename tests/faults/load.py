@@ -184,4 +184,4 @@ class Load:
 
     @property
     def outcomes(self) -> Counter[str]:
-        return sum((reader.outcomes for reader in self.readers), Counter())
+        return sum((reader.outcomes.copy() for reader in self.readers), Counter())  # they go on counting

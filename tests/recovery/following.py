@@ -14,6 +14,7 @@ from quaestor.ports import StreamEntry
 from tests.oracle.maintained_generator import Document, Generator
 from tests.oracle.maintained_world import World
 from tests.oracle.standing_world import Grid, StandingWorld
+from tests.support import DEADLINE_S
 
 ONE = GridShape(query_partitions=1, write_partitions=1)
 FOUR = GridShape(query_partitions=2, write_partitions=2)
@@ -45,7 +46,8 @@ async def subscribed(standing: StandingWorld, number: int) -> None:
 
 
 class Stalling(MemoryEventLayer):
-    """Nobody gets to read one kind of pipeline until told otherwise."""
+    """Nobody gets to read one kind of pipeline until told otherwise. waiting: somebody wants to, and has read what he had begun
+    to read before."""
 
     kind = ""
 
@@ -53,8 +55,10 @@ class Stalling(MemoryEventLayer):
         super().__init__()
         self.going = threading.Event()
         self.going.set()
+        self.waiting = threading.Event()
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
-        if any(stream.endswith(self.kind) for stream in offsets):
-            self.going.wait(20)
+        if any(stream.endswith(self.kind) for stream in offsets) and not self.going.is_set():
+            self.waiting.set()
+            self.going.wait(2 * DEADLINE_S)
         return super().read(offsets, count=count, block_ms=block_ms)

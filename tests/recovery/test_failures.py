@@ -65,6 +65,11 @@ def test_a_cell_stands_still_and_the_other_column_goes_on_being_served(deploymen
     with deployment.failure() as outcome, paused(before[victim]):
         deployment.until(lambda: deployment.heartbeats.lag_ms(victim) > BOUND_MS + 1_000)
         readers = deployment.load.readers
+        # Each asks one by one: after two more answers, none is on its way that was a hit while the column was fresh.
+        counts = [reader.outcomes.total() for reader in readers]
+        deployment.until(
+            lambda: all(reader.outcomes.total() >= n + 2 for reader, n in zip(readers, counts, strict=True))
+        )
         told = [reader.hits_by_column.copy() for reader in readers]
         last()
         since = [reader.hits_by_column - counts for reader, counts in zip(readers, told, strict=True)]

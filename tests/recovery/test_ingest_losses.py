@@ -53,9 +53,10 @@ class Faulty(MemoryEventLayer):
         super().put(name, value)
 
     def _fail(self) -> None:
-        if self.error is not None:
+        error = self.error  # mended by another thread, perhaps between any two of these lines
+        if error is not None:
             self.failed.set()
-            raise self.error
+            raise error
 
 
 def test_nothing_is_lost_while_the_event_layer_is_away(client: Client, database: Any, prefix: str) -> None:
@@ -141,10 +142,14 @@ def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Pat
     server = servers.mongod_server(tmp_path)
     server.start()
     try:
-        with pymongo.MongoClient(server.url, serverSelectionTimeoutMS=500) as client:
+        # Ingest's client gives up soon; the one that writes waits until it has noticed that mongod is back.
+        with (
+            pymongo.MongoClient(server.url, serverSelectionTimeoutMS=500) as client,
+            pymongo.MongoClient[dict[str, Any]](server.url) as writer,
+        ):
             layer = MemoryEventLayer()
             with ingesting(client, layer, prefix) as pipelines:
-                client.db.c.with_options(write_concern=pymongo.WriteConcern(w=1, j=True)).insert_one({"_id": 1})
+                writer.db.c.with_options(write_concern=pymongo.WriteConcern(w=1, j=True)).insert_one({"_id": 1})
                 server.kill()
                 with pytest.raises(DatabaseError):
                     Ingest(
@@ -156,7 +161,7 @@ def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Pat
                     ).check()
                 down_ms = system_clock()
                 server.start()
-                client.db.c.insert_one({"_id": 2})
+                writer.db.c.insert_one({"_id": 2})
                 images = pipelines.until(lambda images: {1, 2} <= {image.key for image in of(images, "db.c")})
                 pipelines.until_tick_after(down_ms)
             told = [image for image in images if image.kind is WriteKind.GAP or image.key in (1, 2)]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,8 @@ async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: 
             await to_thread.run_sync(grid.fresh)
             for executor in {executor_of(pid) for pid in cell_pids(grid.layer, DEPLOYMENT).values()}:
                 for task in executor.children(recursive=True):
-                    task.kill()  # cells, stages, ingest and what forks them; Spark starts each again
+                    with suppress(psutil.NoSuchProcess):  # it ended when what had forked it did
+                        task.kill()  # cells, stages, ingest and what forks them; Spark starts each again
             for number in range(6):
                 grid.write("subscribed", number % 2)
             grid.flights.delete_many({"_id": {"$in": [key for key, _ in rows]}})

@@ -8,6 +8,7 @@ from quaestor.invalidation.event_layer import streams
 from quaestor.invalidation.event_layer.bounds import PipelineBounds
 from quaestor.invalidation.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.ports import StreamEntry
 from tests.recovery.following import FOUR, ONE, Opened, Stalling, subscribed
 from tests.support import eventually
 
@@ -27,8 +28,16 @@ async def test_what_is_trimmed_by_size_before_it_is_read_is_made_good(opened: Op
     await standing.check("before")
     stream = f"quaestor:{{oracle:q0}}{kind}"
     layer.going.clear()
+    await eventually(layer.waiting.is_set)
     standing.write(20)
-    entries = MemoryEventLayer.read(layer, {stream: "0"}, count=100_000, block_ms=0)
+    entries: list[StreamEntry] = []
+
+    def appended() -> bool:
+        """Not at once, if all that was there before has been trimmed."""
+        entries[:] = MemoryEventLayer.read(layer, {stream: "0"}, count=100_000, block_ms=0)
+        return bool(entries)
+
+    await eventually(appended)
     place = entries[-1].offset  # further than anybody has read
 
     def trimmed() -> bool:
