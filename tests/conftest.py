@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from quaestor.demo import servers
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
+
+# A property is judged by what is found, not by how long a machine that stands still for a moment takes to draw examples.
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
+)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from redis.crc import key_slot
 
 from quaestor.demo import servers
 from quaestor.invalidation.event_layer import streams
-from tests.support import quiet_ports
 
 NODE_TIMEOUT_MS = 1_000
 """After which a replica takes over."""
@@ -109,12 +108,12 @@ def _follows(replica: servers.Server) -> bool:
         return bool(client.info("replication")["master_link_status"] == "up")
 
 
-def _node(folder: Path, name: str, persistent: bool, ports: Iterator[int]) -> servers.Server:
+def _node(folder: Path, name: str, persistent: bool) -> servers.Server:
     home = folder / name
     home.mkdir()
-    server = servers.redis_server(home, port=next(ports), persistent=persistent)
+    server = servers.redis_server(home, persistent=persistent)
     server.arguments = [
-        *server.arguments, "--cluster-enabled", "yes", "--cluster-port", str(next(ports)),
+        *server.arguments, "--cluster-enabled", "yes", "--cluster-port", str(servers.free_port()),
         "--cluster-node-timeout", str(PATIENT_TIMEOUT_MS), "--cluster-replica-validity-factor", "0",
         "--repl-diskless-sync-delay", "0",
     ]  # fmt: skip
@@ -157,10 +156,9 @@ def redis_cluster(
     folder: Path, *, primaries: int = 3, replicas: bool = False, persistent: bool = False
 ) -> Iterator[RedisCluster]:
     """Slots are shared in equal ranges. persistent: see servers.redis_server."""
-    ports = iter(quiet_ports(4 * primaries))  # so many that are chosen one by one would now and then be the same
     made = RedisCluster(
-        [_node(folder, f"primary-{i}", persistent, ports) for i in range(primaries)],
-        [_node(folder, f"replica-{i}", persistent, ports) for i in range(primaries if replicas else 0)],
+        [_node(folder, f"primary-{i}", persistent) for i in range(primaries)],
+        [_node(folder, f"replica-{i}", persistent) for i in range(primaries if replicas else 0)],
     )
     everybody = [*made.primaries, *made.replicas]
     try:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
-
-from quaestor.demo import servers
-from quaestor.errors import ConfigurationError
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
@@ -35,19 +31,6 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_
         if time.monotonic() > end:
             raise AssertionError(f"did not hold within {within_s} s: {inspect.getsource(condition).strip()}")
         await anyio.sleep(STEP_S)
-
-
-def quiet_ports(count: int) -> list[int]:
-    """Different loopback ports, all below those that the system hands out by itself: nobody is given one of them by chance
-    before the server that it is for listens there."""
-    found: list[int] = []
-    dice = random.SystemRandom()
-    while len(found) < count:
-        port = dice.randrange(12_000, 32_000)
-        if port not in found:
-            with suppress(ConfigurationError):
-                found.append(servers.require_port(port))
-    return found
 
 
 class Loop:

@@ -7,6 +7,7 @@ naming a running server (MONGO_URL, REDIS_URL; then nothing is started or stoppe
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -30,10 +31,13 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that nobody else is given for as long as this process lives. Whoever binds with SO_REUSEADDR may listen
+    there, as servers do; connections are refused until then."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind((HOST, 0))
+    atexit.register(holder.close)
+    return int(holder.getsockname()[1])
 
 
 def require_port(port: int) -> int:

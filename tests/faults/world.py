@@ -30,7 +30,6 @@ from tests.faults.load import Load
 from tests.faults.members import replica_set
 from tests.faults.observed import Heartbeats
 from tests.faults.proxy import Link, Links
-from tests.support import quiet_ports
 
 BOUND_MS = 2_000
 CELLS = 4
@@ -150,7 +149,7 @@ class World:
 
 def site_server(folder: Path, name: str, *, factory: str = "create_app", environment: dict[str, str]) -> Server:
     """One worker of the site: a process of its own on a port of its own."""
-    (port,) = quiet_ports(1)
+    port = servers.free_port()
     url = f"http://{HOST}:{port}"
     return Server(
         name,

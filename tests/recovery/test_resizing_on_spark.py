@@ -15,12 +15,13 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
+from quaestor.demo.servers import free_port
 from quaestor.invalidation.event_layer.connecting import event_layer
 from quaestor.invalidation.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
 from tests.recovery.test_resizing import App
-from tests.support import PATIENT, eventually, quiet_ports
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +70,7 @@ async def test_a_running_grid_is_resized_from_the_command_line(mongo_url: str, s
         shown = ("status", "--json", "--redis-url", shared_url, "--deployment", prefix)
         with command(*shown) as status:
             assert await anyio.to_thread.run_sync(status.wait, STOP_S) == 0
-        (port,) = quiet_ports(1)
+        port = free_port()
         opened.enter_context(
             command(
                 "resize", "--master", "local[4,8]", "--query-partitions", "1", "--write-partitions", "2",
