@@ -26,7 +26,13 @@ from quaestor.demo.watched_page import FILTER, LIMIT, OTHER_PATH, PATH, WatchedP
 SKETCH_PATH = "/quaestor/sketch"
 WRITES = 200
 
-SETTINGS = {"QUAESTOR_CLIENT_TTL": "estimated", "QUAESTOR_TTL_MIN_MS": "4000", "QUAESTOR_TTL_MAX_MS": "6000"}
+SETTINGS = {
+    "QUAESTOR_CLIENT_TTL": "estimated",
+    "QUAESTOR_TTL_MIN_MS": "4000",
+    "QUAESTOR_TTL_MAX_MS": "6000",
+    # Steps say of single requests that they are cached: on a machine that is busy for a moment too.
+    "QUAESTOR_ACTIVATION_DEADLINE_MS": "5000",
+}
 """Short enough to see copies die, long enough that nothing expires between two requests of one step."""
 LONGEST_COPY_S = 8.0
 """The longest lifetime, and the slack that is given to copies on their way."""
