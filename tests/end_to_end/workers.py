@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from middleware import QuaestorMiddleware
+from middleware import QuaestorMiddleware, lookup
 from quaestor.demo import servers
 from quaestor.read_path import flights
 from quaestor.store.index_redis import RedisIndex
@@ -92,6 +92,7 @@ async def world(valkey: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Asyn
     # A worker that stands still for a second or three is not dead, and nobody is tired of waiting for it.
     monkeypatch.setattr(flights, "LEASE_MS", int(1_000 * PATIENCE_S))
     monkeypatch.setattr(flights, "LEASE_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(lookup, "FOLLOW_DEADLINE_S", PATIENCE_S)
     world = World(valkey.url)
     world.workers[:] = [Worker(world) for _ in range(4)]
     yield world
