@@ -142,7 +142,8 @@ class Effects:
         self._runner = asyncio.create_task(self._run(), name="quaestor-effects")
 
     async def stop(self) -> None:
-        """End what is under way; what was claimed and not settled is taken over by another process."""
+        """End what is under way, and begin nothing more; what was claimed and not settled is taken over by another process."""
+        self._loop = None
         await ended((self._runner,))
         await ended(self._background)
 
@@ -159,7 +160,13 @@ class Effects:
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop was closed: the process is ending
-                loop.call_soon_threadsafe(act, loop)
+                loop.call_soon_threadsafe(self._unless_stopped, act, loop)
+
+    def _unless_stopped(
+        self, act: Callable[[asyncio.AbstractEventLoop], object], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        if loop is self._loop:
+            act(loop)
 
     def _spawn(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
         task = asyncio.create_task(work)
@@ -187,7 +194,7 @@ class Effects:
         self._work_off(own)
         if foreign:
             self._forgotten(foreign)
-            loop.call_later(FOREIGN_DELAY_S, self._work_off, foreign)
+            loop.call_later(FOREIGN_DELAY_S, self._unless_stopped, lambda _: self._work_off(foreign), loop)
 
     def _forgotten(self, deaths: Mapping[str, _Death]) -> list[tuple[str, Guarded]]:
         """Entries that these deaths took out of this process's memory, by registration."""

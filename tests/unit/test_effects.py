@@ -184,6 +184,23 @@ async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
         await eventually(lambda: world.registrations.cancelled == {"me:1", "me:2", "me:3"})
 
 
+async def test_nothing_begins_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever strikes then opens connections that nobody closes. What died is the other processes' to work off."""
+    monkeypatch.setattr("quaestor.invalidation.effects.FOREIGN_DELAY_S", 0.01)
+    async with running() as world:
+        await world.cache("me:1", "other:2")
+        world.effects.notify([world.invalidated("other:2")])
+        await asyncio.sleep(0)  # it is heard of, and waits for its own process
+    world.effects.notify([world.invalidated("me:1")])
+    world.effects.reset("too late")
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.02, over.set)  # after everything that was to be called before
+    await over.wait()
+    assert not world.effects._background
+    assert world.cdn.purged == []
+    assert await world.index.claim(["me:1"], now_ms=world.now_ms)
+
+
 class SlowStore(MemoryStore):
     """A shared store whose evictions do not end before they are let."""
 
