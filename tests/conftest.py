@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,13 @@ settings.register_profile(
     suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_open() -> Iterator[None]:
+    """What a module's tests forget to close is said of them, not of whoever runs when it happens to be collected."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
@@ -179,7 +179,7 @@ def cell(layer: EventLayer, deployment: str) -> Iterator[None]:
 @pytest.mark.anyio
 async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(shared_url: str, prefix: str) -> None:
     """On a real Valkey and a cluster: one query, registered by both, dies for both by one write, each in its own pipeline."""
-    layer = event_layer(shared_url, prefix)
+    layer, cells = event_layer(shared_url, prefix), event_layer(shared_url, prefix)
     apps = [App(layer, prefix, ""), App(layer, prefix, "shop"), App(layer, prefix, "toys")]
 
     def append(image: AfterImage) -> None:
@@ -189,7 +189,7 @@ async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(shared_url
         append(AfterImage(namespace="*", kind=WriteKind.TICK, version=5, wall_ms=system_clock()))
         return all(app.registry.serving(now_ms=system_clock()) for app in apps)
 
-    with cell(event_layer(shared_url, prefix), prefix):
+    with closing(cells), cell(cells, prefix):
         for app in apps:
             app.registry.start()
         try:
