@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from quaestor import redis_clients
 from quaestor.demo import servers
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
+from tests.support import PATIENCE_S
 
 # A property is judged by what is found, not by how long a machine that stands still for a moment takes to draw examples.
 settings.register_profile(
@@ -49,6 +52,12 @@ def redis_cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     """A real Valkey Cluster of three primaries."""
     with redis_cluster(tmp_path_factory.mktemp("valkey-cluster")) as cluster:
         yield cluster.url
+
+
+@pytest.fixture
+def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apps wait for a Redis that stands still for a second: that they give it up is tested where it is the subject."""
+    monkeypatch.setattr(redis_clients, "shared_client", partial(redis_clients.shared_client, timeout_s=PATIENCE_S))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from quaestor.redis_clients import SharedClient, shared_client
 from quaestor.store import index_memory, index_redis
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
+from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -266,7 +267,7 @@ async def test_every_field_survives(index: DependencyIndex) -> None:
 
 async def test_a_killed_client_leaves_its_claim_to_others(shared_url: str, prefix: str, client: SharedClient) -> None:
     """Two processes on one Redis; the first one's connection ends between claim and settle."""
-    doomed = shared_client(shared_url, timeout_s=30)
+    doomed = shared_client(shared_url, timeout_s=PATIENCE_S)
     await RedisIndex(doomed, deployment=prefix).add(dependent())
     assert await RedisIndex(doomed, deployment=prefix).claim(["o:1"], now_ms=NOW_MS) == [dependent()]
     await doomed.aclose()
@@ -279,7 +280,7 @@ async def test_a_restarted_server_still_knows_claims_and_scripts(tmp_path: Path,
     """The server forgets its loaded scripts on a restart, but not what was appended to its log."""
     server = servers.redis_server(tmp_path)
     server.start()
-    client = Redis.from_url(server.url, protocol=2, socket_timeout=30)
+    client = Redis.from_url(server.url, protocol=2, socket_timeout=PATIENCE_S)
     try:
         index = RedisIndex(client, deployment=prefix)
         await index.add(dependent())

@@ -16,7 +16,7 @@ from quaestor.redis_clients import SharedClient
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
-from tests.support import eventually
+from tests.support import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +125,7 @@ async def test_a_damaged_or_foreign_value_is_no_entry(client: SharedClient, pref
 async def test_a_server_that_is_gone_is_a_store_error_and_leaves_nothing_in_memory(tmp_path: Path, prefix: str) -> None:
     server = servers.redis_server(tmp_path)
     server.start()
-    client = Redis.from_url(server.url, socket_timeout=30)
+    client = Redis.from_url(server.url, socket_timeout=PATIENCE_S)
     store = TwoLevelStore(MemoryStore(budget_bytes=10**6), RedisStore(client, deployment=prefix))
     await store.put(ENTRY, ttl_ms=60_000)
     server.kill()

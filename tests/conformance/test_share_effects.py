@@ -21,6 +21,7 @@ from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.strike import StepByStep, share_effects
+from tests.support import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +164,7 @@ async def test_a_server_above_its_memory_limit_still_lets_go_of_what_is_dead(tmp
     """Were it refused, nothing dead would ever make room."""
     server = servers.redis_server(tmp_path, persistent=False)
     server.start()
-    client = Redis.from_url(server.url, protocol=2, socket_timeout=30)
+    client = Redis.from_url(server.url, protocol=2, socket_timeout=PATIENCE_S)
     try:
         share = in_redis(client, prefix)
         one = await share.cache("one", "o:1")

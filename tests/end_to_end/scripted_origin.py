@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from quaestor.demo.servers import HOST
+from quaestor.demo.servers import HOST, free_port
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
@@ -148,11 +147,10 @@ async def proxy(options: ProxyOptions, settings: Settings = PLAIN) -> AsyncItera
 
 @asynccontextmanager
 async def serving(config: uvicorn.Config) -> AsyncIterator[str]:
-    listener = socket.create_server((HOST, 0))  # bound from the beginning: nobody else takes the port meanwhile
-    config.host, config.port, config.log_level = *listener.getsockname()[:2], "critical"
+    config.host, config.port, config.log_level = HOST, free_port(), "critical"
     config.configure_logging()
     server = uvicorn.Server(config)
-    running = asyncio.create_task(server.serve(sockets=[listener]))
+    running = asyncio.create_task(server.serve())
     await eventually(lambda: server.started or running.done())
     try:
         yield f"http://{HOST}:{config.port}"

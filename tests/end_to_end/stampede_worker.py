@@ -33,9 +33,8 @@ STARTED_WITHIN_S = 90.0
 
 async def main(url: str, deployment: str, requests: int) -> None:
     flights.LEASE_MS = LEASE_MS
-    flights.LEASE_WAIT_S = lookup.FOLLOW_DEADLINE_S = (
-        2 * STARTED_WITHIN_S
-    )  # nobody runs the handler because it takes long
+    # Nobody runs the handler himself because it takes long.
+    flights.LEASE_WAIT_S = lookup.FOLLOW_DEADLINE_S = 2 * STARTED_WITHIN_S
     redis = Redis.from_url(url, protocol=2)
     shared = RedisStore(redis, deployment=deployment)
     engine = HandEngine(

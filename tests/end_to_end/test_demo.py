@@ -25,7 +25,7 @@ from quaestor.demo.served import ServedFrom, served_from
 
 MARK = "DEMO_TEST_RUN"
 VARNISH = servers.varnish_binary() is not None
-PATIENT = {"QUAESTOR_ACTIVATION_DEADLINE_MS": "20000", "QUAESTOR_STALENESS_BOUND_MS": "5000"}
+UNHURRIED = {"QUAESTOR_ACTIVATION_DEADLINE_MS": "20000", "QUAESTOR_STALENESS_BOUND_MS": "5000"}
 """A machine that stands still for a second or three must not bypass the cache; a node that is killed must be noticed soon."""
 
 
@@ -55,7 +55,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | PATIENT | {MARK: run, "TMPDIR": str(folder)},
+        env=os.environ | UNHURRIED | {MARK: run, "TMPDIR": str(folder)},
         start_new_session=True,
     )
     try:

@@ -10,7 +10,6 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 
 from middleware import QuaestorMiddleware
-from quaestor import Quaestor, redis_clients
+from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.invalidation.cell import CellLoop
@@ -160,12 +159,6 @@ def pages(mongo_url: str, database: str) -> Iterator[pymongo.collection.Collecti
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as other:
         other[database].pages.insert_many([{"_id": key, "n": 0} for key in range(10)])
         yield other[database].pages
-
-
-@pytest.fixture
-def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Redis that stands still for a second is waited for: that an app gives it up is tested elsewhere."""
-    monkeypatch.setattr(redis_clients, "shared_client", partial(redis_clients.shared_client, timeout_s=PATIENCE_S))
 
 
 def touch(collection: pymongo.collection.Collection[dict[str, Any]], key: int, n: int) -> None:
@@ -320,9 +313,8 @@ async def test_what_changed_while_no_process_ran_is_not_served_by_the_next_one(
         async with workers(mongo_url, shared_url, prefix, 1) as (two,):
             await two.get(1)  # starts it
             await eventually(lambda: two.quaestor.registry.serving(now_ms=two.quaestor.read_path.clock()))
-            await eventually(
-                lambda: two.shows(0, 1)
-            )  # the write may be on its way; what it does not end lives for minutes
+            # The write may be on its way; what it does not end lives for minutes.
+            await eventually(lambda: two.shows(0, 1))
             await eventually(lambda: two.is_hit(0))
             assert await two.shows(0, 1)
             assert await dark(two) == trimmed, "what nobody acted on is taken back from every client"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -17,8 +16,8 @@ from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
 from quaestor.demo.servers import HOST
+from tests.end_to_end.scripted_origin import serving
 from tests.hand_driven import HandEngine, reads
-from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -26,18 +25,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 @asynccontextmanager
-async def serving(engine: HandEngine, handler: Handler) -> AsyncIterator[str]:
+async def served(engine: HandEngine, handler: Handler) -> AsyncIterator[str]:
     app = Starlette(routes=[Route("/{rest:path}", handler)])
     app.add_middleware(QuaestorMiddleware, quaestor=engine)
-    listener = socket.create_server((HOST, 0))  # bound from the beginning: nobody else takes the port meanwhile
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none"))
-    running = asyncio.create_task(server.serve(sockets=[listener]))
-    await eventually(lambda: server.started)
-    try:
-        yield f"http://{HOST}:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await running
+    async with serving(uvicorn.Config(app, ws="none")) as url:
+        yield url
 
 
 async def test_lifespan_hits_head_and_304_over_real_http() -> None:
@@ -47,7 +39,7 @@ async def test_lifespan_hits_head_and_304_over_real_http() -> None:
         reads()
         return PlainTextResponse("x" * 100)
 
-    async with serving(engine, page) as url, httpx.AsyncClient(base_url=url) as client:
+    async with served(engine, page) as url, httpx.AsyncClient(base_url=url) as client:
         assert engine.life == ["start"]
         await client.get("/a")
         hit = await client.get("/a")
@@ -74,7 +66,7 @@ async def test_a_client_that_leaves_before_the_answer_still_fills_the_cache_for_
         await go_on.wait()
         return PlainTextResponse("x")
 
-    async with serving(engine, page) as url, httpx.AsyncClient(base_url=url) as client:
+    async with served(engine, page) as url, httpx.AsyncClient(base_url=url) as client:
         leader = asyncio.create_task(client.get("/a"))
         await arrived.wait()
         follower = asyncio.create_task(client.get("/a"))
@@ -93,7 +85,7 @@ async def test_hostile_bytes_on_the_wire_get_an_answer() -> None:
         reads()
         return PlainTextResponse("x")
 
-    async with serving(engine, page) as url:
+    async with served(engine, page) as url:
         port = int(url.rpartition(":")[2])
         for head in (
             b"GET /%zz%00%ff?%=&&;=%% HTTP/1.1\r\nHost: a\r\n",

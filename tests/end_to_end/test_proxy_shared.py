@@ -20,12 +20,9 @@ from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.end_to_end.scripted_origin import answer, scripted_origin, serving
-from tests.end_to_end.test_distributed import patient_redis
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
-
-__all__ = ["patient_redis"]
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
 FRESH = answer("200 OK", "Cache-Control: max-age=600", body=b"x")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 
 import pytest
 
-from quaestor import Quaestor, redis_clients
+from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.cell import CellLoop
@@ -214,12 +213,9 @@ async def test_two_apps_on_one_grid_hear_of_the_grid_and_of_their_own(shared_url
 
 
 @pytest.mark.anyio
-async def test_one_app_never_sees_anothers_entries(
-    shared_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("patient_redis")
+async def test_one_app_never_sees_anothers_entries(shared_url: str, prefix: str) -> None:
     """The same key in the same deployment on the same Redis: found by the tenant that stored it, and by nobody else."""
-    # That an app gives a slow Redis up after a second is not the subject.
-    monkeypatch.setattr(redis_clients, "shared_client", partial(redis_clients.shared_client, timeout_s=30))
     apps = [Quaestor(redis_url=shared_url, deployment=prefix, tenant=tenant, grid=False) for tenant in ("shop", "toys")]
     now_ms = system_clock()
     response = CachedResponse(
