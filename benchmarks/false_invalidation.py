@@ -22,7 +22,7 @@ from benchmarks import harness
 from benchmarks.workloads import mixed
 from benchmarks.workloads.mixed import KINDS, Kind
 from quaestor.demo import servers
-from quaestor.invalidation.change_events import after_images
+from quaestor.invalidation.ingest.change_events import after_images
 from quaestor.model import Document, Invalidated, Query
 from tests.oracle.guarded import Guard, Records, answer, comparable
 

@@ -28,7 +28,7 @@ from cdn_adapters import VarnishAdapter
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import children, reaper, servers
-from quaestor.invalidation.effects import Observed
+from quaestor.invalidation.effects.effects import Observed
 
 DATABASE = "invalidation_latency"
 LOADS = ((10, 200), (100, 1_000), (1_000, 5_000))

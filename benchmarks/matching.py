@@ -30,8 +30,8 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.workloads.matching import WORKLOADS, Workload
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.query.compiled import compile_query
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, Registration, WriteKind
+from quaestor.query.compiled import compile_query
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 ROUNDS = 7

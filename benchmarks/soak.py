@@ -23,8 +23,8 @@ import psutil
 
 from benchmarks import harness
 from quaestor.clock import system_clock
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.spark import cell_pids
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.spark import cell_pids
 from tests.faults.processes import executor_of, ingest_pid, kill, paused
 from tests.faults.world import BOUND_MS, DEPLOYMENT, World, world
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from middleware.interface import Scope
 from middleware.routes import Plan
+from quaestor.policy import RoutePolicy, Sharing
 from quaestor.read_path.key import Target
-from quaestor.read_path.policy import RoutePolicy, Sharing
 from quaestor.read_path.request import RequestFacts
-from quaestor.read_path.selection import selection
+from quaestor.read_path.variant_key import selection
 
 OnError = Callable[[str], None]
 

@@ -14,20 +14,20 @@ from urllib.parse import quote
 
 from middleware import bodies
 from middleware.admission import wanted
+from middleware.bypass import pass_by
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
-from middleware.outdating import outdating
-from middleware.passing import pass_by
 from middleware.refresh import Refreshes
 from middleware.routes import Routes
 from middleware.sketch_endpoint import SketchEndpoint
+from middleware.unsafe_requests import outdating
 from quaestor.caching import Declaration
 from quaestor.capture import not_recording
+from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
-from quaestor.read_path.forwarded import CLAIMS, shown
-from quaestor.read_path.policy import REPRESENTATION, Representation
+from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.request import NOTABLE, inspect
 
 

@@ -14,18 +14,18 @@ from typing import Any
 from middleware.headers import storable
 from middleware.interface import Message, RawHeaders, Receive, Scope, Send
 from middleware.lookup import Lookup
-from middleware.old_entry import OldEntry, Settled
+from middleware.stale_entry import Settled, StaleEntry
 from quaestor.capture import Recorder, recording
 from quaestor.model import CachedResponse, Uncacheable
-from quaestor.read_path import explicit, freshness
+from quaestor.observability.tracing import asked_by, asked_no_more, end, tell
+from quaestor.read_path import freshness, shared_cache_rules
+from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State
 from quaestor.read_path.entries import Answer
-from quaestor.read_path.flights import Landing
-from quaestor.read_path.forwarded import shown
+from quaestor.read_path.forwarded_fields import shown
 from quaestor.read_path.request import CONDITIONS, RequestFacts
 from quaestor.read_path.reuse import Use
 from quaestor.store.memory import Resident
-from quaestor.tracing import asked_by, asked_no_more, end, tell
 
 HOLD_S = 1.0
 """How long an answer that arrives in pieces is held back before it is passed on as it comes, uncached."""
@@ -123,7 +123,7 @@ class Exchange(Lookup):
                 found = await read_path.look(key, self._flight)
                 if found is not None and read_path.use(found.response, self._policy, {}) is Use.FRESH:
                     return self._land(Landing.STORED)  # another process was faster
-            self._old = None if found is None else OldEntry(found, read_path, self._policy, self._facts, spares=False)
+            self._old = None if found is None else StaleEntry(found, read_path, self._policy, self._facts, spares=False)
             self._step(Event.ABSENT)
             await self._run_handler()
         finally:
@@ -243,7 +243,7 @@ class Exchange(Lookup):
         reason = freshness.refusal(self._status, fields, personal=self._policy.personal)
         if reason is not None and self._read_path.settings.explicit:
             now_s = self._read_path.clock() / 1000
-            reason = explicit.refusal(self._status, fields, credentials=self._credentials, now_s=now_s)
+            reason = shared_cache_rules.refusal(self._status, fields, credentials=self._credentials, now_s=now_s)
         if message.get("trailers"):
             reason = reason or "trailers"
         for value in freshness.values(fields, b"content-type"):

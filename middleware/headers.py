@@ -13,12 +13,12 @@ from enum import Enum, auto
 
 from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse, Uncacheable
+from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CdnAdapter
 from quaestor.read_path import explaining
-from quaestor.read_path.explicit import governing, is_explicit
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
-from quaestor.read_path.policy import DEFAULT, RoutePolicy
-from quaestor.read_path.selection import COVERED_BY_AUDIENCE
+from quaestor.read_path.shared_cache_rules import governing, is_explicit
+from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, CdnAdapter, QueryRegistry
 from quaestor.read_path.service import ReadPath
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

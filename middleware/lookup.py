@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 
+from middleware.bypass import pass_by, pass_head_by
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
-from middleware.old_entry import OldEntry
-from middleware.passing import pass_by, pass_head_by
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sending import send_resident
+from middleware.stale_entry import StaleEntry
 from quaestor.model import CachedResponse
-from quaestor.read_path import explicit
+from quaestor.read_path import shared_cache_rules
+from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event, State, step
-from quaestor.read_path.flights import Flight, Landing
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts
 from quaestor.read_path.reuse import Use
@@ -66,7 +66,7 @@ class Lookup(ABC):
         self._state = State.LOOKING
         self._key = target.key
         self._flight: Flight | None = None
-        self._old: OldEntry | None = None
+        self._old: StaleEntry | None = None
         self._waited = 0
         self._waited_for = "process"
         self._layer = "memory"
@@ -119,17 +119,17 @@ class Lookup(ABC):
                 self._waited_for = "workers"
                 read_path.telemetry.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
         if found is not None and use is not Use.VALIDATE:
-            if not self._credentials or explicit.shared(explicit.governing(found.response.headers)):
+            if not self._credentials or shared_cache_rules.shared(shared_cache_rules.governing(found.response.headers)):
                 return await self._serve(found, use)
             return await self._pass_by("credentials")
         if self._facts.only_if_cached:
             return await self._refuse()
         if not self._may_store():
-            if found is not None and self._scope["method"] == "HEAD" and explicit.is_explicit(found.response):
+            if found is not None and self._scope["method"] == "HEAD" and shared_cache_rules.is_explicit(found.response):
                 return await self._pass_head_by(found)
             return await self._pass_by("partial" if self._facts.partial else "request")
         self._old = (
-            None if found is None or self._credentials else OldEntry(found, read_path, self._policy, self._facts)
+            None if found is None or self._credentials else StaleEntry(found, read_path, self._policy, self._facts)
         )
         self._step(Event.ABSENT)
         return None

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from middleware.interface import Message, Receive, Scope, Send
+from quaestor.observability.telemetry import Telemetry
 from quaestor.tasks import ended
-from quaestor.telemetry import Telemetry
 
 AT_ONCE = 64
 """Refreshes under way in one process; further ones are left to the next request."""

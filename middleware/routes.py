@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from middleware.declared import Found, find, policy_of, routes_of
+from middleware.framework_routes import Found, find, policy_of, routes_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
-from quaestor.read_path.forwarded import CLAIMS, Claims
+from quaestor.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
+from quaestor.read_path.forwarded_fields import CLAIMS, Claims
 from quaestor.read_path.key import Target, spelling, target
-from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.query import TRACKING, Tracking, kept
-from quaestor.read_path.selection import selection
+from quaestor.read_path.variant_key import selection
 
 REMEMBERED_ROUTES = 8_192
 REMEMBERED_PLANS = 8_192

@@ -7,12 +7,12 @@ import secrets
 from middleware.headers import HeaderPolicy
 from middleware.interface import RawHeaders, Send
 from quaestor.model import CachedResponse
+from quaestor.policy import RoutePolicy
 from quaestor.read_path import ranges, validation
-from quaestor.read_path.explicit import is_explicit
 from quaestor.read_path.key import Target
-from quaestor.read_path.policy import RoutePolicy
 from quaestor.read_path.request import RequestFacts
 from quaestor.read_path.service import ReadPath
+from quaestor.read_path.shared_cache_rules import is_explicit
 from quaestor.store.memory import Resident
 
 

@@ -3,7 +3,7 @@
 Embedded (no redis_url): event layer, store, index and sketch in memory, one matching node in this process. Correct for one
 app process; several processes need one Redis, because they must share the sketch and see each other's entries.
 Distributed (redis_url): everything shared lives in Redis; the matching grid runs elsewhere
-(`python -m quaestor.invalidation.spark`).
+(`python -m quaestor.invalidation.grid.spark`).
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from typing import Any
 
 import anyio.to_thread
 
-from quaestor import redis_clients
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
 from quaestor.capture import Capture
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient, watch_client
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
-from quaestor.invalidation.by_hand import ByHand
-from quaestor.invalidation.by_name import ByName
-from quaestor.invalidation.collection_events import CollectionEvents
-from quaestor.invalidation.effects import Effects, Observed
-from quaestor.invalidation.embedded import EmbeddedGrid
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.no_grid import NoGridRegistry
-from quaestor.invalidation.registry import Registry
-from quaestor.invalidation.standing.live import LiveResult
-from quaestor.invalidation.standing.subscriptions import Subscriptions
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.effects.broadcast import Broadcast
+from quaestor.invalidation.effects.collection_events import CollectionEvents
+from quaestor.invalidation.effects.effects import Effects, Observed
+from quaestor.invalidation.effects.manual import ManualInvalidation
+from quaestor.invalidation.grid.embedded import EmbeddedGrid
+from quaestor.invalidation.registry.null_registry import NullRegistry
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import Query
-from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, ShareEffects
+from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.tracing import Tracing
+from quaestor.ports import CacheSketch, CdnAdapter, DependencyIndex, EventLayer, Leases, SharedInvalidation
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
-from quaestor.redis_clients import SharedClient
+from quaestor.realtime.live import LiveResult
+from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.redis import clients
+from quaestor.redis.clients import SharedClient
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
+from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.measured import keep_measuring
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
-from quaestor.store.strike import share_effects
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.tasks import ended
-from quaestor.telemetry import Telemetry
-from quaestor.tracing import Tracing
 from quaestor.ttl import TtlEstimator
 
 
@@ -68,7 +68,7 @@ class Quaestor:
         self._redis: SharedClient | None = None
         layer: EventLayer
         index: DependencyIndex
-        share: ShareEffects | None = None
+        share: SharedInvalidation | None = None
         leases: Leases | None = None
         memory = MemoryStore(
             budget_bytes=self.settings.memory_bytes,
@@ -82,7 +82,7 @@ class Quaestor:
             layer, index = MemoryEventLayer(clock=clock), MemoryIndex()
             self.sketch: CacheSketch = MemoryCacheSketch()
         else:
-            self._redis = redis_clients.shared_client(self.settings.redis_url)
+            self._redis = clients.shared_client(self.settings.redis_url)
             index = shared_index = RedisIndex(
                 self._redis, deployment=self.settings.scope, on_lost=self._dependents_lost
             )
@@ -101,7 +101,7 @@ class Quaestor:
                 copies_live_ms=self.settings.ttl_max_ms + COPY_SLACK_MS,
                 telemetry=self.telemetry,
             )
-            share = share_effects(index=shared_index, sketch=shared_sketch, store=shared)
+            share = shared_invalidation(index=shared_index, sketch=shared_sketch, store=shared)
             layer = event_layer(
                 self.settings.redis_url,
                 self.settings.deployment,
@@ -113,7 +113,7 @@ class Quaestor:
             ttl_max_ms=self.settings.ttl_max_ms,
             quantile=self.settings.ttl_quantile,
         )
-        self.registry = (Registry if self.settings.grid else NoGridRegistry)(
+        self.registry = (Registry if self.settings.grid else NullRegistry)(
             layer,
             settings=self.settings,
             telemetry=self.telemetry,
@@ -149,7 +149,7 @@ class Quaestor:
             leases=leases,
         )
         self.registry.usage.source = self.read_path.take_served
-        by_name = ByName(
+        by_name = Broadcast(
             layer,
             self.read_path,
             deployment=self.settings.deployment,
@@ -166,7 +166,7 @@ class Quaestor:
         )
         self._grid: EmbeddedGrid | None = None
         self._watched: WatchClient | None = None
-        self._by_hand: ByHand | None = None
+        self._by_hand: ManualInvalidation | None = None
         self._starting: asyncio.Task[None] | None = None
         self._polling: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
@@ -239,7 +239,7 @@ class Quaestor:
         except ConfigurationError as error:
             self.telemetry.failure("configuration", "quaestor.not_watching", error)
             return
-        self._by_hand = ByHand(
+        self._by_hand = ManualInvalidation(
             self._watched,
             self.settings,
             collection_changed=self._collection_events.send,

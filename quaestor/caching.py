@@ -23,17 +23,16 @@ from typing import Any, Final, Literal, TypeVar
 
 from quaestor.errors import ConfigurationError
 from quaestor.model import Document
-from quaestor.read_path.policy import Representation, RoutePolicy, Sharing
-from quaestor.read_path.selection import cookie_values
-from quaestor.read_path.tags import MAX_TAGS, valid_tag
+from quaestor.namespaces import Collection, namespace_of
+from quaestor.policy import Representation, RoutePolicy, Sharing
+from quaestor.read_path.variant_key import cookie_values
+from quaestor.tags import MAX_TAGS, valid_tag
 
 ATTRIBUTE: Final = "__quaestor_policy__"
 """Where a handler or a dependency carries its Declaration."""
 
 By = Callable[[Mapping[str, Any]], str | None]
 Duration = float | timedelta
-Collection = Any
-"""A namespace ("shop.items"), or a pymongo collection, synchronous or asynchronous."""
 Handler = TypeVar("Handler")
 
 _JOINED = frozenset({"tags", "groups", "depends_on", "headers", "cookies"})
@@ -301,20 +300,6 @@ def _dependency(one: tuple[Collection, Document]) -> tuple[str, Document]:
     if not isinstance(selected, Mapping):
         raise ConfigurationError(f"depends_on: {selected!r} is no filter; for the whole collection give {{}}")
     return namespace, selected
-
-
-def namespace_of(collection: Collection, where: str) -> str:
-    """`database.collection` of a namespace or a pymongo collection. Raises ConfigurationError, naming `where` it stood."""
-    namespace = collection
-    if not isinstance(collection, str):
-        # By its own names and not by type: that would import a driver.
-        database = getattr(collection, "database", None)
-        namespace = f"{getattr(database, 'name', '')}.{getattr(collection, 'name', '')}"
-    if not all(namespace.partition(".")):
-        raise ConfigurationError(
-            f"{where}: {collection!r} is no collection: give 'database.collection' or a pymongo collection"
-        )
-    return str(namespace)
 
 
 def _representation(value: Representation | str) -> Representation:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 Version = int
 Document = Mapping[str, Any]
@@ -81,6 +81,13 @@ class Uncacheable(StrEnum):
     """$where, $function, $accumulator, mapReduce: arbitrary code."""
     NO_OPERATION_TIME = "no-operation-time"
     """The reply carries no operationTime (a standalone mongod): the read cannot be dated."""
+
+
+class Reason(NamedTuple):
+    """Why a response must not be cached, and what in particular led to it."""
+
+    reason: Uncacheable
+    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

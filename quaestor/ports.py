@@ -150,7 +150,7 @@ class DependencyIndex(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Struck:
+class ClaimedDependent:
     """A dependent whose effects were begun: it is claimed, and the sketch knows.
 
     outside_ms: remaining lifetime of the longest-lived copy outside our own stores; 0: no copy, no purge needed.
@@ -162,10 +162,12 @@ class Struck:
     evicted: bool
 
 
-class ShareEffects(Protocol):
+class SharedInvalidation(Protocol):
     """The first three effects of an invalidation as one operation; atomic where index, sketch and store share a server."""
 
-    async def strike(self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int) -> list[Struck]:
+    async def strike(
+        self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
+    ) -> list[ClaimedDependent]:
         """Claim what depends on these registrations, report it as written, evict its entries, those named in `entries` for
         certain. The claims stay until DependencyIndex.settle(). Raises StoreError or SketchError; repeating it is safe, and
         a claim whose answer was lost on the way is reclaimed after the lease."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from quaestor import redis_clients
 from quaestor.demo import servers
+from quaestor.redis import clients
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -57,7 +57,7 @@ def redis_cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 @pytest.fixture
 def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apps wait for a Redis that stands still for a second: that they give it up is tested where it is the subject."""
-    monkeypatch.setattr(redis_clients, "shared_client", partial(redis_clients.shared_client, timeout_s=PATIENCE_S))
+    monkeypatch.setattr(clients, "shared_client", partial(clients.shared_client, timeout_s=PATIENCE_S))
 
 
 @pytest.fixture

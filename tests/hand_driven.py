@@ -12,13 +12,13 @@ from quaestor.capture.commands import Understood
 from quaestor.capture.recorder import ReadInProgress
 from quaestor.errors import SketchError
 from quaestor.model import CapturedRead, Operation, Query, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.tracing import Tracing
 from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered
 from quaestor.read_path.service import LocalStore, ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
-from quaestor.telemetry import Telemetry
-from quaestor.tracing import Tracing
 
 START_MS = 1_700_000_000_000
 

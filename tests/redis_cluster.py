@@ -14,7 +14,7 @@ import redis
 from redis.crc import key_slot
 
 from quaestor.demo import servers
-from quaestor.invalidation.event_layer import streams
+from quaestor.event_layer import streams
 
 NODE_TIMEOUT_MS = 1_000
 """After which a replica takes over."""

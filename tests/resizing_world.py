@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaestor.errors import EventLayerResetError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import offsets, streams
-from quaestor.invalidation.event_layer.codec import encode_image
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import offsets, streams
+from quaestor.event_layer.codec import encode_image
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.resizing.handover import Handover
+from quaestor.invalidation.ingest.resume_position import Position
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.position import Position
-from quaestor.invalidation.registry import Registry
-from quaestor.invalidation.resizing.handover import Handover
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import AfterImage, CapturedRead, Cell, GridShape, Operation, Query, Version, WriteKind
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Registered, StreamEntry
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 
 BOUND_MS = 40
 RETENTION_MS = 60_000

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from benchmarks.scalability import workload
 from benchmarks.scalability.workload import Load
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification
+from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.model import Invalidated
 
 _PERIOD_NS: Final = 1_000_000

@@ -20,12 +20,12 @@ from benchmarks import harness
 from benchmarks.scalability import workload
 from benchmarks.scalability.workload import Collections
 from quaestor.demo import children, reaper
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.cell_stats import cell_stats
+from quaestor.invalidation.grid.spark.job import FREEZE_EVERY, MOST_REGISTRATIONS
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.spark.job import FREEZE_EVERY, MOST_REGISTRATIONS
-from quaestor.invalidation.stats import cell_stats
 from quaestor.model import Cell, GridShape
 
 HEARTBEAT_MS: Final = 250

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_image, encode_query_event
-from quaestor.invalidation.event_layer.tenancy import origin_of
-from quaestor.invalidation.matching.partitioning import query_partition, write_partition
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import encode_image, encode_query_event
+from quaestor.event_layer.partitioning import query_partition, write_partition
+from quaestor.event_layer.tenancy import origin_of
 from quaestor.model import AfterImage, Cancellation, Operation, Query, Registration, WriteKind
 
 MEASURED_AN_EXPERIMENT: Final = 1_000

@@ -16,10 +16,10 @@ from urllib.parse import parse_qs
 
 from middleware.interface import App, Receive, Scope, Send
 from quaestor.admin.endpoints import Call, Endpoints, Refused, problem_of
+from quaestor.admin.problem_details import problem
 from quaestor.admin.registrations import RegisteredUrls
 from quaestor.admin.token import AdminToken, Failures
 from quaestor.app import Quaestor
-from quaestor.proxy.answers import problem
 
 PATH = "/quaestor/admin"
 MAX_BODY_BYTES = 256 * 1024

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quaestor import explain_command
 from quaestor.admin.purging import Purge, Purger
 from quaestor.admin.registrations import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
+from quaestor.explain import request
 from quaestor.read_path.key import Target, target
-from quaestor.read_path.unsafe import origin
+from quaestor.read_path.unsafe_invalidation import origin
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
@@ -165,7 +165,7 @@ class Endpoints:
         call.only("filter", "collection", "sort", "skip", "limit", "projection")
         try:
             told: Mapping[str, Any] = json.loads(
-                explain_command.run(
+                request.run(
                     call.required("filter"),
                     collection=call.one("collection") or "test.collection",
                     sort=call.one("sort"),

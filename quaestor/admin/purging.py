@@ -8,7 +8,7 @@ from typing import Any
 
 from quaestor.app import Quaestor
 from quaestor.errors import ConfigurationError
-from quaestor.read_path.unsafe import Outdated
+from quaestor.read_path.unsafe_invalidation import Outdated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

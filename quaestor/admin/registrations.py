@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from quaestor.errors import ConfigurationError, StoreError
 from quaestor.read_path.key import resource, target
-from quaestor.redis_clients import SharedClient
+from quaestor.redis.clients import SharedClient
 
 MAX_URLS = 10_000
 

@@ -28,9 +28,9 @@ from quaestor.cache_sketch import wire
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.errors import ConfigurationError, SketchError
-from quaestor.redis_clients import SharedClient
-from quaestor.redis_scripts import RedisScript
-from quaestor.telemetry import Telemetry
+from quaestor.observability.telemetry import Telemetry
+from quaestor.redis.clients import SharedClient
+from quaestor.redis.scripts import RedisScript
 
 _WRITES_A_SCRIPT = 200
 """Keeps each script to a few milliseconds; a longer list of writes is several scripts."""

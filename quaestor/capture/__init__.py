@@ -2,6 +2,5 @@
 
 from quaestor.capture.listener import Capture
 from quaestor.capture.recorder import Outcome, Recorder, current, not_recording, recording, uncacheable
-from quaestor.capture.snapshot import Reason
 
-__all__ = ["Capture", "Outcome", "Reason", "Recorder", "current", "not_recording", "recording", "uncacheable"]
+__all__ = ["Capture", "Outcome", "Recorder", "current", "not_recording", "recording", "uncacheable"]

@@ -18,14 +18,13 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from quaestor.capture import pipelines
 from quaestor.capture.recorder import Outcome
-from quaestor.capture.snapshot import Reason
 from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
 from quaestor.capture.views import Definition, Kind, below, resolve
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError
-from quaestor.model import CapturedRead, Operation, Uncacheable
+from quaestor.model import CapturedRead, Operation, Reason, Uncacheable
+from quaestor.query import aggregation
 
 POLL_MS = 2_000
 _MAX_AGE_POLLS = 3
@@ -252,7 +251,9 @@ def _meaning(definition: Definition | None) -> tuple[Any, ...] | None:
 
 def _searches_within(read: CapturedRead) -> bool:
     """Whether a pipeline holds `$text` elsewhere than where it begins: on another collection, that is."""
-    return any(name == "$match" and holds_text(condition) for name, condition in pipelines.stages(read.query.pipeline))
+    return any(
+        name == "$match" and holds_text(condition) for name, condition in aggregation.stages(read.query.pipeline)
+    )
 
 
 def _database(namespace: str) -> str:
@@ -263,6 +264,6 @@ def _databases(reads: Sequence[CapturedRead]) -> set[str]:
     found = {_database(read.query.namespace) for read in reads}
     for read in reads:
         if read.query.pipeline:
-            foreign = pipelines.foreign_namespaces(read.query.pipeline, _database(read.query.namespace))
+            foreign = aggregation.foreign_namespaces(read.query.pipeline, _database(read.query.namespace))
             found |= {_database(namespace) for namespace in foreign}
     return found

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quaestor.capture import pipelines
-from quaestor.capture.snapshot import Findings, Reason, UuidRepresentation, snapshot
-from quaestor.model import Operation, Query, SortSpec, Uncacheable
+from quaestor.capture.snapshot import Findings, UuidRepresentation, snapshot
+from quaestor.model import Operation, Query, Reason, SortSpec, Uncacheable
+from quaestor.query import aggregation
 
 HARMLESS = frozenset(
     {
@@ -195,7 +195,7 @@ def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) 
         limit=reader.number("limit"),
         projection=projection,
         let=reader.document("let"),
-        keeps_records=not command.get("returnKey") and pipelines.whole_id(projection),
+        keeps_records=not command.get("returnKey") and aggregation.whole_id(projection),
     )
 
 
@@ -229,12 +229,12 @@ def _aggregate(command: Mapping[str, Any], database: str, uuids: UuidRepresentat
         reader.refuse(Uncacheable.UNREADABLE, "explain")
     pipeline: Sequence[Mapping[str, Any]] = reader.copy(command.get("pipeline") or [])
     let = reader.document("let")
-    for reason in pipelines.refusals(pipeline):
+    for reason in aggregation.refusals(pipeline):
         reader.refuse(*reason)
-    count = pipelines.as_count(pipeline)
+    count = aggregation.as_count(pipeline)
     if count is not None:
         return reader.understood(Operation.COUNT, filter=count.filter, skip=count.skip, limit=count.limit, let=let)
-    find = pipelines.as_find(pipeline)
+    find = aggregation.as_find(pipeline)
     if find is not None:
         return reader.understood(
             Operation.FIND,
@@ -244,9 +244,9 @@ def _aggregate(command: Mapping[str, Any], database: str, uuids: UuidRepresentat
             limit=find.limit,
             projection=find.projection,
             let=let,
-            keeps_records=pipelines.whole_id(find.projection),
+            keeps_records=aggregation.whole_id(find.projection),
         )
-    rows = pipelines.as_rows(pipeline)
+    rows = aggregation.as_rows(pipeline)
     return reader.understood(Operation.AGGREGATE, pipeline=tuple(pipeline), let=let, keeps_records=rows is not None)
 
 

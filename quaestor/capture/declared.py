@@ -32,11 +32,11 @@ from bson.timestamp import Timestamp
 
 from quaestor.capture.commands import Understood, understand
 from quaestor.capture.recorder import ReadInProgress, Recorder
+from quaestor.cluster_time import version_of
 from quaestor.errors import MalformedQueryError
-from quaestor.invalidation.change_events import version_of
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import CapturedRead, Version
-from quaestor.read_path.tags import valid_tag
+from quaestor.planning.plan import plan_query
+from quaestor.tags import valid_tag
 
 MAX_BYTES = 32 * 1024
 MAX_QUERIES = 64
@@ -112,7 +112,7 @@ def record(
     """Add to a recording what its answer depends on.
 
     since: the watermark taken before whoever declared was asked: all writes up to it were visible to the reads.
-    controls: what its tags and its URL are invalidated by (see `quaestor.read_path.tags`).
+    controls: what its tags and its URL are invalidated by (see `quaestor.tags`).
     """
     for declared in declaration.reads:
         for reason in declared.understood.reasons:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaestor.capture.commands import Understood
-from quaestor.capture.snapshot import Reason
-from quaestor.model import CapturedRead, Document, Uncacheable, Version
+from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
 DEFAULT_CLOCK_WINDOW_MS = 300_000
 

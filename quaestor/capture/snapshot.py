@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from bson import DBRef, MaxKey, MinKey, ObjectId, Timestamp, decode
 from bson.binary import Binary
@@ -25,7 +25,7 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
-from quaestor.model import Uncacheable
+from quaestor.model import Reason, Uncacheable
 
 UuidRepresentation = Callable[[], int | None]
 """Which of bson's UUID representations the command at hand is encoded with; None if that cannot be told."""
@@ -52,13 +52,6 @@ _IMMUTABLE = (
 _NEVER_A_TIME = (decimal.Decimal, Enum, set, frozenset)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
-
-
-class Reason(NamedTuple):
-    """Why a response must not be cached, and what in particular led to it."""
-
-    reason: Uncacheable
-    detail: str
 
 
 @dataclass(slots=True)

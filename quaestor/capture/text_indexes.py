@@ -17,8 +17,8 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from quaestor.errors import DatabaseError
-from quaestor.invalidation.query.text.index import DEFINITION
 from quaestor.model import Document, Operation, Query
+from quaestor.query.text.index import DEFINITION
 
 MOST: Final = 1_000
 """Namespaces whose definitions are followed where the server does not tell."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from quaestor.capture import pipelines
 from quaestor.capture.recorder import Outcome
-from quaestor.capture.snapshot import Findings, Reason, snapshot
-from quaestor.model import CapturedRead, Document, Operation, Query, Uncacheable
+from quaestor.capture.snapshot import Findings, snapshot
+from quaestor.model import CapturedRead, Document, Operation, Query, Reason, Uncacheable
+from quaestor.query import aggregation
 
 _MAX_DEPTH = 20
 """mongod's own limit for views on views."""
@@ -130,12 +130,12 @@ class _Resolver:
         findings = Findings()
         snapshot(list(chain.pipeline), findings, lambda: None)
         self.reasons += findings.reasons
-        self.reasons += pipelines.refusals(chain.pipeline)
+        self.reasons += aggregation.refusals(chain.pipeline)
         return chain
 
 
 def _sources(pipeline: Iterable[Document], namespace: str) -> list[str]:
-    return sorted(pipelines.foreign_namespaces(list(pipeline), namespace.partition(".")[0]))
+    return sorted(aggregation.foreign_namespaces(list(pipeline), namespace.partition(".")[0]))
 
 
 def _any_write(namespace: str, read: CapturedRead) -> CapturedRead:
@@ -164,7 +164,7 @@ def _onto(query: Query, chain: _Chain) -> Query:
     """
     conditions = [stage["$match"] for stage in chain.pipeline if list(stage) == ["$match"]]
     if len(conditions) == len(chain.pipeline) and query.operation is not Operation.AGGREGATE:
-        return replace(query, namespace=chain.base, filter=pipelines.all_of([*conditions, query.filter]))
+        return replace(query, namespace=chain.base, filter=aggregation.all_of([*conditions, query.filter]))
     return Query(
         namespace=chain.base,
         operation=Operation.AGGREGATE,

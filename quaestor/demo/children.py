@@ -33,7 +33,7 @@ def grid_server(
     server = Server(
         "Spark grid",
         [
-            sys.executable, "-m", "quaestor.invalidation.spark",
+            sys.executable, "-m", "quaestor.invalidation.grid.spark",
             "--query-partitions", str(shape.query_partitions), "--write-partitions", str(shape.write_partitions),
         ],
         folder,

@@ -11,14 +11,14 @@ from typing import Protocol
 import httpx
 
 from quaestor.demo.activity import Effect, WorkerReport
-from quaestor.telemetry import Telemetry
+from quaestor.observability.telemetry import Telemetry
 
 INTERVAL_S = 0.25
 _EFFECTS_A_REPORT = 500
 
 
 class Observation(Protocol):
-    """One invalidation, done: see quaestor.invalidation.effects.Observed."""
+    """One invalidation, done: see quaestor.invalidation.effects.effects.Observed."""
 
     @property
     def keys(self) -> tuple[str, ...]: ...

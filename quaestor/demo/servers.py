@@ -24,8 +24,8 @@ from typing import IO
 import pymongo
 import redis
 
-from quaestor import redis_clients
 from quaestor.errors import ConfigurationError, DependencyError
+from quaestor.redis import clients
 
 HOST = "127.0.0.1"
 
@@ -273,7 +273,7 @@ def require_replica_set(url: str) -> None:
 def require_redis(url: str) -> None:
     """Raises ConfigurationError unless a Redis answers there."""
     try:
-        with redis_clients.client(url, socket_timeout=5, socket_connect_timeout=5) as client:
+        with clients.client(url, socket_timeout=5, socket_connect_timeout=5) as client:
             client.ping()
     except (redis.RedisError, ConfigurationError) as error:
         raise ConfigurationError(f"REDIS_URL={url} does not answer ({error}); start it or unset REDIS_URL") from error

@@ -20,17 +20,17 @@ from typing import Any
 import pymongo
 import redis
 
-from quaestor import redis_clients
 from quaestor.demo import children, loader, reaper, servers
 from quaestor.demo.flights_app import AppSettings
 from quaestor.demo.live import LiveSettings
 from quaestor.demo.progress import Progress
 from quaestor.demo.servers import Server
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.spark import cell_pids
-from quaestor.invalidation.spark.home import require_java
+from quaestor.event_layer.connecting import event_layer
+from quaestor.invalidation.grid.spark import cell_pids
+from quaestor.invalidation.grid.spark.home import require_java
 from quaestor.model import Cell
+from quaestor.redis import clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class Stack:
     def _forget_deployment(self) -> None:
         """Likewise, where the Redis is not ours."""
         if "valkey" not in self.servers:
-            with suppress(redis.RedisError), redis_clients.client(self.redis_url) as client:
+            with suppress(redis.RedisError), clients.client(self.redis_url) as client:
                 for key in client.scan_iter(match=f"quaestor:{{{self.deployment}[:}}]*", count=1_000):
                     client.delete(key)
 

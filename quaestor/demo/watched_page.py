@@ -19,9 +19,9 @@ from quaestor.demo.other_process import OtherProcess
 from quaestor.demo.probe import Answer, Probe, Watch, one_probe_a_worker, until
 from quaestor.demo.served import ServedFrom
 from quaestor.demo.stack import Stack
-from quaestor.invalidation.matching.partitioning import query_partition, write_partition
-from quaestor.invalidation.query.plan import plan_query
+from quaestor.event_layer.partitioning import query_partition, write_partition
 from quaestor.model import Cell, Operation, Query
+from quaestor.planning.plan import plan_query
 
 LIMIT = 10
 PATH, OTHER_PATH = (f"/departures/{origin}?limit={LIMIT}" for origin in ("JFK", "EWR"))

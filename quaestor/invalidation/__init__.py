@@ -1,0 +1,1 @@
+"""The write path: from a change event to the answers that it outdates."""

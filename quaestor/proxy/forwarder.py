@@ -12,19 +12,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
 from middleware.interface import Message, Receive, Scope, Send
+from quaestor.admin.problem_details import problem
 from quaestor.admin.registrations import RegisteredUrls
 from quaestor.capture import current, declared
 from quaestor.errors import MalformedQueryError, StoreError
 from quaestor.model import CapturedRead, Uncacheable, Version
+from quaestor.observability.telemetry import Telemetry
 from quaestor.proxy import fields
-from quaestor.proxy.answers import problem
 from quaestor.proxy.connection import Interim, RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import Answer, Origin, OriginBrokeOffError, OriginError
 from quaestor.proxy.protocol import INTERIM
 from quaestor.proxy.reading import target_of
 from quaestor.read_path.key import Target, target
-from quaestor.telemetry import Telemetry
 
 DEPENDS = b"quaestor-depends"
 """The field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""

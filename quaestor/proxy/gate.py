@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 
 from middleware.interface import App, Message, Receive, Scope, Send
+from quaestor.admin.problem_details import problem
+from quaestor.observability.telemetry import Telemetry
 from quaestor.proxy import fields
-from quaestor.proxy.answers import problem
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import OriginBrokeOffError
 from quaestor.proxy.reading import Seen, target_of
-from quaestor.telemetry import Telemetry
 
 HTTP_1_0_BYTES = 16 * 1024 * 1024
 """Answers of unknown length are collected for HTTP/1.0 clients, which know no chunks, up to this size."""

@@ -17,13 +17,13 @@ from quaestor.app import Quaestor
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead
+from quaestor.policy import RoutePolicy
 from quaestor.proxy.forwarder import Forwarder
 from quaestor.proxy.gate import Gate
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.protocol import ProxyProtocol
+from quaestor.read_path.declared_dependencies import declared_reads
 from quaestor.read_path.key import Target
-from quaestor.read_path.policy import RoutePolicy
-from quaestor.read_path.tags import declared_reads
 from quaestor.settings import Settings
 
 

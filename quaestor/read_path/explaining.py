@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from quaestor.errors import QueryError
-from quaestor.invalidation.query.plan import plan_query
-from quaestor.metrics import widening
 from quaestor.model import CachedResponse, CapturedRead, Query, Uncacheable
+from quaestor.observability.labels import widening
+from quaestor.planning.plan import plan_query
+from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import Registered
-from quaestor.read_path.policy import DEFAULT, RoutePolicy
 
 MOST_BYTES = 2048
 _MOST_QUERIES = 8

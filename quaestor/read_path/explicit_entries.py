@@ -8,14 +8,14 @@ from typing import Protocol
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError, StoreError
 from quaestor.model import CachedResponse
+from quaestor.observability.telemetry import Telemetry
+from quaestor.policy import RoutePolicy
 from quaestor.ports import ResponseStore
-from quaestor.read_path import explicit, unsafe
-from quaestor.read_path.policy import RoutePolicy
+from quaestor.read_path import shared_cache_rules, unsafe_invalidation
+from quaestor.read_path.outdated_labels import OutdatedLabels, labels
 from quaestor.read_path.reuse import windows
-from quaestor.read_path.strikes import Strikes, labels
-from quaestor.read_path.unsafe import Outdated
+from quaestor.read_path.unsafe_invalidation import Outdated
 from quaestor.store.memory import Resident
-from quaestor.telemetry import Telemetry
 
 Announce = Callable[[Sequence[str]], Awaitable[None]]
 """Tell every process, this one included, that registrations are dead; labels go with them. May raise QuaestorError."""
@@ -34,7 +34,7 @@ class ExplicitEntries:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
-        self._strikes = Strikes()
+        self._strikes = OutdatedLabels()
         self.announce: Announce | None = None
 
     async def keep(
@@ -50,7 +50,7 @@ class ExplicitEntries:
     ) -> Resident | None:
         """Store an answer that explicit.refusal() has nothing against. None: it was outdated meanwhile. Raises StoreError."""
         now_ms = self._clock()
-        response = explicit.entry(
+        response = shared_cache_rules.entry(
             status, tuple(headers), body,
             key=key, resource=resource, asked_ms=asked_ms, answered_ms=now_ms,
             at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms,
@@ -79,8 +79,8 @@ class ExplicitEntries:
 
     async def outdate(self, what: Outdated, *, url_origin: str) -> None:
         """Returns when nothing that was stored before is served by this process any more, and the others were told."""
-        names = [unsafe.uri_label(key) for key in what.keys]
-        names += [unsafe.group_label(url_origin, group) for group in what.groups]
+        names = [unsafe_invalidation.uri_label(key) for key in what.keys]
+        names += [unsafe_invalidation.group_label(url_origin, group) for group in what.groups]
         registrations = self.strike(names)
         for key in what.keys:
             await self._evict(key)
@@ -96,14 +96,14 @@ class ExplicitEntries:
 
     async def outdate_everything(self) -> None:
         """The same for every entry that only its own lifetime guards. Raises StoreError, QuaestorError."""
-        self.strike((unsafe.EVERYTHING,))
+        self.strike((unsafe_invalidation.EVERYTHING,))
         await self._store.clear()
         if self.announce is not None:
-            await self.announce((unsafe.EVERYTHING,))
+            await self.announce((unsafe_invalidation.EVERYTHING,))
 
     def strike(self, names: Iterable[str]) -> list[str]:
         """Outdate what these labels stand for, here; returns registrations that have to die for it. Others are passed over."""
-        keys, registrations = self._strikes.strike(filter(unsafe.is_label, names), at_ms=self._clock())
+        keys, registrations = self._strikes.strike(filter(unsafe_invalidation.is_label, names), at_ms=self._clock())
         for key in keys:
             self._store.drop(key, "outdated")
         return registrations
@@ -112,7 +112,7 @@ class ExplicitEntries:
         """The entry without variants, out of the store that is shared with other processes."""
         try:
             response = await self._store.get(key)
-            if response is not None and explicit.is_explicit(response):
+            if response is not None and shared_cache_rules.is_explicit(response):
                 await self._store.evict([response])
             elif response is not None:
                 # Reading it took it into memory, where nobody has seen to it that its death would have been heard of.

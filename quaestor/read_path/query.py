@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote_plus
 
-from quaestor.read_path.policy import RoutePolicy
+from quaestor.policy import RoutePolicy
 
 TRACKING = frozenset(
     {

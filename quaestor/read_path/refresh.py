@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
-from quaestor.read_path.flights import Flight
+from quaestor.read_path.coalescing import Flight
 from quaestor.store.memory import Resident
 
 _MOST = 0.5

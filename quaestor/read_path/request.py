@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quaestor.read_path.forwarded import CLAIMS, Claims, shown
+from quaestor.read_path.forwarded_fields import CLAIMS, Claims, shown
 from quaestor.read_path.freshness import cache_control
 
 _NAMED = CLAIMS | frozenset(

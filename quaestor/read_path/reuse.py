@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from quaestor.model import CachedResponse
-from quaestor.read_path import explicit
+from quaestor.policy import RoutePolicy
+from quaestor.read_path import shared_cache_rules
 from quaestor.read_path.freshness import Headers, delta_s
-from quaestor.read_path.policy import RoutePolicy
 
 Asked = Mapping[str, str | None]
 
@@ -51,7 +51,7 @@ def windows(headers: Headers, policy: RoutePolicy) -> Windows:
 
     `s-maxage` alone forbids stale use (section 5.2.2.10), but not what a directive beside it allows expressly.
     """
-    said = explicit.governing(headers)
+    said = shared_cache_rules.governing(headers)
     if not said.named:
         return Windows(_window_ms(None, policy.stale_while_revalidate_ms), _window_ms(None, policy.stale_if_error_ms))
     validate = "no-cache" in said

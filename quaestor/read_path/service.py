@@ -13,9 +13,13 @@ from quaestor.capture import Outcome
 from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
 from quaestor.model import CachedResponse, Uncacheable, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, QueryRegistry, Registered
-from quaestor.read_path import explaining, explicit, freshness, refresh, reuse, vary
+from quaestor.read_path import explaining, freshness, refresh, reuse, shared_cache_rules, vary
+from quaestor.read_path.coalescing import Flight, RequestCoalescing
 from quaestor.read_path.decision import Event
+from quaestor.read_path.declared_dependencies import declared_reads, waived
 from quaestor.read_path.entries import (
     COPY_SLACK_MS,
     Answer,
@@ -25,18 +29,14 @@ from quaestor.read_path.entries import (
     in_groups,
     kept_until_ms,
 )
+from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
-from quaestor.read_path.flights import Flight, Flights
 from quaestor.read_path.key import Target
 from quaestor.read_path.local_store import LocalStore
-from quaestor.read_path.policy import DEFAULT, RoutePolicy
-from quaestor.read_path.selection import covered
-from quaestor.read_path.tags import declared_reads, waived
-from quaestor.read_path.taking_back import TakingBack
+from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
 from quaestor.store.memory import MemoryStore, Resident
-from quaestor.telemetry import Telemetry
 
 MOST_SERVED = 10_000
 """Entries whose reads are counted between two calls of take_served()."""
@@ -63,7 +63,7 @@ class ReadPath:
         self.clock = clock
         self.settings = settings
         self.telemetry = telemetry
-        self.flights = Flights(leases)
+        self.flights = RequestCoalescing(leases)
         self.early = refresh.EarlyRefresh(beta=settings.early_refresh)
         self.variants = Variants()
         self._registry = registry
@@ -73,7 +73,7 @@ class ReadPath:
         self._estimator = estimator
         self._alone = isinstance(store, MemoryStore)
         self._served: list[Resident] = []
-        self._back = TakingBack(store=store, registry=registry, telemetry=telemetry)
+        self._back = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
         self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock)
 
     # Hits
@@ -114,7 +114,7 @@ class ReadPath:
         if not self._valid(response, now_ms):
             return reuse.Use.VALIDATE
         allowed = reuse.windows(response.headers, policy)
-        if explicit.is_explicit(response):
+        if shared_cache_rules.is_explicit(response):
             return reuse.use_explicit(response, allowed, asked, now_ms=now_ms)
         return reuse.use_guarded(response, allowed, now_ms=now_ms)
 
@@ -187,7 +187,7 @@ class ReadPath:
         """Of an entry out of the shared store: whether anything may be done with it."""
         # Another process may keep what only its own lifetime guards; this one promises more unless it was told the same.
         known = response.stored_at_ms >= self._registry.known_since_ms
-        if explicit.is_explicit(response):
+        if shared_cache_rules.is_explicit(response):
             known = self.settings.explicit
         return known and self._valid(response, self.clock()) and self.explicit.hold(response)
 
@@ -345,7 +345,9 @@ class ReadPath:
         credentials: bool,
     ) -> Verdict:
         """Without reads: the answer's own fields decide (RFC 9111)."""
-        refused = explicit.refusal(answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000)
+        refused = shared_cache_rules.refusal(
+            answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000
+        )
         key = None if refused else self._key(target, answer, request_headers, policy)
         if key is None:
             return Verdict(event=Event.UNGUARDED, reasons=(refused or "vary", Uncacheable.NO_READS.value))

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from quaestor.capture import Outcome, not_recording, recording
 from quaestor.errors import UncertainMatchError
-from quaestor.invalidation.query import CompiledQuery
-from quaestor.invalidation.registry import TOMBSTONE_MS
+from quaestor.invalidation.registry.registry import TOMBSTONE_MS
 from quaestor.model import CapturedRead, SortSpec
+from quaestor.query import CompiledQuery
 from quaestor.rest.etags import list_etag
 from quaestor.rest.record_cache import Engine, Part, RecordCache, entry, ids_digest, part_of
 from quaestor.rest.records import decode, shown

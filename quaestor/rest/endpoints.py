@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quaestor.capture import uncacheable
+from quaestor.observability.telemetry import Telemetry
 from quaestor.rest import bodies, strict_json
 from quaestor.rest.access import ANONYMOUS, Access, Action, addressable
 from quaestor.rest.answers import readable
@@ -26,7 +27,6 @@ from quaestor.rest.patches import merged, require_near, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
 from quaestor.rest.sharing import WhoAsks, agrees
-from quaestor.telemetry import Telemetry
 
 Operation = Callable[[Request, str, Records], Awaitable[Response]]
 

@@ -15,8 +15,8 @@ from bson.code import Code
 from bson.regex import Regex
 
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query
 from quaestor.model import Document, SortSpec
+from quaestor.query import compile_query
 from quaestor.rest import strict_json
 from quaestor.rest.limits import Limits
 from quaestor.rest.operators import NEVER

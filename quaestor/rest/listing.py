@@ -11,7 +11,7 @@ from typing import Final
 from starlette.requests import Request
 
 from quaestor.model import SortSpec
-from quaestor.read_path.policy import Representation
+from quaestor.policy import Representation
 from quaestor.rest.filters import EVERYTHING, Filter, parse_filter, parse_sort
 from quaestor.rest.limits import Limits
 from quaestor.rest.problems import Problem

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from quaestor.capture import uncacheable
 from quaestor.errors import QueryError
-from quaestor.invalidation.query import sort_key_function
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import Operation, Query
-from quaestor.read_path.policy import REPRESENTATION, Representation
+from quaestor.planning.plan import plan_query
+from quaestor.policy import REPRESENTATION, Representation
+from quaestor.query import sort_key_function
 from quaestor.rest import strict_json
 from quaestor.rest.answers import readable
 from quaestor.rest.assembled import AssembledLists, Wanted

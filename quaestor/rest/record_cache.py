@@ -12,6 +12,7 @@ import bson
 
 from quaestor.errors import DependencyError, NotCacheableError
 from quaestor.model import CachedResponse, CapturedRead, Operation, Query, Version
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import QueryRegistry, Registered
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
@@ -20,7 +21,6 @@ from quaestor.rest.etags import record_etag
 from quaestor.rest.identifiers import equals
 from quaestor.rest.records import decode
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 
 
 class Engine(Protocol):

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from quaestor.read_path.policy import Representation
+from quaestor.policy import Representation
 from quaestor.ttl.representation import Load, choose
 from quaestor.ttl.write_rates import WriteRates
 

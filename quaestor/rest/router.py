@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from quaestor.errors import ConfigurationError
-from quaestor.read_path.policy import Representation
+from quaestor.policy import Representation
 from quaestor.rest import bodies, schema
 from quaestor.rest.access import Access, addressable
 from quaestor.rest.database import Connection

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from quaestor.caching import Declaration, cached, per_user, private, public
-from quaestor.read_path.policy import Representation
+from quaestor.policy import Representation
 from quaestor.rest.access import Principal
 
 AUDIENCE = "quaestor.rest.audience"

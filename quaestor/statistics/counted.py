@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
-from quaestor.invalidation.event_layer.redis_requests import offset
+from quaestor.event_layer import offsets
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer.redis_requests import offset
 from quaestor.ports import StreamEntry
 
 

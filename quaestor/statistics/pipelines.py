@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.resizing.state import get_state
+from quaestor.event_layer import streams
+from quaestor.invalidation.grid.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer
 

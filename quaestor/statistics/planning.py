@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.codec import decode_image
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer import offsets
+from quaestor.event_layer.codec import decode_image
+from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import AfterImage, GridShape
 from quaestor.statistics.counted import read_counted
 from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants, ordered, shapes

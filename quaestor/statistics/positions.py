@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.shapes import decode_shape, encode_shape
+from quaestor.event_layer import offsets
+from quaestor.event_layer.shapes import decode_shape, encode_shape
 from quaestor.model import GridShape, Version
 
 FORMAT: Final = 1

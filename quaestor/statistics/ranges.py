@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.codec import decode_image
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer import offsets
+from quaestor.event_layer.codec import decode_image
+from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import AfterImage
 from quaestor.ports import StreamEntry
 from quaestor.statistics import rows

@@ -13,8 +13,8 @@ from typing import Any, Final
 import bson
 
 from quaestor.errors import ConfigurationError, DependencyError
-from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
-from quaestor.invalidation.event_layer.connecting import event_layer
+from quaestor.event_layer.codec import BSON_OPTIONS
+from quaestor.event_layer.connecting import event_layer
 from quaestor.model import Version
 from quaestor.ports import EventLayer
 from quaestor.statistics import published

@@ -9,11 +9,11 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.codec import decode_query_event, type_of
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
-from quaestor.invalidation.resizing.messages import TakenOver, concerns_resizing
-from quaestor.invalidation.resizing.messages import decode as decode_resizing
+from quaestor.event_layer import offsets
+from quaestor.event_layer.codec import decode_query_event, type_of
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.invalidation.grid.resizing.messages import TakenOver, concerns_resizing
+from quaestor.invalidation.grid.resizing.messages import decode as decode_resizing
 from quaestor.model import Cancellation, Registration, Usage
 from quaestor.statistics.counted import read_counted
 

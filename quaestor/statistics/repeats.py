@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from quaestor.invalidation.matching.partitioning import record_hash, record_key
+from quaestor.event_layer.partitioning import record_hash, record_key
 from quaestor.model import AfterImage, WriteKind
 from quaestor.statistics.positions import Position
 

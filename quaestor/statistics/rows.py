@@ -20,8 +20,8 @@ import bson
 from bson.codec_options import CodecOptions
 
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.event_layer import offsets
-from quaestor.invalidation.event_layer.codec import BSON_OPTIONS, LazyImage, decode_notification
+from quaestor.event_layer import offsets
+from quaestor.event_layer.codec import BSON_OPTIONS, LazyImage, decode_notification
 from quaestor.model import AfterImage, Invalidated, Registration, Usage, WriteKind
 from quaestor.ports import StreamEntry
 from quaestor.statistics import shown_key

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.spark.configuration import configuration
-from quaestor.invalidation.spark.gateway import spark_context
-from quaestor.invalidation.spark.home import environment, require_java, spark_home
+from quaestor.invalidation.grid.spark.configuration import configuration
+from quaestor.invalidation.grid.spark.gateway import spark_context
+from quaestor.invalidation.grid.spark.home import environment, require_java, spark_home
 
 DEFAULT_MASTER: Final = "local[2]"
 

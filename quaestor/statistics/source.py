@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import GridShape
 from quaestor.statistics import rows
 from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants

@@ -1,0 +1,1 @@
+"""Stores of entries and their dependency index, in memory and in Redis."""

@@ -30,8 +30,8 @@ from redis.exceptions import RedisError
 from quaestor.cache_sketch import wire
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
-from quaestor.redis_clients import SharedClient
-from quaestor.redis_scripts import RedisScript
+from quaestor.redis.clients import SharedClient
+from quaestor.redis.scripts import RedisScript
 from quaestor.store.scripts import script
 
 DEAD_MS = 600_000

@@ -7,9 +7,9 @@ import asyncio
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import RedisError
 
-from quaestor.redis_clients import SharedClient
+from quaestor.observability.telemetry import Telemetry
+from quaestor.redis.clients import SharedClient
 from quaestor.store.index_redis import RedisIndex
-from quaestor.telemetry import Telemetry
 
 EVERY_S = 5.0
 

@@ -17,11 +17,11 @@ from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Guarded, Turn
-from quaestor.redis_clients import SharedClient, spans_servers
+from quaestor.redis.clients import SharedClient, spans_servers
 from quaestor.store import compression, entry_codec
 from quaestor.store.scripts import script
-from quaestor.telemetry import Telemetry
 
 MAX_FIELDS_BYTES = 1024 * 1024
 """What header fields, tags and names may add to a body."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib import resources
 
-from quaestor.redis_clients import SharedClient
-from quaestor.redis_scripts import RedisScript
+from quaestor.redis.clients import SharedClient
+from quaestor.redis.scripts import RedisScript
 
 
 def source(*names: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quaestor.read_path.policy import Representation
+from quaestor.policy import Representation
 
 STEADINESS = 0.8
 """The other representation must cost less than this share of the present one before it is taken: no flapping."""

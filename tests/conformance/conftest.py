@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quaestor.redis_clients import SharedClient, shared_client
+from quaestor.redis.clients import SharedClient, shared_client
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
 from quaestor.ports import CacheSketch
-from quaestor.redis_clients import SharedClient
+from quaestor.redis.clients import SharedClient
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ import pytest
 import zstandard
 
 from quaestor.model import CachedResponse
-from quaestor.redis_clients import SharedClient
+from quaestor.observability.telemetry import Telemetry
+from quaestor.redis.clients import SharedClient
 from quaestor.store import compression, entry_codec
 from quaestor.store.redis import MAX_FIELDS_BYTES, RedisStore
-from quaestor.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from quaestor.demo import servers
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.ports import DependencyIndex
-from quaestor.redis_clients import SharedClient, shared_client
+from quaestor.redis.clients import SharedClient, shared_client
 from quaestor.store import index_memory, index_redis
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.offsets import appended_at_ms
+from quaestor.event_layer import streams
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.offsets import appended_at_ms
 from quaestor.ports import EventLayer, MeasuredPipelines, StreamEntry
 
 MakeLayer = Callable[[], EventLayer]

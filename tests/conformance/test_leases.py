@@ -9,7 +9,7 @@ import pytest
 
 from quaestor.model import CachedResponse
 from quaestor.ports import Turn
-from quaestor.redis_clients import SharedClient
+from quaestor.redis.clients import SharedClient
 from quaestor.store.redis import RedisStore
 from tests.support import eventually
 

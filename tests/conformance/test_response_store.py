@@ -12,7 +12,7 @@ from quaestor.demo import servers
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import ResponseStore
-from quaestor.redis_clients import SharedClient
+from quaestor.redis.clients import SharedClient
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from middleware import QuaestorMiddleware, lookup
-from quaestor.read_path import flights
+from quaestor.read_path import coalescing
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
@@ -32,9 +32,9 @@ STARTED_WITHIN_S = 90.0
 
 
 async def main(url: str, deployment: str, requests: int) -> None:
-    flights.LEASE_MS = LEASE_MS
+    coalescing.LEASE_MS = LEASE_MS
     # Nobody runs the handler himself because it takes long.
-    flights.LEASE_WAIT_S = lookup.FOLLOW_DEADLINE_S = 2 * STARTED_WITHIN_S
+    coalescing.LEASE_WAIT_S = lookup.FOLLOW_DEADLINE_S = 2 * STARTED_WITHIN_S
     redis = Redis.from_url(url, protocol=2)
     shared = RedisStore(redis, deployment=deployment)
     engine = HandEngine(

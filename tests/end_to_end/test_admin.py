@@ -12,10 +12,10 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from quaestor import cli
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registrations import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
+from quaestor.cli import main
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from tests.end_to_end.scripted_origin import PLAIN, ScriptedOrigin, answer, scripted_origin, serving
@@ -231,7 +231,7 @@ async def test_registered_urls_are_bounded_and_none_is_forgotten_for_another(url
 async def run(*arguments: str) -> int:
     def call() -> int:
         with pytest.raises(SystemExit) as ended:
-            cli.main(list(arguments))
+            main.main(list(arguments))
         return int(ended.value.code or 0)
 
     return await anyio.to_thread.run_sync(call)

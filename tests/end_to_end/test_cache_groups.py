@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from quaestor.clock import system_clock
-from quaestor.invalidation.by_name import ByName
-from quaestor.invalidation.event_layer import codec, streams
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import codec, streams
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.effects.broadcast import Broadcast
 from quaestor.model import Invalidated
 from quaestor.ports import Guarded
-from quaestor.read_path.unsafe import group_label
+from quaestor.read_path.unsafe_invalidation import group_label
 from tests.end_to_end.site import Site, status_of
 from tests.hand_driven import HandEngine, reads
 from tests.support import eventually
@@ -93,7 +93,7 @@ async def test_every_process_hears_of_it_and_kills_what_it_registered() -> None:
         forgotten.extend(names)
         return []
 
-    by_name = ByName(layer, engine.read_path, deployment="d", clock=system_clock, forget=forget)
+    by_name = Broadcast(layer, engine.read_path, deployment="d", clock=system_clock, forget=forget)
     engine.read_path.explicit.announce = by_name.announce
     site = Grouped()
     site.engine.read_path.explicit.announce = by_name.announce
@@ -111,7 +111,7 @@ async def test_every_process_hears_of_it_and_kills_what_it_registered() -> None:
     assert told.registration_ids == (label, *registrations)
     # Another process, which has an entry of that group in memory.
     other = Grouped()
-    there = ByName(
+    there = Broadcast(
         layer,
         other.engine.read_path,
         deployment="d",

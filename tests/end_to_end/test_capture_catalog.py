@@ -13,8 +13,8 @@ from quaestor.capture import Capture, Outcome, recording
 from quaestor.capture.catalog import POLL_MS, Catalog
 from quaestor.capture.views import Kind
 from quaestor.errors import DatabaseError
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import CapturedRead, Operation, Uncacheable
+from quaestor.planning.plan import plan_query
 from tests.end_to_end import captured
 from tests.end_to_end.captured import Client, reasons
 

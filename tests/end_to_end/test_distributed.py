@@ -24,11 +24,11 @@ from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.demo import servers
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import codec, streams
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
-from quaestor.invalidation.ingest import Ingest
+from quaestor.event_layer import codec, streams
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.ingest.follower import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Invalidated
 from tests.support import PATIENCE_S, eventually

@@ -9,8 +9,8 @@ from typing import Any
 import pymongo
 import pytest
 
-from quaestor import explain_command
 from quaestor.errors import ConfigurationError, DatabaseError
+from quaestor.explain import request
 
 Explain = Callable[..., dict[str, Any]]
 SEARCH = '{"$text": {"$search": "dogs"}}'
@@ -27,9 +27,7 @@ def database(mongo_url: str, prefix: str) -> Iterator[pymongo.database.Database[
 @pytest.fixture
 def explain(mongo_url: str, prefix: str) -> Explain:
     def run(text: str, collection: str = "c", **options: Any) -> dict[str, Any]:
-        told = explain_command.run(
-            text, collection=f"{prefix}.{collection}", mongo_url=mongo_url, as_json=True, **options
-        )
+        told = request.run(text, collection=f"{prefix}.{collection}", mongo_url=mongo_url, as_json=True, **options)
         result: dict[str, Any] = json.loads(told)
         return result
 
@@ -45,8 +43,8 @@ def test_a_search_is_exact_where_there_is_a_text_index(database: Any, explain: E
 
 def test_a_definition_can_be_given_instead() -> None:
     index = '{"weights": {"title": 1}, "textIndexVersion": 3}'
-    assert json.loads(explain_command.run(SEARCH, collection="d.c", text_index=index, as_json=True))["match"] == "exact"
-    widened = json.loads(explain_command.run(SEARCH, collection="d.c", as_json=True))
+    assert json.loads(request.run(SEARCH, collection="d.c", text_index=index, as_json=True))["match"] == "exact"
+    widened = json.loads(request.run(SEARCH, collection="d.c", as_json=True))
     assert (widened["match"], "--text-index" in widened["remark"]) == ("widened", True)
 
 
@@ -74,8 +72,8 @@ def test_what_is_never_cached_says_so(database: Any, explain: Explain) -> None:
 
 
 def test_a_database_that_is_away_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain_command, "_PATIENCE_MS", 50)
+    monkeypatch.setattr(request, "_PATIENCE_MS", 50)
     with pytest.raises(DatabaseError, match="cannot list"):
-        explain_command.run("{}", collection="d.c", mongo_url="mongodb://127.0.0.1:1/")
+        request.run("{}", collection="d.c", mongo_url="mongodb://127.0.0.1:1/")
     with pytest.raises(ConfigurationError, match="--mongo-url"):
-        explain_command.run("{}", collection="d.c", mongo_url="redis://127.0.0.1")
+        request.run("{}", collection="d.c", mongo_url="redis://127.0.0.1")

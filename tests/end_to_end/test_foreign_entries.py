@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from quaestor.model import CachedResponse
-from quaestor.read_path.unsafe import Outdated
+from quaestor.read_path.unsafe_invalidation import Outdated
 from tests.end_to_end.workers import KEY, World, ask, world
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from middleware import QuaestorMiddleware
 from quaestor.caching import cached, private, public
-from quaestor.read_path.forwarded import CLAIMS, shown
+from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.store.memory import MemoryStore
 from quaestor.store.two_level import TwoLevelStore
 from tests.end_to_end.site import Site, until_waiting

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pymongo.collection import Collection
 
-from quaestor.invalidation.registration_ids import partition_of
+from quaestor.invalidation.registry.registration_ids import partition_of
 from quaestor.model import GridShape
 from tests.end_to_end.test_distributed import Worker, grid, pages, touch, workers
 from tests.support import eventually

@@ -19,7 +19,7 @@ from quaestor import Quaestor
 from quaestor.caching import Declaration, cached, header, per_user, private, public
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, DatabaseError
-from quaestor.invalidation.by_hand import ByHand
+from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.settings import Settings
 from tests.hand_driven import HandEngine, TaggingCdn, reads
 from tests.raw_asgi import Message, answered
@@ -328,19 +328,19 @@ async def test_nothing_can_be_invalidated_before_the_start() -> None:
 
 
 async def test_a_database_that_cannot_be_written_to_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quaestor.invalidation.by_hand._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("quaestor.invalidation.effects.manual._TIMEOUT_S", 0.2)
     with pymongo.MongoClient[Any](f"mongodb://127.0.0.1:{servers.free_port()}", connect=False) as client:
-        by_hand = ByHand(client, Settings(), collection_changed=lambda namespaces: None)
+        by_hand = ManualInvalidation(client, Settings(), collection_changed=lambda namespaces: None)
         with pytest.raises(DatabaseError, match=r"quaestor\.control.*call it again"):
             await by_hand.invalidate(tags=["a"])
 
 
 async def test_a_collection_is_invalidated_at_once_and_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """For what was on its way when it was told first."""
-    monkeypatch.setattr("quaestor.invalidation.by_hand.AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr("quaestor.invalidation.effects.manual.AGAIN_AFTER_S", 0.0)
     told: list[frozenset[str]] = []
     with pymongo.MongoClient[Any]("mongodb://127.0.0.1:1", connect=False) as client:
-        by_hand = ByHand(client, Settings(), collection_changed=told.append)
+        by_hand = ManualInvalidation(client, Settings(), collection_changed=told.append)
         await by_hand.invalidate(collections=["shop.items", client.shop.stock])
         await eventually(lambda: len(told) == 2)
     assert told == [frozenset({"shop.items", "shop.stock"})] * 2

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from quaestor.invalidation.registration_ids import partition_of
-from quaestor.invalidation.vouched import Vouched
+from quaestor.invalidation.registry.freshness import Freshness
+from quaestor.invalidation.registry.registration_ids import partition_of
 from tests.end_to_end.rest_site import RestSite, rest_site
 from tests.support import eventually
 
@@ -29,7 +29,7 @@ def lagging(site: RestSite, registrations: tuple[str, ...]) -> Iterator[None]:
     late = {partition_of(one, PARTITIONS) for one in registrations}
     vouch, registry._vouch = registry._vouch, lambda _: None
     until_ms = tuple(1 if column in late else FOR_EVER_MS for column in range(PARTITIONS))
-    vouch(Vouched(until_ms=until_ms, all_until_ms=1, any_until_ms=FOR_EVER_MS))
+    vouch(Freshness(until_ms=until_ms, all_until_ms=1, any_until_ms=FOR_EVER_MS))
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from quaestor.demo import servers
 from quaestor.ports import Turn
-from quaestor.read_path import flights
+from quaestor.read_path import coalescing
 from quaestor.store.redis import RedisStore
 from tests.end_to_end.workers import KEY, World, ask, world
 from tests.support import eventually
@@ -125,7 +125,9 @@ async def test_a_worker_that_dies_holding_the_lease_frees_the_others(world: Worl
 
 
 async def test_a_long_run_keeps_its_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flights, "LEASE_MS", 5_000)  # renewed in time even if everything stands still for three seconds
+    monkeypatch.setattr(
+        coalescing, "LEASE_MS", 5_000
+    )  # renewed in time even if everything stands still for three seconds
     asked = ask(world)
     await world.begun()
     end = time.monotonic() + 6
@@ -138,7 +140,7 @@ async def test_a_long_run_keeps_its_lease(world: World, monkeypatch: pytest.Monk
 async def test_a_run_that_is_too_long_for_others_is_not_waited_for_longer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flights, "LEASE_WAIT_S", 0.2)
+    monkeypatch.setattr(coalescing, "LEASE_WAIT_S", 0.2)
     asked = ask(world)
     await world.begun(4)
     world.gate.set()

@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 import pytest
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_notification
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import encode_notification
 from quaestor.model import Invalidated, MatchType, WriteKind
 from quaestor.statistics.maintenance import maintain
 from quaestor.statistics.published import Windows
@@ -46,7 +46,7 @@ class Job:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "quaestor.statistics", "run", "--directory", str(directory), "--windows", "1,5",
+                    sys.executable, "-m", "quaestor.cli", "statistics", "run", "--directory", str(directory), "--windows", "1,5",
                     "--trigger", "0.5", "--lateness", "1",
                 ],
                 env=os.environ
@@ -224,7 +224,7 @@ def _names(windows: Windows) -> set[str]:
 
 def _shown(redis_url: str, deployment: str) -> list[Any]:
     told = subprocess.run(
-        [sys.executable, "-m", "quaestor.statistics", "show", "--windows", "1", "--json"],
+        [sys.executable, "-m", "quaestor.cli", "statistics", "show", "--windows", "1", "--json"],
         env=os.environ | {"REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}, capture_output=True, text=True,
         check=True,
     )  # fmt: skip

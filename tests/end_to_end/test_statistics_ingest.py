@@ -13,10 +13,10 @@ import pymongo
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.ingest import Ingest
-from quaestor.invalidation.resizing.state import GridState, Run, put_state
+from quaestor.event_layer import streams
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
+from quaestor.invalidation.ingest.follower import Ingest
 from quaestor.model import GridShape
 from quaestor.statistics.reader import writes
 from quaestor.statistics.table import Table

@@ -12,9 +12,9 @@ from pymongo import AsyncMongoClient
 
 from quaestor import Quaestor
 from quaestor.errors import ConfigurationError, UnsupportedQueryError
-from quaestor.invalidation.matching.maintained import ResultEvent
-from quaestor.invalidation.standing.live import LiveResult, Whole
+from quaestor.incremental import ResultEvent
 from quaestor.model import MatchType, Operation, Query
+from quaestor.realtime.live import LiveResult, Whole
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio

@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from middleware import QuaestorMiddleware
 from quaestor.caching import Declaration, cached, header, per_user
 from quaestor.errors import RegistrationRefusedError
-from quaestor.invalidation.effects import Effects
+from quaestor.invalidation.effects.effects import Effects
 from quaestor.model import Cell, Dependent, Invalidated, MatchType
-from quaestor.tracing import trace_id_of, version_text
+from quaestor.observability.tracing import trace_id_of, version_text
 from tests.hand_driven import HandEngine, TaggingCdn, reads
 from tests.support import eventually
 

@@ -11,8 +11,8 @@ from pymongo import AsyncMongoClient
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_query_event
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_query_event
 from quaestor.model import Registration, Usage
 from tests.support import PATIENT, eventually
 

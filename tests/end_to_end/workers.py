@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from middleware import QuaestorMiddleware, lookup
 from quaestor.demo import servers
-from quaestor.read_path import flights
+from quaestor.read_path import coalescing
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
@@ -90,8 +90,8 @@ class Worker:
 @pytest.fixture
 async def world(valkey: servers.Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     # A worker that stands still for a second or three is not dead, and nobody is tired of waiting for it.
-    monkeypatch.setattr(flights, "LEASE_MS", int(1_000 * PATIENCE_S))
-    monkeypatch.setattr(flights, "LEASE_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(coalescing, "LEASE_MS", int(1_000 * PATIENCE_S))
+    monkeypatch.setattr(coalescing, "LEASE_WAIT_S", PATIENCE_S)
     monkeypatch.setattr(lookup, "FOLLOW_DEADLINE_S", PATIENCE_S)
     world = World(valkey.url)
     world.workers[:] = [Worker(world) for _ in range(4)]

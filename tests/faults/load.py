@@ -15,8 +15,8 @@ import pymongo
 from pymongo.errors import PyMongoError
 from pymongo.write_concern import WriteConcern
 
+from quaestor.cluster_time import version_of
 from quaestor.demo.servers import HOST
-from quaestor.invalidation.change_events import version_of
 from tests.faults.checker import Checker, Served
 from tests.faults.history import History
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification
-from quaestor.invalidation.event_layer.connecting import event_layer
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification
+from quaestor.event_layer.connecting import event_layer
 from quaestor.model import Cell, Heartbeat
 
 _KEPT = 20_000

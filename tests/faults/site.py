@@ -1,7 +1,7 @@
 """The app under test: pages of one record and lists of a group, read with plain pymongo, one process a worker.
 
 Around the middleware, so outside of the cache, each response is given `X-Known`: which invalidations of this page the worker
-had processed when the request came in; and `X-Columns`: which query partitions guard the page. `create_broken_app` has a cache
+had processed when the request came in; and `X-LagMonitor`: which query partitions guard the page. `create_broken_app` has a cache
 of its own instead, one that never hears of a write.
 """
 
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
-from quaestor.invalidation.registration_ids import partition_of
+from quaestor.invalidation.registry.registration_ids import partition_of
 from quaestor.model import Invalidated
 
 DATABASE = "SITE_DATABASE"

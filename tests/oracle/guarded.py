@@ -8,11 +8,10 @@ from typing import Any
 import bson
 from pymongo.collection import Collection
 
-from quaestor.invalidation.change_events import STAGES
-from quaestor.invalidation.current_records import needs_record, with_current_records
+from quaestor.invalidation.ingest.change_events import STAGES
+from quaestor.invalidation.ingest.record_lookup import needs_record, with_current_records
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
-from quaestor.invalidation.query.plan import Result
-from quaestor.invalidation.registering import dependencies, registration
+from quaestor.invalidation.registry.registration_building import dependencies, registration
 from quaestor.model import (
     AfterImage,
     CapturedRead,
@@ -25,6 +24,7 @@ from quaestor.model import (
     Version,
     WriteKind,
 )
+from quaestor.planning.plan import Result
 
 Records = Collection[dict[str, Any]]
 _NOW_MS = 1_000

@@ -13,9 +13,8 @@ import pymongo
 from bson import Decimal128, ObjectId
 from pymongo.database import Database
 
-from quaestor.invalidation.change_events import RAW_OPTIONS, after_images
-from quaestor.invalidation.event_layer.codec import BSON_OPTIONS
-from quaestor.invalidation.matching.maintained import (
+from quaestor.event_layer.codec import BSON_OPTIONS
+from quaestor.incremental import (
     MaintainedResult,
     Memory,
     RenewalSettings,
@@ -24,8 +23,9 @@ from quaestor.invalidation.matching.maintained import (
     replay,
     unambiguous,
 )
-from quaestor.invalidation.query.bson_order import order_key
+from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images
 from quaestor.model import AfterImage, Operation, Query, Version
+from quaestor.query.bson_order import order_key
 from tests.oracle.maintained_generator import Generator
 
 Document = dict[str, Any]

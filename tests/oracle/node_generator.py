@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import bson
 
-from quaestor.capture import pipelines
 from quaestor.model import Document, Operation, Query
+from quaestor.query import aggregation
 from tests.oracle.guarded import Records, comparable
 
 RECORDS: Final = 40
@@ -146,7 +146,7 @@ _SHAPING: Final[tuple[tuple[Document, ...], ...]] = (
 def _pipeline(rng: random.Random, namespace: str) -> Cached:
     stages = [{"$match": condition(rng)}] if rng.random() < 0.8 else []
     stages.extend(dict(stage) for stage in rng.choice(_SHAPING))
-    find = pipelines.as_find(stages)
+    find = aggregation.as_find(stages)
     if find is None:
         return Cached(
             query=Query(namespace=namespace, operation=Operation.AGGREGATE, filter={}, pipeline=tuple(stages))

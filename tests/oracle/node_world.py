@@ -11,7 +11,7 @@ from typing import Any
 
 import pymongo
 
-from quaestor.invalidation.change_events import after_images
+from quaestor.invalidation.ingest.change_events import after_images
 from quaestor.model import AfterImage, Document, Invalidated
 from tests.oracle import node_generator
 from tests.oracle.guarded import Guard, Records, answer

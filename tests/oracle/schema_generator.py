@@ -7,7 +7,7 @@ from typing import Any
 
 from bson import Decimal128, Int64, Regex
 
-from quaestor.invalidation.query.expressions.kinds import TYPE_CODES
+from quaestor.query.expressions.kinds import TYPE_CODES
 from tests.oracle.expressions import values
 
 NAMES = ("a", "b", "c", "k", "v", "_id", "é", "", "$d")

@@ -11,26 +11,26 @@ from typing import Any
 
 import pymongo
 
-from quaestor import redis_clients
 from quaestor.errors import EventLayerResetError, UnsupportedQueryError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import PipelineBounds
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.matching.maintained import RenewalSettings, replay, unambiguous
-from quaestor.invalidation.matching.maintained.planning import plan_maintenance
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.codec import decode_notification, encode_image
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.incremental import RenewalSettings, replay, unambiguous
+from quaestor.incremental.planning import plan_maintenance
+from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.standing.live import LiveResult, Whole
-from quaestor.invalidation.standing.rules import StageRules
-from quaestor.invalidation.standing.snapshots import MongoSnapshots, Snapshot
-from quaestor.invalidation.standing.stage import StageLoop
-from quaestor.invalidation.standing.subscriptions import Subscriptions
 from quaestor.model import AfterImage, Cell, GridShape, Heartbeat, Query, Version, WriteKind
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
+from quaestor.realtime.live import LiveResult, Whole
+from quaestor.realtime.rules import StageRules
+from quaestor.realtime.snapshots import MongoSnapshots, Snapshot
+from quaestor.realtime.stage import StageLoop
+from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.redis import clients
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.oracle.maintained_world import World, comparable
 from tests.support import Loop, eventually
 
@@ -176,7 +176,7 @@ class Grid:
 
     def lose_everything(self, redis_url: str) -> None:
         """Redis comes back without its data, as far as this grid is concerned."""
-        with redis_clients.client(redis_url) as server:
+        with clients.client(redis_url) as server:
             for key in server.scan_iter(match=f"quaestor:{{{self.settings.deployment}:*"):
                 server.delete(key)
 

@@ -21,8 +21,8 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query
-from quaestor.invalidation.query.expressions import ExpressionError
+from quaestor.query import compile_query
+from quaestor.query.expressions import ExpressionError
 from tests.oracle.expressions import values
 from tests.oracle.expressions.clock_changes import case
 from tests.oracle.expressions.generator import INEXACT, Generator, count

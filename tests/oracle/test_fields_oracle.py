@@ -13,10 +13,10 @@ import pymongo
 import pytest
 from pymongo.errors import OperationFailure, WriteError
 
-from quaestor.invalidation.change_events import STAGES, after_images
-from quaestor.invalidation.matching.fields import ALL
-from quaestor.invalidation.query.plan import plan_query
+from quaestor.invalidation.ingest.change_events import STAGES, after_images
 from quaestor.model import Operation, Query
+from quaestor.planning.plan import plan_query
+from quaestor.planning.relevant_fields import ALL
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8)))
 PIPELINES = 120

@@ -13,8 +13,8 @@ from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from quaestor.errors import MalformedQueryError
-from quaestor.invalidation.query import compile_query
-from quaestor.invalidation.query.geo.near import distance_function, near_of
+from quaestor.query import compile_query
+from quaestor.query.geo.near import distance_function, near_of
 from tests.oracle.disagreements import require_none
 from tests.oracle.geo_generator import Document, Filter, Generator
 

@@ -15,7 +15,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query.json_schema import compile_schema
+from quaestor.query.json_schema import compile_schema
 from tests.oracle.expressions.judge import DECODING, Document
 from tests.oracle.schema_generator import SchemaGenerator, document
 

@@ -10,7 +10,7 @@ import pymongo
 import pytest
 
 from quaestor.errors import UnsupportedQueryError
-from quaestor.invalidation.matching.maintained import Memory, RenewalSettings
+from quaestor.incremental import Memory, RenewalSettings
 from tests.oracle.maintained_generator import Document, Generator
 from tests.oracle.maintained_world import World
 

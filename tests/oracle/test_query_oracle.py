@@ -19,7 +19,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query, sort_documents
+from quaestor.query import compile_query, sort_documents
 from tests.oracle.pattern_strategies import EXPRESSIONS, REPEATS, TEXTS
 from tests.oracle.query_strategies import COLLECTIONS, SORTED_COLLECTIONS
 

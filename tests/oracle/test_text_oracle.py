@@ -12,9 +12,9 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from quaestor.errors import MalformedQueryError
-from quaestor.invalidation.query import compile_query
-from quaestor.invalidation.query.text import TextIndex
-from quaestor.invalidation.query.text.operator import search_of
+from quaestor.query import compile_query
+from quaestor.query.text import TextIndex
+from quaestor.query.text.operator import search_of
 from tests.oracle.disagreements import require_none
 from tests.oracle.text_generator import Document, Generator
 

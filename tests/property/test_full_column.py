@@ -11,13 +11,13 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.errors import RegistrationRefusedError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_image
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import encode_image
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.registry import Registry
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     AfterImage,
     CapturedRead,
@@ -29,8 +29,8 @@ from quaestor.model import (
     Query,
     WriteKind,
 )
+from quaestor.observability.telemetry import Telemetry
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from quaestor.errors import PartitionLagsError, RegistrationRefusedError
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_notification
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.matching.partitioning import query_partition
-from quaestor.invalidation.plans import plan_of
-from quaestor.invalidation.registry import Registry
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import encode_notification
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     Activated,
     CapturedRead,
@@ -30,8 +29,9 @@ from quaestor.model import (
     Operation,
     Query,
 )
+from quaestor.observability.telemetry import Telemetry
+from quaestor.planning.plan_cache import plan_of
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.hand_driven import START_MS, HandClock
 from tests.support import PATIENT
 

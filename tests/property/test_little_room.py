@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quaestor.errors import EventLayerResetError
-from quaestor.invalidation.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.model import Cell
 from tests.property.test_resizing import FAILURES, NOTHING_ELSE, dice_of, random_shape, something
 from tests.resizing_world import Generation, ResizingWorld
@@ -43,8 +43,8 @@ class LittleRoom(ResizingWorld):
 async def test_nothing_is_stale_however_little_room_there_is(
     seed: int | str, failing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quaestor.invalidation.query_room.YOUNGEST_TRIMMED_MS", YOUNG_MS)
-    monkeypatch.setattr("quaestor.invalidation.cell.doubtful_after_ms", lambda _: YOUNG_MS // 2)
+    monkeypatch.setattr("quaestor.invalidation.grid.query_retention.YOUNGEST_TRIMMED_MS", YOUNG_MS)
+    monkeypatch.setattr("quaestor.invalidation.grid.cell_loop.doubtful_after_ms", lambda _: YOUNG_MS // 2)
     dice = dice_of(seed)
     world = LittleRoom(random_shape(dice), tenants=("", "", "shop"))
     await world.settle()

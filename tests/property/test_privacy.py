@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from middleware import QuaestorMiddleware
 from quaestor.caching import cached, header, per_user, public
-from quaestor.read_path.forwarded import CLAIMS, shown
+from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.query import Tracking
 from tests.hand_driven import HandEngine, reads
 from tests.raw_asgi import answered

@@ -15,10 +15,10 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaestor.invalidation.change_events import RAW_OPTIONS, after_images
-from quaestor.invalidation.event_layer.codec import decode_image, encode_image
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.raw_events import payload_of
+from quaestor.event_layer.codec import decode_image, encode_image
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images
+from quaestor.invalidation.ingest.raw_change_events import payload_of
 from quaestor.model import AfterImage
 
 PARTITIONS = 3

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from quaestor.invalidation.matching.maintained import ResultEvent, replay
-from quaestor.invalidation.matching.maintained.events import Shown as Row
-from quaestor.invalidation.matching.maintained.events import differences
-from quaestor.invalidation.standing.messages import Changed, Shown
-from quaestor.invalidation.standing.replica import OutOfStepError, Replica
+from quaestor.incremental import ResultEvent, replay
+from quaestor.incremental.events import Shown as Row
+from quaestor.incremental.events import differences
+from quaestor.realtime.messages import Changed, Shown
+from quaestor.realtime.replica import OutOfStepError, Replica
 
 Rows = list[tuple[int, Any]]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from quaestor.invalidation.event_layer import streams
+from quaestor.event_layer import streams
 from quaestor.model import GridShape
 from tests.resizing_world import Generation, ResizingWorld
 

@@ -34,7 +34,7 @@ from typing import Any
 
 import pytest
 
-from quaestor.invalidation.backlog import Backlog
+from quaestor.invalidation.grid.fair_queue import FairQueue
 from quaestor.model import GridShape, Operation, Query
 from tests.standing_orders.database import NAMESPACE, Change, Document
 from tests.standing_orders.every_order import Orders
@@ -72,7 +72,7 @@ def scenario(query: str, changes: tuple[Change, ...] = IN_AND_OUT, **more: Any) 
 def set_clock(patched: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
     """By which parts tell how long something takes."""
     patched.setattr(time, "monotonic", clock)
-    patched.setitem(Backlog.turns.__kwdefaults__ or {}, "clock", clock)
+    patched.setitem(FairQueue.turns.__kwdefaults__ or {}, "clock", clock)
 
 
 def run(case: Scenario) -> tuple[int, int]:

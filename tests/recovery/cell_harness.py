@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (
     Activated,

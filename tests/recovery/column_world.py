@@ -13,13 +13,13 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import PipelineBounds
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import write_partition
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -35,8 +35,8 @@ from quaestor.model import (
     Registration,
     WriteKind,
 )
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import PipelineSize
-from quaestor.telemetry import Telemetry
 
 RETENTION_MS = 60_000
 LEASE_MS = 3_600_000
@@ -112,8 +112,8 @@ class ColumnWorld:
         """Whether everything that has been appended is old enough to be trimmed by size, and whoever has not read it late. If
         not, it stays young for as long as a test lasts, on whatever machine."""
         youngest_ms = -60_000 if old else 600_000
-        self.patch.setattr("quaestor.invalidation.query_room.YOUNGEST_TRIMMED_MS", youngest_ms)
-        self.patch.setattr("quaestor.invalidation.cell.doubtful_after_ms", lambda _: youngest_ms // 2)
+        self.patch.setattr("quaestor.invalidation.grid.query_retention.YOUNGEST_TRIMMED_MS", youngest_ms)
+        self.patch.setattr("quaestor.invalidation.grid.cell_loop.doubtful_after_ms", lambda _: youngest_ms // 2)
 
     # The cells
 

@@ -11,7 +11,7 @@ from typing import Any
 import pymongo
 import pytest
 
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer.redis import RedisEventLayer
 from tests.faults.world import Outcome, World, world
 from tests.recovery.cell_harness import Harness
 from tests.recovery.failures import FAILURES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pymongo
 
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.model import GridShape, Operation, Query
 from quaestor.ports import StreamEntry
 from tests.oracle.maintained_generator import Document, Generator

@@ -10,10 +10,10 @@ from typing import Any
 import pymongo
 
 from quaestor.clock import system_clock
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import PipelineBounds
-from quaestor.invalidation.event_layer.codec import decode_image
-from quaestor.invalidation.ingest import Ingest
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.codec import decode_image
+from quaestor.invalidation.ingest.follower import Ingest
 from quaestor.model import AfterImage, GridShape, WriteKind
 from quaestor.ports import EventLayer
 from tests.support import running

@@ -17,8 +17,8 @@ import psutil
 import pymongo
 
 from quaestor.clock import system_clock
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.spark import cell_pids
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.spark import cell_pids
 from quaestor.model import Cell
 from quaestor.settings import Settings
 from tests.faults.processes import executor_of

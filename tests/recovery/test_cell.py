@@ -12,10 +12,10 @@ import redis
 from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.errors import EventLayerError
-from quaestor.invalidation.checkpoint import LongestLeases
-from quaestor.invalidation.event_layer import offsets, streams
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer import offsets, streams
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.checkpoint import LongestLeases
 from quaestor.model import (
     Activated,
     AfterImage,

@@ -9,12 +9,12 @@ import asyncio
 
 import pytest
 
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification, encode_image
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.registry import Registry
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     AfterImage,
     CapturedRead,
@@ -25,9 +25,9 @@ from quaestor.model import (
     Query,
     WriteKind,
 )
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Registered
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.support import PATIENT
 
 pytestmark = pytest.mark.anyio

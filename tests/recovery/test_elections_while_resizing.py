@@ -15,14 +15,14 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.demo.servers import HOST
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_query_event
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.ingest import Ingest
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification, encode_query_event
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.resizing.messages import Fence, encode_fence
+from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.resume_position import Position
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.position import Position
-from quaestor.invalidation.resizing.messages import Fence, encode_fence
 from quaestor.model import Activated, Cell, GridShape, Heartbeat, Invalidated, Operation, Query, Registration
 from tests.faults.members import ReplicaSet, replica_set
 from tests.support import running

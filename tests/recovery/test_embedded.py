@@ -14,13 +14,13 @@ import pytest
 from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.embedded import EmbeddedGrid
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_query_event
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification, encode_query_event
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.model import Activated, Heartbeat, Invalidated, Notification, Operation, Query, Registration
+from quaestor.observability.telemetry import Telemetry
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 
 DEADLINE_S = 30
 

@@ -11,7 +11,7 @@ import redis
 
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.ports import StreamEntry
 
 STREAM = "quaestor:{test:n}:notifications"

@@ -12,8 +12,8 @@ from contextlib import closing
 import psutil
 import pytest
 
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.spark import cell_pids
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.spark import cell_pids
 from quaestor.model import Cell
 from tests.faults.processes import driver_jvm, executor_of, ingest_pid, kill, paused
 from tests.faults.world import BOUND_MS, DEPLOYMENT, World

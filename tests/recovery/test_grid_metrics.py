@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quaestor import cluster_metrics, cluster_status
+from quaestor.cli import cluster_metrics, cluster_status
 from quaestor.demo import servers
 from quaestor.settings import Settings
 from tests.recovery.cell_harness import DEADLINE_S, Harness

@@ -15,10 +15,10 @@ import pytest
 from quaestor.clock import system_clock
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import PipelineBounds
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.ingest import Ingest
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.ingest.follower import Ingest
 from quaestor.model import GridShape, WriteKind
 from tests.recovery.ingesting import DEADLINE_S, Client, count, ingesting, of
 

@@ -11,18 +11,18 @@ import redis
 import structlog.testing
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.columns import Columns
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import YOUNGEST_TRIMMED_MS, PipelineBounds, doubtful_after_ms, measured
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.offsets import appended_at_ms
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.event_layer.redis_requests import Command
-from quaestor.invalidation.grid_view import GridView
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import YOUNGEST_TRIMMED_MS, PipelineBounds, doubtful_after_ms, measured
+from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.offsets import appended_at_ms
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.event_layer.redis_requests import Command
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.cell_stats import cell_stats
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.stats import cell_stats
+from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.lag_monitor import LagMonitor
 from quaestor.model import (
     AfterImage,
     Cell,
@@ -35,9 +35,9 @@ from quaestor.model import (
     Registration,
     WriteKind,
 )
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 
 CELL = Cell(query_partition=0, write_partition=0)
 SHAPE = GridShape(query_partitions=1, write_partitions=1)
@@ -192,7 +192,7 @@ def test_every_layer_tells_how_large_its_pipelines_are_and_what_time_it_is_there
     layer: EventLayer, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The layers' clocks are real: what was appended just now stays young, however long the machine takes.
-    monkeypatch.setattr("quaestor.invalidation.event_layer.bounds.YOUNGEST_TRIMMED_MS", 600_000)
+    monkeypatch.setattr("quaestor.event_layer.bounds.YOUNGEST_TRIMMED_MS", 600_000)
     stream = streams.writes(prefix, 0)
     assert isinstance(layer, MeasuredPipelines)
     assert layer.measure(stream)[:2] == (0, 0)
@@ -258,7 +258,7 @@ def test_a_cell_whose_clock_is_fast_trims_nothing_that_is_young() -> None:
 
 def test_a_lagging_column_is_named_once_and_again_when_it_has_caught_up() -> None:
     telemetry, view = Telemetry(), GridView()
-    columns = Columns(telemetry, bound_ms=2_000, begun_ms=0)
+    columns = LagMonitor(telemetry, bound_ms=2_000, begun_ms=0)
     shape = GridShape(query_partitions=2, write_partitions=2)
 
     def beat(cell: Cell, fresh_as_of_ms: int) -> None:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
 from quaestor.demo import servers
-from quaestor.read_path.flights import SPARED_MS
+from quaestor.read_path.coalescing import SPARED_MS
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.cluster import ClusterEventLayer
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer import streams
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.redis_cluster.layer import ClusterEventLayer
+from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.ports import StreamEntry
 from tests.redis_cluster import RedisCluster, connect, migrate, redis_cluster, shard_of, until
 

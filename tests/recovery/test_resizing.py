@@ -16,18 +16,18 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.errors import QuaestorError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.ingest import Ingest
+from quaestor.event_layer.connecting import event_layer
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.ingest.follower import Ingest
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.registry import Registry
-from quaestor.invalidation.standing.snapshots import MongoSnapshots
-from quaestor.invalidation.standing.stage import StageLoop
-from quaestor.invalidation.standing.subscriptions import Subscriptions
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import CapturedRead, GridShape, Operation, Query
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
+from quaestor.realtime.snapshots import MongoSnapshots
+from quaestor.realtime.stage import StageLoop
+from quaestor.realtime.subscriptions import Subscriptions
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.oracle.standing_world import Subscriber
 from tests.support import PATIENT, Loop, eventually
 

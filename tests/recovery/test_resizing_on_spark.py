@@ -16,8 +16,8 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.demo.servers import free_port
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.resizing.state import get_state
+from quaestor.event_layer.connecting import event_layer
+from quaestor.invalidation.grid.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
 from tests.recovery.test_resizing import App

@@ -10,7 +10,7 @@ import pytest
 
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
-from quaestor.redis_clients import shared_client
+from quaestor.redis.clients import shared_client
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.redis import RedisStore
 from tests.conformance.test_response_store import ENTRY

@@ -14,7 +14,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.demo.servers import Server, redis_server, running
 from quaestor.errors import ConfigurationError, SketchError
-from quaestor.telemetry import Telemetry
+from quaestor.observability.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 

@@ -1,6 +1,6 @@
 """The grid on a real Spark with separate executors: 2 x 2 cells and ingest, a real mongod, a real Valkey.
 
-One grid for the whole module, run as its users run it: `python -m quaestor.invalidation.spark`.
+One grid for the whole module, run as its users run it: `python -m quaestor.invalidation.grid.spark`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ from anyio import to_thread
 
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_query_event
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.matching.maintained import replay
-from quaestor.invalidation.matching.partitioning import query_partition, write_partition
-from quaestor.invalidation.query.plan import plan_query
-from quaestor.invalidation.spark import SparkGrid, cell_pids
-from quaestor.invalidation.spark.home import require_java
-from quaestor.invalidation.spark.slots import default_master, require_slots
-from quaestor.invalidation.standing.live import Whole
-from quaestor.invalidation.standing.subscriptions import Subscriptions
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification, encode_query_event
+from quaestor.event_layer.partitioning import query_partition, write_partition
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.incremental import replay
+from quaestor.invalidation.grid.spark import SparkGrid, cell_pids
+from quaestor.invalidation.grid.spark.home import require_java
+from quaestor.invalidation.grid.spark.slots import default_master, require_slots
 from quaestor.model import (
     Activated,
     Cell,
@@ -45,8 +42,11 @@ from quaestor.model import (
     Query,
     Registration,
 )
+from quaestor.observability.telemetry import Telemetry
+from quaestor.planning.plan import plan_query
+from quaestor.realtime.live import Whole
+from quaestor.realtime.subscriptions import Subscriptions
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.support import eventually
 
 START_S = 150
@@ -134,7 +134,7 @@ def started(mongo_url: str, redis_url: str, deployment: str = DEPLOYMENT, **envi
     """The grid's process, after it has said that all cells run."""
     environment |= {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "QUAESTOR_DEPLOYMENT": deployment}
     process = subprocess.Popen(
-        [sys.executable, "-m", "quaestor.invalidation.spark"],
+        [sys.executable, "-m", "quaestor.invalidation.grid.spark"],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -277,7 +277,7 @@ def test_no_java_is_one_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch
 def test_the_command_without_a_server_is_one_sentence(mongo_url: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "MONGO_URL")}
     process = subprocess.run(
-        [sys.executable, "-m", "quaestor.invalidation.spark"],
+        [sys.executable, "-m", "quaestor.invalidation.grid.spark"],
         env=environment | {"MONGO_URL": mongo_url}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert process.returncode == 2

@@ -10,15 +10,15 @@ import pymongo
 import pytest
 
 from quaestor.errors import DatabaseError, SubscriptionError
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.standing.codec import decode_result
-from quaestor.invalidation.standing.live import Whole
-from quaestor.invalidation.standing.messages import Changed
-from quaestor.invalidation.standing.snapshots import Snapshot
-from quaestor.invalidation.standing.stats import StageStats, stage_stats
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.model import AfterImage, GridShape, Operation, Query, Version, WriteKind
 from quaestor.ports import StreamEntry
+from quaestor.realtime.codec import decode_result
+from quaestor.realtime.live import Whole
+from quaestor.realtime.messages import Changed
+from quaestor.realtime.snapshots import Snapshot
+from quaestor.realtime.stats import StageStats, stage_stats
 from tests.oracle.maintained_generator import Document
 from tests.oracle.standing_world import Racing
 from tests.recovery.following import FOUR, ONE, Opened, Stalling, subscribed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import PipelineBounds
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.ports import StreamEntry
 from tests.recovery.following import FOUR, ONE, Opened, Stalling, subscribed
 from tests.support import eventually

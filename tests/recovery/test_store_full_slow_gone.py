@@ -20,11 +20,11 @@ from starlette.routing import Route
 from middleware import QuaestorMiddleware
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.demo import servers
-from quaestor.read_path.flights import SPARED_MS
+from quaestor.read_path.coalescing import SPARED_MS
 from quaestor.store.index_redis import RedisIndex
+from quaestor.store.invalidation_script import RedisStrike
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
-from quaestor.store.strike import RedisStrike
 from quaestor.store.two_level import TwoLevelStore
 from tests.faults.proxy import Link, Links
 from tests.hand_driven import HandEngine, reads

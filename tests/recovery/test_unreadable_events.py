@@ -8,7 +8,7 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.model import WriteKind
 from tests.recovery.test_ingest import Client, ingesting, of
 

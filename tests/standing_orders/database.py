@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quaestor.invalidation.query.compiled import compile_query
-from quaestor.invalidation.query.sorting import sort_documents
-from quaestor.invalidation.standing.snapshots import Snapshot
 from quaestor.model import AfterImage, Operation, Query, Version, WriteKind
+from quaestor.query.compiled import compile_query
+from quaestor.query.sorting import sort_documents
+from quaestor.realtime.snapshots import Snapshot
 
 Document = dict[str, Any]
 State = Mapping[int, Document]

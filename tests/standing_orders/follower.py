@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quaestor.invalidation.matching.maintained import replay
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.query.bson_order import order_key
-from quaestor.invalidation.standing.live import LiveResult, Whole
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.incremental import replay
 from quaestor.model import Operation, Query, Version
+from quaestor.query.bson_order import order_key
+from quaestor.realtime.live import LiveResult, Whole
 from tests.standing_orders.database import APART, BASE, Database, State, execute
 
 Cut = tuple[int, ...]

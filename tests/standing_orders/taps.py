@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.standing.readers import Outcome, Readers
-from quaestor.invalidation.standing.reading import ReadOrder
+from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.ports import PipelineSize, StreamEntry
+from quaestor.realtime.readers import Outcome, Readers
+from quaestor.realtime.reading import ReadOrder
 from tests.standing_orders.database import Database
 
 _OF_OTHERS = (":notifications", ":heartbeats")

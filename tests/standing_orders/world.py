@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_image, type_of
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.matching.maintained import RenewalSettings
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import encode_image, type_of
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.incremental import RenewalSettings
+from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.query.plan import plan_query
-from quaestor.invalidation.standing.interest import Place
-from quaestor.invalidation.standing.rules import StageRules
-from quaestor.invalidation.standing.stage import StageLoop
-from quaestor.invalidation.standing.subscriptions import Subscriptions
 from quaestor.model import AfterImage, Cell, GridShape, Query, Version, WriteKind
+from quaestor.observability.telemetry import Telemetry
+from quaestor.planning.plan import plan_query
+from quaestor.realtime.interest import Place
+from quaestor.realtime.rules import StageRules
+from quaestor.realtime.stage import StageLoop
+from quaestor.realtime.subscriptions import Subscriptions
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.standing_orders.database import BASE, START_MS, Change, Database, State
 from tests.standing_orders.every_order import Step, Touched
 from tests.standing_orders.follower import Follower, Truth

@@ -6,7 +6,7 @@ import pytest
 
 from middleware.headers import HeaderPolicy, Reticence, lives_s, reticence, storable
 from quaestor.model import CachedResponse
-from quaestor.read_path.policy import RoutePolicy, Sharing
+from quaestor.policy import RoutePolicy, Sharing
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 from tests.hand_driven import START_MS, TaggingCdn

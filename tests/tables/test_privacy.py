@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.read_path.forwarded import CLAIMS, claims, digest, shown
+from quaestor.policy import DEFAULT, RoutePolicy, Sharing
+from quaestor.read_path.declared_dependencies import declared_reads
+from quaestor.read_path.forwarded_fields import CLAIMS, claims, digest, shown
 from quaestor.read_path.freshness import refusal
 from quaestor.read_path.key import Target, resource, target
-from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing
 from quaestor.read_path.query import TRACKING, Tracking, kept
 from quaestor.read_path.request import NOTABLE, inspect
-from quaestor.read_path.selection import covered, selection
-from quaestor.read_path.tags import declared_reads, valid_tag
+from quaestor.read_path.variant_key import covered, selection
 from quaestor.read_path.vary import names
+from quaestor.tags import valid_tag
 
 TRACKED = Tracking()
 Headers = Sequence[tuple[bytes, bytes]]

@@ -13,8 +13,8 @@ import pytest
 from bson import Timestamp
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query, sort_key_function
-from quaestor.invalidation.query.expressions import ExpressionError
+from quaestor.query import compile_query, sort_key_function
+from quaestor.query.expressions import ExpressionError
 from tests.tables.corpus.reader import cases
 
 NOT_YET: frozenset[str] = frozenset()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from quaestor.model import CachedResponse
+from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.freshening import conditions, confirms, freshened, head_agrees
 from quaestor.read_path.freshness import cache_control
-from quaestor.read_path.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.reuse import Use, Windows, rescues, use_explicit, use_guarded, windows
-from tests.tables.test_explicit import fields
+from tests.tables.test_shared_cache_rules import fields
 
 STORED_MS = 1_000_000
 

@@ -26,8 +26,8 @@ from quaestor.caching import (
     public,
 )
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.by_hand import MAX_NAMES, control_names, url_names
-from quaestor.read_path.policy import DEFAULT, Representation, RoutePolicy, Sharing
+from quaestor.invalidation.effects.manual import MAX_NAMES, control_names, url_names
+from quaestor.policy import DEFAULT, Representation, RoutePolicy, Sharing
 from quaestor.settings import Settings
 
 

@@ -7,10 +7,17 @@ from dataclasses import replace
 import bson
 import pytest
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_stats import (
+    CellMeter,
+    CellStats,
+    TenantStats,
+    cell_stats,
+    decode_stats,
+    encode_stats,
+)
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.stats import CellMeter, CellStats, TenantStats, cell_stats, decode_stats, encode_stats
 from quaestor.model import Cell, GridShape
 
 ONE = GridShape(query_partitions=1, write_partitions=1)

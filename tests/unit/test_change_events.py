@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from quaestor.invalidation.change_events import after_images
+from quaestor.invalidation.ingest.change_events import after_images
 from quaestor.model import WriteKind
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quaestor import cli
+from quaestor.cli import main
 from quaestor.demo import servers
 
 BOARD = '{"origin": "JFK", "status": {"$ne": "departed"}}'
@@ -19,7 +19,7 @@ BOARD = '{"origin": "JFK", "status": {"$ne": "departed"}}'
 
 def call(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
+        main.main(list(arguments))
     return int(ended.value.code or 0)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from quaestor import cli, cluster_status
-from quaestor.invalidation.event_layer import codec, streams
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.processes import Announcement, cell_pids
-from quaestor.invalidation.resizing.state import GridState, Run, put_state
-from quaestor.invalidation.spark import configuration, home
+from quaestor.cli import cluster_status, main
+from quaestor.event_layer import codec, streams
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_processes import Announcement, cell_pids
+from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
+from quaestor.invalidation.grid.spark import configuration, home
 from quaestor.model import Cell, GridShape, Heartbeat
 
 NOW_MS = 1_700_000_000_000
@@ -23,7 +23,7 @@ URLS = ("--mongo-url", "mongodb://127.0.0.1:1", "--redis-url", "redis://127.0.0.
 
 def call(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
+        main.main(list(arguments))
     return int(ended.value.code or 0)
 
 

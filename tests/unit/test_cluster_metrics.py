@@ -11,19 +11,19 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from quaestor import cli, cluster_status
-from quaestor.cluster_metrics import FAMILIES, exposition
-from quaestor.cluster_status import ClusterStatus
-from quaestor.cluster_totals import pipelines, tenants
+from quaestor.cli import cluster_status, main
+from quaestor.cli.cluster_metrics import FAMILIES, exposition
+from quaestor.cli.cluster_status import ClusterStatus
+from quaestor.cli.cluster_totals import pipelines, tenants
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.event_layer import codec, streams
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.standing import stats as standing_stats
-from quaestor.invalidation.standing.stats import StageStats, encode_stage_stats
-from quaestor.invalidation.stats import UNKNOWN_LAG, CellStats, PipelineStats, TenantStats, encode_stats
-from quaestor.metrics import MOST_NAMES, OTHER
-from quaestor.metrics_server import MetricsServer
+from quaestor.event_layer import codec, streams
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, CellStats, PipelineStats, TenantStats, encode_stats
 from quaestor.model import Cell, GridShape, Heartbeat
+from quaestor.observability.labels import MOST_NAMES, OTHER
+from quaestor.observability.metrics_server import MetricsServer
+from quaestor.realtime import stats as standing_stats
+from quaestor.realtime.stats import StageStats, encode_stage_stats
 
 NOW_MS = 1_700_000_000_000
 SHAPE = GridShape(query_partitions=1, write_partitions=2)
@@ -205,10 +205,10 @@ def test_a_grid_whose_port_is_taken_is_not_started(
     def never(**_: object) -> None:
         raise AssertionError("the grid was started")
 
-    monkeypatch.setattr("quaestor.invalidation.spark.__main__.run_grid", never)
+    monkeypatch.setattr("quaestor.invalidation.grid.spark.__main__.run_grid", never)
     port = server.url.rsplit(":")[-1].partition("/")[0]
     with pytest.raises(SystemExit) as ended:
-        cli.main([
+        main.main([
             "cluster", "--master", "local[9,8]", "--mongo-url", "mongodb://127.0.0.1:1", "--redis-url",
             "redis://127.0.0.1:1", "--metrics-port", port,
         ])  # fmt: skip
@@ -221,6 +221,6 @@ def test_a_grid_whose_port_is_taken_is_not_started(
 
 def test_two_forms_at_once_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["cluster", "status", "--json", "--prometheus", "--redis-url", "redis://127.0.0.1:1"])
+        main.main(["cluster", "status", "--json", "--prometheus", "--redis-url", "redis://127.0.0.1:1"])
     assert ended.value.code == 2
     assert "choose one" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, Min
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import EventLayerError, UnsupportedQueryError
-from quaestor.invalidation.event_layer import codec
+from quaestor.event_layer import codec
 from quaestor.model import (
     Activated,
     AfterImage,

@@ -17,7 +17,7 @@ from quaestor.demo.progress import Progress
 from quaestor.demo.reporter import Reporter
 from quaestor.demo.served import ServedFrom, served_from
 from quaestor.demo.steps import Steps, percentiles_ms
-from quaestor.telemetry import Telemetry
+from quaestor.observability.telemetry import Telemetry
 
 
 def report(worker: int, **changes: object) -> WorkerReport:

@@ -14,13 +14,13 @@ import pytest
 
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.errors import CdnError, StoreError
-from quaestor.invalidation.effects import CLAIM_LEASE_MS, STRIKE, Effects, Observed
+from quaestor.invalidation.effects.effects import CLAIM_LEASE_MS, STRIKE, Effects, Observed
 from quaestor.model import CachedResponse, Cell, Dependent, Invalidated, MatchType
-from quaestor.ports import Guarded, ShareEffects, Struck
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import ClaimedDependent, Guarded, SharedInvalidation
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
-from quaestor.telemetry import Telemetry
 from quaestor.ttl import TtlEstimator
 from tests.support import eventually
 
@@ -86,7 +86,9 @@ class AwayIndex(MemoryIndex):
 
 
 class World:
-    def __init__(self, store: MemoryStore | None = None, share: Callable[[World], ShareEffects] | None = None) -> None:
+    def __init__(
+        self, store: MemoryStore | None = None, share: Callable[[World], SharedInvalidation] | None = None
+    ) -> None:
         self.now_ms = 1_000_000
         self.store = MemoryStore(budget_bytes=10**6) if store is None else store
         self.index = AwayIndex()
@@ -186,7 +188,7 @@ async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
 
 async def test_nothing_begins_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever strikes then opens connections that nobody closes. What died is the other processes' to work off."""
-    monkeypatch.setattr("quaestor.invalidation.effects.FOREIGN_DELAY_S", 0.01)
+    monkeypatch.setattr("quaestor.invalidation.effects.effects.FOREIGN_DELAY_S", 0.01)
     async with running() as world:
         await world.cache("me:1", "other:2")
         world.effects.notify([world.invalidated("other:2")])
@@ -219,11 +221,13 @@ class NothingInMemory:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def strike(self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int) -> list[Struck]:
+    async def strike(
+        self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
+    ) -> list[ClaimedDependent]:
         dependents = await self.world.index.claim(registration_ids, now_ms=now_ms)
         lifetimes_ms = await self.world.sketch.report_write([d.resource for d in dependents], now_ms=now_ms)
         return [
-            Struck(dependent=dependent, outside_ms=outside_ms, evicted=False)
+            ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=False)
             for dependent, outside_ms in zip(dependents, lifetimes_ms, strict=True)
         ]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 
-from quaestor.explain import explain
-from quaestor.invalidation.query.plan import plan_query
+from quaestor.explain.explanation import explain
 from quaestor.model import Query
+from quaestor.planning.plan import plan_query
 from tests.unit.matching.scene import aggregate, count, find
 
 NOW = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)

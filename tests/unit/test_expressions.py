@@ -13,14 +13,8 @@ import pytest
 from bson import DatetimeMS, DBRef, Decimal128, Int64, Regex
 
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
-from quaestor.invalidation.query.bson_order import order_key
-from quaestor.invalidation.query.expressions import (
-    MISSING,
-    ExpressionError,
-    compile_expression,
-    field_paths,
-    truthy,
-)
+from quaestor.query.bson_order import order_key
+from quaestor.query.expressions import MISSING, ExpressionError, compile_expression, field_paths, truthy
 
 NOON = datetime.datetime(2020, 7, 4, 12)
 

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from quaestor import cli
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.grid_view import Change, GridView
-from quaestor.invalidation.resizing.state import GridState, Run, alone, enter, get_state, put_state
+from quaestor.cli import main
+from quaestor.event_layer import streams
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.resizing.state import GridState, Run, alone, enter, get_state, put_state
+from quaestor.invalidation.registry.grid_view import Change, GridView
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.ports import EventLayer
 
@@ -181,7 +181,7 @@ def test_resizing_without_a_grid_is_refused_in_a_sentence(
     redis_url: str, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(
+        main.main(
             ["cluster", "resize", "--query-partitions", "2", "--write-partitions", "2", "--redis-url", redis_url,
              "--mongo-url", "mongodb://127.0.0.1:1", "--deployment", prefix]
         )  # fmt: skip

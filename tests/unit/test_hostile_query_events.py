@@ -10,13 +10,13 @@ import bson
 import pytest
 
 from quaestor.clock import system_clock
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image, encode_query_event
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.resizing.handover import Handover
+from quaestor.invalidation.grid.resizing.messages import encode_taken_over
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.resizing.handover import Handover
-from quaestor.invalidation.resizing.messages import encode_taken_over
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -31,7 +31,7 @@ from quaestor.model import (
     Registration,
     WriteKind,
 )
-from quaestor.telemetry import Telemetry
+from quaestor.observability.telemetry import Telemetry
 
 CELL = Cell(query_partition=0, write_partition=0)
 SHAPE = GridShape(query_partitions=1, write_partitions=1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query.json_schema import compile_schema
+from quaestor.query.json_schema import compile_schema
 
 FLIGHT = {
     "bsonType": "object",

@@ -10,13 +10,13 @@ import pytest
 import structlog
 from prometheus_client import Counter
 
-from quaestor import metrics
-from quaestor.cluster_metrics import FAMILIES
-from quaestor.departures import Departures
-from quaestor.invalidation.query.plan import plan_query
-from quaestor.metrics import MOST_NAMES, OTHER, Labelled, widening
+from quaestor.cli.cluster_metrics import FAMILIES
 from quaestor.model import CachedResponse, Operation, Query
-from quaestor.telemetry import Telemetry
+from quaestor.observability import labels as label_values
+from quaestor.observability.labels import MOST_NAMES, OTHER, Labelled, widening
+from quaestor.observability.removals import Removals
+from quaestor.observability.telemetry import Telemetry
+from quaestor.planning.plan import plan_query
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for part in ("quaestor", "middleware", "cdn_adapters") for path in (ROOT / part).rglob("*.py")]
@@ -103,12 +103,12 @@ def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric()
                 for literal in re.findall(r'"([^"]+)"', argument):
                     assert vocabulary is None or literal in vocabulary, (path.name, name, label, literal)
         for part in re.findall(r'failure\(\s*"([a-z-]+)"', text):
-            assert part in metrics.PARTS, (path.name, part)
+            assert part in label_values.PARTS, (path.name, part)
         for why in re.findall(r'(?:drop|_on_left|_forget)\([^()]*, "([a-z-]+)"', text):
-            assert why in metrics.LEFT, (path.name, why)
+            assert why in label_values.LEFT, (path.name, why)
         if path.parts[-2] == "middleware":
             for reason in re.findall(r'(?:_withhold|pass_by)\("([a-z-]+)"', text):
-                assert reason in metrics.REASONS, (path.name, reason)
+                assert reason in label_values.REASONS, (path.name, reason)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_kind_of_a_widening_quotes_nothing_of_the_query(query: dict[str, obj
     reason = plan_query(asked).reason
     assert reason is not None
     assert widening(reason) == kind
-    assert kind in metrics.WIDENED
+    assert kind in label_values.WIDENED
 
 
 def entry(key: str, etag: bytes = b'"1"') -> CachedResponse:
@@ -139,7 +139,7 @@ def entry(key: str, etag: bytes = b'"1"') -> CachedResponse:
 
 
 def test_an_answer_that_comes_back_as_it_was_was_invalidated_for_nothing() -> None:
-    departures = Departures()
+    departures = Removals()
     departures.left(entry("a"), "invalidated")
     departures.judged("a", "exact")
     departures.left(entry("b"), "invalidated")
@@ -152,7 +152,7 @@ def test_an_answer_that_comes_back_as_it_was_was_invalidated_for_nothing() -> No
 
 
 def test_what_is_withdrawn_was_not_invalidated() -> None:
-    departures = Departures()
+    departures = Removals()
     departures.left(entry("a"), "invalidated")
     departures.judged("a", "withdrawn")
     assert departures.why("a") == "withdrawn"
@@ -160,7 +160,7 @@ def test_what_is_withdrawn_was_not_invalidated() -> None:
 
 
 def test_only_so_many_departures_are_remembered() -> None:
-    departures = Departures(limit=2)
+    departures = Removals(limit=2)
     for key in "abc":
         departures.left(entry(key), "demand")
     assert [departures.why(key) for key in "abc"] == ["absent", "demand", "demand"]

@@ -1,4 +1,4 @@
-"""Flights, variants, what was handed out, requests, and the memory store: each by itself."""
+"""RequestCoalescing, variants, what was handed out, requests, and the memory store: each by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quaestor.model import CachedResponse
-from quaestor.read_path.flights import MOST_REMEMBERED, SOLO_MS, Flights, Landing
+from quaestor.read_path.coalescing import MOST_REMEMBERED, SOLO_MS, Landing, RequestCoalescing
 from quaestor.read_path.request import inspect
 from quaestor.read_path.vary import MAX_NAMES, Variants, names, variant_key
 from quaestor.store.memory import MemoryStore, size_bytes
@@ -20,12 +20,12 @@ def entry(key: str, body: bytes = b"x") -> CachedResponse:
     )  # fmt: skip
 
 
-# Flights
+# RequestCoalescing
 
 
 @pytest.mark.anyio
 async def test_a_flight_lands_once_and_is_forgotten() -> None:
-    flights = Flights()
+    flights = RequestCoalescing()
     flight = flights.lead("k")
     assert flights.under_way("k") is flight
     flight.land(Landing.STORED)
@@ -37,19 +37,19 @@ async def test_a_flight_lands_once_and_is_forgotten() -> None:
 
 @pytest.mark.anyio
 async def test_a_leader_that_never_lands_is_not_waited_for_beyond_the_deadline() -> None:
-    assert await Flights().lead("k").landing(deadline_s=0.001) is Landing.REFUSED
+    assert await RequestCoalescing().lead("k").landing(deadline_s=0.001) is Landing.REFUSED
 
 
 @pytest.mark.anyio
 async def test_a_late_landing_does_not_remove_the_flight_that_took_its_place() -> None:
-    flights = Flights()
+    flights = RequestCoalescing()
     first, second = flights.lead("k"), flights.lead("k")
     first.land(Landing.LEFT)
     assert flights.under_way("k") is second
 
 
 def test_a_flight_of_another_event_loop_is_not_waited_for() -> None:
-    flights = Flights()
+    flights = RequestCoalescing()
 
     async def lead() -> None:
         flights.lead("k")
@@ -64,7 +64,7 @@ def test_a_flight_of_another_event_loop_is_not_waited_for() -> None:
 
 
 def test_unstorable_keys_are_remembered_for_a_while_and_within_bounds() -> None:
-    flights = Flights()
+    flights = RequestCoalescing()
     flights.go_solo("k", now_ms=0)
     assert flights.solo("k", now_ms=SOLO_MS - 1)
     assert not flights.solo("k", now_ms=SOLO_MS)

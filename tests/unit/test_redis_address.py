@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quaestor.errors import ConfigurationError
-from quaestor.redis_address import cluster_address, is_cluster
-from quaestor.redis_clients import connection_pool, shared_client, spans_servers
+from quaestor.redis.address import cluster_address, is_cluster
+from quaestor.redis.clients import connection_pool, shared_client, spans_servers
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.read_path.policy import Representation
+from quaestor.policy import Representation
 from quaestor.rest.representations import EVIDENCE, HOLD_MS, MAX_QUERIES, Representations
 from quaestor.ttl.representation import Costs, Load, choose, ids_cost, objects_cost
 

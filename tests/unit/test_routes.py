@@ -14,9 +14,9 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Host, Mount, Route
 
-from middleware.declared import find, policy_of
+from middleware.framework_routes import find, policy_of
 from quaestor.caching import cache_policy, cached, public
-from quaestor.read_path.policy import DEFAULT, RoutePolicy, Sharing
+from quaestor.policy import DEFAULT, RoutePolicy, Sharing
 
 
 def scope_of(path: str, *, method: str = "GET", query: bytes = b"", root_path: str = "", host: bytes = b"a") -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.scalability.workload import Collections, Load, cancellations, records, registration, tick, writes
-from quaestor.invalidation.believable import believed
-from quaestor.invalidation.event_layer.codec import decode_image, decode_query_event
+from quaestor.event_layer.codec import decode_image, decode_query_event
+from quaestor.invalidation.grid.event_authorization import authorized
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cancellation, Cell, GridShape, Registration
 
@@ -24,7 +24,7 @@ def node_with(load: Load) -> MatchingNode:
     for number in numbers:
         event = decode_query_event(registration(number, load.collections, since=node.watermark))
         assert isinstance(event, Registration)
-        node.register(believed(event, "bench"), now_ms=NOW_MS)
+        node.register(authorized(event, "bench"), now_ms=NOW_MS)
     assert node.registrations == len(numbers)
     return node
 
@@ -76,5 +76,5 @@ def test_cancellations_take_back_what_was_registered(collections: int) -> None:
     for payload in cancellations(range(10, 50), load.collections):
         event = decode_query_event(payload)
         assert isinstance(event, Cancellation)
-        node.cancel(believed(event, "bench"))
+        node.cancel(authorized(event, "bench"))
     assert node.registrations == 10 + load.measured

@@ -15,11 +15,11 @@ import redis.asyncio
 from redis.crc import key_slot
 
 from quaestor.cache_sketch import RedisCacheSketch
-from quaestor.invalidation.event_layer import redis_requests, streams
-from quaestor.invalidation.event_layer.redis import RedisEventLayer
+from quaestor.event_layer import redis_requests, streams
+from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.model import Cell
+from quaestor.observability.telemetry import Telemetry
 from quaestor.store.index_redis import RedisIndex
-from quaestor.telemetry import Telemetry
 
 CELL = Cell(query_partition=1, write_partition=2)
 GENERATIONS = [0, 3]
@@ -76,7 +76,7 @@ def test_every_request_of_the_event_layer_but_the_waiting_read_has_keys_of_one_s
         sent.extend(commands)
         return exchange(connection, commands)
 
-    monkeypatch.setattr("quaestor.invalidation.event_layer.redis.exchange", recording)
+    monkeypatch.setattr("quaestor.event_layer.redis.exchange", recording)
     layer = RedisEventLayer(redis_url, prefix)
     stream = streams.writes(prefix, 0)
     layer.append(stream, [b"1", b"2"])

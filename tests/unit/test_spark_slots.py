@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.spark.configuration import configuration, requested
-from quaestor.invalidation.spark.jobs import cause
-from quaestor.invalidation.spark.slots import Shortage, too_few
+from quaestor.invalidation.grid.spark.configuration import configuration, requested
+from quaestor.invalidation.grid.spark.jobs import cause
+from quaestor.invalidation.grid.spark.slots import Shortage, too_few
 from quaestor.model import GridShape
 
 GIB = 2**30

@@ -8,8 +8,8 @@ import pytest
 
 from middleware.interface import Receive, Scope, Send
 from middleware.refresh import Refreshes
+from quaestor.observability.telemetry import Telemetry
 from quaestor.tasks import ended
-from quaestor.telemetry import Telemetry
 
 
 @pytest.mark.anyio

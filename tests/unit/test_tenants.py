@@ -10,16 +10,16 @@ import pytest
 from quaestor import Quaestor
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.cell import CellLoop
-from quaestor.invalidation.cell_outbox import CellOutbox
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.bounds import measured
-from quaestor.invalidation.event_layer.codec import decode_notification, encode_image
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.event_layer.tenancy import by_tenant, origin_of, tenant_of
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import measured
+from quaestor.event_layer.codec import decode_notification, encode_image
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.tenancy import by_tenant, origin_of, tenant_of
+from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.registry import Registry
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -35,9 +35,9 @@ from quaestor.model import (
     Query,
     WriteKind,
 )
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 from quaestor.settings import Settings
-from quaestor.telemetry import Telemetry
 from tests.support import PATIENT, eventually, running
 
 CELL = Cell(query_partition=0, write_partition=0)

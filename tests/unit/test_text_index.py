@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
-from quaestor.invalidation.matching.fields import ALL
-from quaestor.invalidation.query import compile_query, rank_key
-from quaestor.invalidation.query.plan import Window, plan_query
-from quaestor.invalidation.query.text import TextIndex
-from quaestor.invalidation.query.text.operator import with_text_index
 from quaestor.model import Operation, Query
+from quaestor.planning.plan import Window, plan_query
+from quaestor.planning.relevant_fields import ALL
+from quaestor.query import compile_query, rank_key
+from quaestor.query.text import TextIndex
+from quaestor.query.text.operator import with_text_index
 
 DEFINITION: dict[str, Any] = {
     "v": 2,

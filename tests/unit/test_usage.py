@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.matching.partitioning import query_partition
-from quaestor.invalidation.usage import MOST_REPORTED, REPORT_EVERY_MS, UsageReports
+from quaestor.event_layer import streams
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.usage_reports import MOST_REPORTED, REPORT_EVERY_MS, UsageReports
 from quaestor.model import CachedResponse, GridShape, Usage
 from quaestor.read_path.service import MOST_SERVED
 from tests.hand_driven import START_MS, HandEngine

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from quaestor.invalidation.matching.bucket import added, removed, things
+from quaestor.invalidation.matching.compact_set import added, removed, things
+from quaestor.invalidation.matching.entities import ActiveQuery, Live
+from quaestor.invalidation.matching.memory_estimates import live_bytes, query_bytes
 from quaestor.invalidation.matching.namespace import Namespace
-from quaestor.invalidation.matching.registered import ActiveQuery, Live
-from quaestor.invalidation.matching.rules import Rules, SharedRules
 from quaestor.invalidation.matching.tenants import Tenants
-from quaestor.invalidation.matching.weight import live_bytes, query_bytes
-from quaestor.invalidation.query.plan import QueryPlan, plan_query
 from quaestor.model import Query
-
-_EVERYTHING: Final = "*"
+from quaestor.namespaces import covers
+from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.planning.rules import Rules, SharedRules
 
 
 class ActiveQueries:
@@ -88,11 +86,3 @@ class ActiveQueries:
 def concerns(rules: Rules, event: str) -> bool:
     """Whether a collection event concerns a query. Its namespace is "db.coll", "db" or "db.*" for a database, or "*"."""
     return any(covers(event, namespace) for namespace in rules.namespaces)
-
-
-def covers(event: str, namespace: str) -> bool:
-    """Whether the namespace of a collection event includes this one."""
-    if event in (namespace, _EVERYTHING, f"{_EVERYTHING}.{_EVERYTHING}"):
-        return True
-    database = event.removesuffix(".*")
-    return (event.endswith(".*") or "." not in event) and namespace.startswith(f"{database}.")

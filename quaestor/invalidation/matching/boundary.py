@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from quaestor.errors import QueryError, UncertainMatchError
-from quaestor.invalidation.matching.rules import Rules
-from quaestor.invalidation.query.plan import Window, plan_query
-from quaestor.invalidation.query.ranking import Rank
-from quaestor.invalidation.query.sorting import sort_key
 from quaestor.model import Document, Registration
+from quaestor.planning.plan import Window, plan_query
+from quaestor.planning.rules import Rules
+from quaestor.query.ranking import Rank
+from quaestor.query.sorting import sort_key
 
 _RELATIVE: Final = 1e-6
 _ABSOLUTE: Final = 1e-9

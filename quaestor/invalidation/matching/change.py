@@ -11,14 +11,14 @@ from typing import Any
 
 import bson
 
+from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.boundary import behind
-from quaestor.invalidation.matching.partitioning import OPTIONS
-from quaestor.invalidation.matching.registered import Live
-from quaestor.invalidation.matching.rules import Rules
+from quaestor.invalidation.matching.entities import Live
 from quaestor.invalidation.matching.values import reachable
-from quaestor.invalidation.query.plan import Result, Window
-from quaestor.invalidation.query.sorting import sort_key
 from quaestor.model import AfterImage, MatchType, WriteKind
+from quaestor.planning.plan import Result, Window
+from quaestor.planning.rules import Rules
+from quaestor.query.sorting import sort_key
 
 
 def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, before: bool | None) -> MatchType | None:

@@ -1,8 +1,8 @@
 """Which query goes when a node is full: the one with the least benefit, among a few drawn at random.
 
 The benefit of a query is what it saves over what it costs: reads saved (demand.py) per share of the node's memory, of its
-places and of the predicates it can try a second (weight.py, work.py). Room is made at the expense of the tenant that uses
-the largest share; within a tenant a newcomer only displaces what is worth less than itself, so a flood of queries that
+places and of the predicates it can try a second (memory_estimates.py, work.py). Room is made at the expense of the tenant
+that uses the largest share; within a tenant a newcomer only displaces what is worth less than itself, so a flood of queries that
 are asked for once does not wash away those that are read. What has just come is left alone for a while: nobody has been
 able to read it yet.
 
@@ -18,10 +18,10 @@ from random import Random
 from typing import Final
 
 from quaestor.invalidation.matching.active import ActiveQueries
-from quaestor.invalidation.matching.bucket import size, things
+from quaestor.invalidation.matching.compact_set import size, things
 from quaestor.invalidation.matching.demand import Demand
+from quaestor.invalidation.matching.entities import ActiveQuery, Filter
 from quaestor.invalidation.matching.namespace import Namespace
-from quaestor.invalidation.matching.registered import ActiveQuery, Filter
 from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.work import Work
 

@@ -1,6 +1,6 @@
 """From a written record to the filters that it could satisfy, without looking at the others.
 
-Each filter is kept under one access path (see access.py), or under all branches of a disjunction; those without any are
+Each filter is kept under one access path (see access_paths.py), or under all branches of a disjunction; those without any are
 always tried. The index proposes a superset of what matches, never less: the predicate has the last word. The cost of a
 search grows with the paths in use (or the record's fields, whichever are fewer) and with what is found, not with the
 number of filters. This is the presearcher of Lucene's Monitor, for records instead of texts.
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from quaestor.invalidation.matching.access import POINT, SELECTIVE, Access, AnyOf, Entry, Tokens
-from quaestor.invalidation.matching.bucket import Bucket, added, removed, size
+from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size
+from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.path_index import PathIndex
-from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.matching.tokens import TokenIndex
 from quaestor.invalidation.matching.values import reachable
-from quaestor.invalidation.query.text import TextIndex
+from quaestor.planning.access_paths import POINT, SELECTIVE, Access, AnyOf, Entry, Tokens
+from quaestor.query.text import TextIndex
 
-Slot = Filter | Bucket[Filter]
+Slot = Filter | CompactSet[Filter]
 
 _CROWDED: Final = 32
 """From this many filters on under one entry, another access path may be the better one."""
@@ -162,7 +162,7 @@ def _look(path: PathIndex, record: Mapping[str, Any], found: list[Slot]) -> None
 def _flat(found: list[Slot]) -> list[Filter]:
     filters: list[Filter] = []
     for slot in found:
-        if isinstance(slot, Bucket):
+        if isinstance(slot, CompactSet):
             filters.extend(slot)
         else:
             filters.append(slot)

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 import bson
 
-from quaestor.invalidation.matching.bucket import Bucket, added, removed, size, things
+from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.change import first_change
+from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size, things
+from quaestor.invalidation.matching.entities import ActiveQuery, Filter, Live
 from quaestor.invalidation.matching.index import QueryIndex
-from quaestor.invalidation.matching.partitioning import OPTIONS
 from quaestor.invalidation.matching.pool import Pool
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.registered import ActiveQuery, Filter, Live
 from quaestor.invalidation.matching.retention import Retained
 from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally, Verdicts
 from quaestor.invalidation.matching.work import SAMPLED
-from quaestor.invalidation.query.plan import QueryPlan
 from quaestor.model import MatchType
+from quaestor.planning.plan import QueryPlan
 
 if TYPE_CHECKING:
-    from quaestor.invalidation.matching.standing import StandingSides
+    from quaestor.invalidation.matching.subscription_matching import StandingSides
 
 Changes = dict[Live, MatchType]
 
@@ -50,7 +50,7 @@ class Namespace:
 
     index: QueryIndex = field(default_factory=QueryIndex)
     filters: dict[bytes, Filter] = field(default_factory=dict)
-    members: dict[int, Live | Bucket[Live]] = field(default_factory=dict)
+    members: dict[int, Live | CompactSet[Live]] = field(default_factory=dict)
     unremembered: dict[ActiveQuery, None] = field(default_factory=dict)
     always: dict[ActiveQuery, None] = field(default_factory=dict)
     foreign: dict[ActiveQuery, None] = field(default_factory=dict)

@@ -13,22 +13,21 @@ from heapq import nlargest
 from typing import Final
 
 from quaestor.errors import QueryError
-from quaestor.invalidation.matching.active import ActiveQueries, concerns, covers
+from quaestor.event_layer.partitioning import record_hash, record_key
+from quaestor.invalidation.matching.active import ActiveQueries, concerns
 from quaestor.invalidation.matching.boundary import boundary_of
-from quaestor.invalidation.matching.bucket import things
-from quaestor.invalidation.matching.collector import Shield
+from quaestor.invalidation.matching.compact_set import things
 from quaestor.invalidation.matching.demand import Demand
+from quaestor.invalidation.matching.entities import ActiveQuery, Live
 from quaestor.invalidation.matching.eviction import Eviction, Limits, NoRoomError
+from quaestor.invalidation.matching.gc_freezing import Shield
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
-from quaestor.invalidation.matching.partitioning import record_hash, record_key
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.registered import ActiveQuery, Live
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
-from quaestor.invalidation.matching.standing import StandingQueries
+from quaestor.invalidation.matching.subscription_matching import StandingQueries
 from quaestor.invalidation.matching.tenants import Tenant
 from quaestor.invalidation.matching.verdicts import Tally
-from quaestor.invalidation.query.plan import Window
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -43,6 +42,8 @@ from quaestor.model import (
     Version,
     WriteKind,
 )
+from quaestor.namespaces import covers
+from quaestor.planning.plan import Window
 from quaestor.ttl.write_rates import WriteRates
 
 _MOST_USED: Final = 10_000
@@ -57,10 +58,10 @@ class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
     retention_ms: how long writes are kept for replay. max_images, max_image_bytes: at most so many of them.
-    max_registrations, max_bytes: what is held, bytes as weight.py reckons; standing queries may take half of them.
+    max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; standing queries may take half of them.
     max_unindexed: so many different predicates without an index a namespace may have, since every write tries them all.
     max_tried_per_s: predicates tried a second, over all. What is more makes room for what is worth more (see eviction.py), or is
-    refused; grace_ms: after which what is new may be made to go. freeze_every: see collector.py; only for a process of its own.
+    refused; grace_ms: after which what is new may be made to go. freeze_every: see gc_freezing.py; only for a process of its own.
     watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
     """
 
@@ -126,7 +127,7 @@ class MatchingNode:
 
     @property
     def bytes(self) -> int:
-        """What queries and registrations, and standing queries, are taken to cost (see weight.py)."""
+        """What queries and registrations, and standing queries, are taken to cost (see memory_estimates.py)."""
         return self._active.tenants.bytes + self.standing.held_bytes
 
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:

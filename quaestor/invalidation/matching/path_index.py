@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from quaestor.invalidation.matching.access import Cells, Equality, Exists, PathEntry, Prefix, Range, hash_key
-from quaestor.invalidation.matching.bucket import added, removed, size
-from quaestor.invalidation.matching.cells import CellIndex
+from quaestor.invalidation.matching.compact_set import added, removed, size
+from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.geo_index import GeoIndex
 from quaestor.invalidation.matching.prefixes import PrefixIndex
 from quaestor.invalidation.matching.ranges import Ranges, Slot
-from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.bson_order import NUMBER, STRING, order_key
+from quaestor.planning.access_paths import Cells, Equality, Exists, PathEntry, Prefix, Range, hash_key
+from quaestor.query.bson_order import NUMBER, STRING, order_key
 
 
 class PathIndex:
@@ -26,7 +26,7 @@ class PathIndex:
         self.equal: dict[Hashable, Slot] = {}
         self.ranges: dict[int, Ranges] = {}
         self.prefixes = PrefixIndex()
-        self.cells = CellIndex()
+        self.cells = GeoIndex()
         self.exists: Slot | None = None
         self.filters = 0
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import bson
 
-from quaestor.invalidation.matching.partitioning import OPTIONS
-from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.compile import compile_node
-from quaestor.invalidation.query.normalise import normalise
-from quaestor.invalidation.query.parse import parse
+from quaestor.event_layer.partitioning import OPTIONS
+from quaestor.invalidation.matching.entities import Filter
 from quaestor.model import Document
+from quaestor.query.compile import compile_node
+from quaestor.query.normalise import normalise
+from quaestor.query.parse import parse
 
 
 class Predicates:

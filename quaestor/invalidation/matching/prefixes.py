@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaestor.invalidation.matching.bucket import Bucket, added, removed
-from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.bson_order import REGEX, bracket_of
+from quaestor.invalidation.matching.compact_set import CompactSet, added, removed
+from quaestor.invalidation.matching.entities import Filter
+from quaestor.query.bson_order import REGEX, bracket_of
 
-Slot = Filter | Bucket[Filter]
+Slot = Filter | CompactSet[Filter]
 
 
 class PrefixIndex:

@@ -6,12 +6,12 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from quaestor.invalidation.matching.access import Range
-from quaestor.invalidation.matching.bucket import Bucket, added, removed
+from quaestor.invalidation.matching.compact_set import CompactSet, added, removed
+from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.intervals import IntervalTree
-from quaestor.invalidation.matching.registered import Filter
+from quaestor.planning.access_paths import Range
 
-Slot = Filter | Bucket[Filter]
+Slot = Filter | CompactSet[Filter]
 
 
 class Ranges:
@@ -30,7 +30,7 @@ class Ranges:
     def add(self, entry: Range, item: Filter) -> None:
         if entry.low is not None and entry.high is not None:
             slot = self._between.get(entry.low, entry.high)
-            if slot is None or not isinstance(slot, Bucket):
+            if slot is None or not isinstance(slot, CompactSet):
                 self._between.put(entry.low, entry.high, added(slot, item))
             else:
                 added(slot, item)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 from quaestor.invalidation.matching.pool import Pool
 
 if TYPE_CHECKING:
+    from quaestor.invalidation.matching.entities import ActiveQuery, Filter
     from quaestor.invalidation.matching.namespace import Namespace
-    from quaestor.invalidation.matching.registered import ActiveQuery, Filter
 
 _DRAWN: Final = 16
 
 
 class Tenant:
     """One tenant's account. queries: by query_id. drawn: the same, to draw from. unindexed: its filters without an index,
-    by namespace. bytes: see weight.py. tried, epoch: see work.py. failed: predicates of its queries that raised."""
+    by namespace. bytes: see memory_estimates.py. tried, epoch: see work.py. failed: predicates of its queries that raised."""
 
     __slots__ = (
         "bytes",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quaestor.invalidation.matching.access import Tokens
-from quaestor.invalidation.matching.bucket import Bucket, added, removed, size
-from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.text import TextIndex
+from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size
+from quaestor.invalidation.matching.entities import Filter
+from quaestor.planning.access_paths import Tokens
+from quaestor.query.text import TextIndex
 
-Slot = Filter | Bucket[Filter]
+Slot = Filter | CompactSet[Filter]
 
 
 class TokenIndex:

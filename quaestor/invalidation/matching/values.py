@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quaestor.invalidation.query.paths import as_document, is_array, is_document
+from quaestor.query.paths import as_document, is_array, is_document
 
 
 def reachable(record: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[list[Any], bool]:

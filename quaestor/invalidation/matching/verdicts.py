@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from quaestor.invalidation.matching.bucket import things
+from quaestor.invalidation.matching.compact_set import things
+from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.matching.work import Work
 from quaestor.model import AfterImage, Document, WriteKind
 

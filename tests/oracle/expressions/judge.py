@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
-from quaestor.invalidation.query.expressions import MISSING, ExpressionError, compile_expression
+from quaestor.query.expressions import MISSING, ExpressionError, compile_expression
 from tests.oracle.expressions.generator import INEXACT, count
 
 Document = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from quaestor.invalidation.query.expressions import refused
-from quaestor.invalidation.query.expressions.compiler import OPERATORS
+from quaestor.query.expressions import refused
+from quaestor.query.expressions.compiler import OPERATORS
 from tests.oracle.expressions.dates import DATE_PARTS
 from tests.oracle.expressions.generator import Generator
 

@@ -9,7 +9,7 @@ from bson import Decimal128, Int64, ObjectId, Regex
 from hypothesis import strategies as st
 
 from quaestor.errors import QueryError
-from quaestor.invalidation.query.compiled import compile_query
+from quaestor.query.compiled import compile_query
 
 FIELDS = ("a", "b", "c")
 PATHS = (*FIELDS, "a.b", "a.0", "b.c", "a.b.c")

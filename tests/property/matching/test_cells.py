@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError
-from quaestor.invalidation.matching.access import Cells
 from quaestor.invalidation.matching.index import QueryIndex
-from quaestor.invalidation.query.compiled import compile_query
+from quaestor.planning.access_paths import Cells
+from quaestor.query.compiled import compile_query
 from tests.oracle.geo_generator import Generator
 from tests.property.matching.test_index import added
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.registering import dependencies, registration
+from quaestor.invalidation.registry.registration_building import dependencies, registration
 from quaestor.model import (
     Activated,
     AfterImage,

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaestor.invalidation.matching import intervals
-from quaestor.invalidation.matching.access import access_paths
+from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.intervals import IntervalTree
-from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.compiled import CompiledQuery, compile_query
+from quaestor.planning.access_paths import access_paths
+from quaestor.query.compiled import CompiledQuery, compile_query
 from tests.property.matching.records import bodies, filters
 
 

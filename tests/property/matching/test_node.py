@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.query.plan import Window, plan_query
-from quaestor.invalidation.registering import dependencies, registration
+from quaestor.invalidation.registry.registration_building import dependencies, registration
 from quaestor.model import (
     AfterImage,
     CapturedRead,
@@ -28,6 +27,7 @@ from quaestor.model import (
     Registration,
     WriteKind,
 )
+from quaestor.planning.plan import Window, plan_query
 from tests.property.matching.records import filters
 from tests.property.matching.world import NAMESPACE, World, execute, project
 

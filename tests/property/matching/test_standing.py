@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from quaestor.errors import UnsupportedQueryError
-from quaestor.invalidation.matching.maintained import Memory, plan_maintenance
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.incremental import Memory, plan_maintenance
+from quaestor.incremental.sides import shares, sides_of
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.matching.sides import shares, sides_of
-from quaestor.invalidation.matching.standing import StandingError
+from quaestor.invalidation.matching.subscription_matching import StandingError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
 
 Document = dict[str, Any]
@@ -23,7 +23,7 @@ NAMESPACES = ("db.things", "db.others")
 
 
 @dataclass
-class Followed:
+class FollowedQuery:
     """A standing query as brute force sees it: its sides, and the records of each that match."""
 
     query: Query
@@ -45,7 +45,7 @@ class Column:
             for part in range(write_partitions)
         ]
         self.records: dict[str, dict[Any, Document]] = {name: {} for name in NAMESPACES}
-        self.followed: dict[str, Followed] = {}
+        self.followed: dict[str, FollowedQuery] = {}
         self.version = 1
         for node in self.nodes:
             node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
@@ -108,13 +108,13 @@ class Column:
         memory = maintenance.memory
         sides = [(side.namespace, side.predicate.matches) for side in sides_of(maintenance)]
         name = f"q{len(self.followed)}"
-        followed = Followed(query, memory, sides)
+        followed = FollowedQuery(query, memory, sides)
         for namespace, matches in sides:
             followed.holds.append({key for key, record in self.records[namespace].items() if matches(record)})
         self.announce(name, followed)
         return name
 
-    def announce(self, name: str, followed: Followed) -> None:
+    def announce(self, name: str, followed: FollowedQuery) -> None:
         split = [
             shares(namespace, held, self.partitions)
             for (namespace, _), held in zip(followed.sides, followed.holds, strict=True)

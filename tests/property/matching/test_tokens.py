@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaestor.invalidation.matching.access import access_paths
+from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.index import QueryIndex
-from quaestor.invalidation.matching.registered import Filter
-from quaestor.invalidation.query.compiled import compile_query
-from quaestor.invalidation.query.text import TextIndex
+from quaestor.planning.access_paths import access_paths
+from quaestor.query.compiled import compile_query
+from quaestor.query.text import TextIndex
 
 INDEXES = [
     TextIndex.of({"weights": {"title": 1, "notes.text": 2}, "default_language": "english"}),

@@ -7,10 +7,10 @@ from typing import Any
 
 import bson
 
-from quaestor.invalidation.query.bson_order import order_key
-from quaestor.invalidation.query.compiled import compile_query
-from quaestor.invalidation.query.sorting import sort_documents
 from quaestor.model import AfterImage, Document, Operation, Query, WriteKind
+from quaestor.query.bson_order import order_key
+from quaestor.query.compiled import compile_query
+from quaestor.query.sorting import sort_documents
 
 NAMESPACE = "db.things"
 State = dict[int, Document]

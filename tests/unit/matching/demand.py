@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quaestor.invalidation.matching.node import Outcome
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import Invalidated, MatchType, Query, Usage
+from quaestor.planning.plan import plan_query
 from tests.unit.matching.scene import Scene, find
 
 GRACE_MS = 10_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import (
     AfterImage,
     Cell,
@@ -17,6 +16,7 @@ from quaestor.model import (
     Registration,
     WriteKind,
 )
+from quaestor.planning.plan import plan_query
 
 NAMESPACE = "shop.items"
 NOW_MS = 1_000_000

@@ -10,15 +10,15 @@ from typing import Any
 import bson
 import pytest
 
-from quaestor.invalidation.matching.bucket import Bucket, added, removed, size, things
-from quaestor.invalidation.matching.collector import Shield
+from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size, things
+from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.gc_freezing import Shield
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.predicates import Predicates
-from quaestor.invalidation.matching.registered import Filter
 from quaestor.invalidation.matching.retention import Record, Retention
-from quaestor.invalidation.matching.rules import SharedRules
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import AfterImage, WriteKind
+from quaestor.planning.plan import plan_query
+from quaestor.planning.rules import SharedRules
 from tests.unit.matching.scene import Scene, find, types
 
 # -- leases
@@ -136,7 +136,7 @@ def test_a_slot_holds_none_one_or_many() -> None:
     slot = added(slot, "a")
     assert (slot, size(slot)) == ("a", 1)
     slot = added(added(slot, "b"), "b")
-    assert isinstance(slot, Bucket)
+    assert isinstance(slot, CompactSet)
     assert list(things(slot)) == ["a", "b"]
     assert removed(slot, "a") == "b"
     assert removed("b", "b") is None

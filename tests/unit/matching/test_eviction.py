@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import Cancellation, Invalidated, MatchType
+from quaestor.planning.plan import plan_query
 from tests.unit.matching.demand import GRACE_MS, by, evicted, read, unlike
 from tests.unit.matching.scene import Scene, find, types
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quaestor.invalidation.matching.maintained import Memory
-from quaestor.invalidation.query.plan import plan_query
+from quaestor.incremental import Memory
+from quaestor.planning.plan import plan_query
 from tests.unit.matching.demand import GRACE_MS, by, evicted, read, unlike
 from tests.unit.matching.scene import Scene, find, types
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaestor.invalidation.matching.node import Outcome
-from quaestor.invalidation.query.plan import plan_query
 from quaestor.model import Activated, Cancellation, Refused, Usage
+from quaestor.planning.plan import plan_query
 from tests.unit.matching.demand import by, evicted, read, unlike
 from tests.unit.matching.scene import Scene
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quaestor.invalidation.matching.fields import ALL, Fields
-from quaestor.invalidation.query.plan import plan_query
+from quaestor.planning.plan import plan_query
+from quaestor.planning.relevant_fields import ALL, Fields
 from tests.unit.matching.scene import aggregate, count, distinct, find
 
 MATCH = {"$match": {"s": 1}}

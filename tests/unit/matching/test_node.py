@@ -7,9 +7,9 @@ from dataclasses import replace
 import bson
 import pytest
 
-from quaestor.invalidation.event_layer.codec import decode_image, encode_image
+from quaestor.event_layer.codec import decode_image, encode_image
+from quaestor.event_layer.partitioning import query_partition, write_partition
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.partitioning import query_partition, write_partition
 from quaestor.model import Activated, AfterImage, Cancellation, Cell, GridShape, Invalidated, Refused, WriteKind
 from tests.unit.matching.scene import Scene, aggregate, count, find, types
 

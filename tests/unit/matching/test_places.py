@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaestor.invalidation.query.plan import Window, plan_query
+from quaestor.planning.plan import Window, plan_query
 from tests.unit.matching.scene import Scene, find
 
 AREA = {"type": "Polygon", "coordinates": [[[0, 0], [0, 6], [6, 6], [6, 0], [0, 0]]]}

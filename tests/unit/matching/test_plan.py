@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError
-from quaestor.invalidation.query.plan import TO_COLLECTION, TO_ITSELF, TO_LEADING_MATCH, Result, Window, plan_query
 from quaestor.model import Document
+from quaestor.planning.plan import TO_COLLECTION, TO_ITSELF, TO_LEADING_MATCH, Result, Window, plan_query
 from tests.unit.matching.scene import aggregate, count, distinct, find
 
 MATCH = {"$match": {"a": 1}}

@@ -16,8 +16,8 @@ from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, Min
 from bson.raw_bson import RawBSONDocument
 from bson.son import SON
 
-from quaestor.invalidation.query import bson_order
-from quaestor.invalidation.query.bson_order import MISSING, compare, order_key, type_bracket
+from quaestor.query import bson_order
+from quaestor.query.bson_order import MISSING, compare, order_key, type_bracket
 
 UTC = datetime.UTC
 ASCENDING: list[Any] = [

@@ -13,8 +13,8 @@ from bson import DatetimeMS, Decimal128, Int64, ObjectId
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query
-from quaestor.invalidation.query.compile import general_matcher
+from quaestor.query import compile_query
+from quaestor.query.compile import general_matcher
 
 UTC = datetime.UTC
 DAY = datetime.datetime(2020, 5, 17, 12)

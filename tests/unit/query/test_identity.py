@@ -10,9 +10,9 @@ from bson import Decimal128, Int64, Regex
 from hypothesis import HealthCheck, assume, given, settings
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_node, compile_query, identity, normalise, parse
-from quaestor.invalidation.query.ast import Constant, Disjunction, Negation, Node, Predicate
-from quaestor.invalidation.query.normalise import normalise_and_identify
+from quaestor.query import compile_node, compile_query, identity, normalise, parse
+from quaestor.query.ast import Constant, Disjunction, Negation, Node, Predicate
+from quaestor.query.normalise import normalise_and_identify
 from tests.oracle.query_strategies import COLLECTIONS
 
 SAME: list[list[dict[str, Any]]] = [

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from bson import DBRef
 
-from quaestor.invalidation.query.bson_order import MISSING
-from quaestor.invalidation.query.paths import reached
+from quaestor.query.bson_order import MISSING
+from quaestor.query.paths import reached
 
 CASES: list[tuple[dict[str, Any], str, list[Any]]] = [
     ({"a": 1}, "a", [1]),

@@ -6,8 +6,8 @@ import pytest
 from bson import Regex
 
 from quaestor.errors import MalformedQueryError, QueryError, UncertainMatchError, UnsupportedQueryError
-from quaestor.invalidation.query import compile_query
-from quaestor.invalidation.query.regex import Pattern, pattern
+from quaestor.query import compile_query
+from quaestor.query.regex import Pattern, pattern
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from bson import Decimal128
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.query import sort_documents, sort_key, sort_key_function
+from quaestor.query import sort_documents, sort_key, sort_key_function
 
 RECORDS: list[dict[str, Any]] = [
     {"_id": 4, "a": [3, 1], "b": 1},

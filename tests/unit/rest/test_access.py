@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.query import compile_query
+from quaestor.query import compile_query
 from quaestor.rest.access import (
     ALL,
     ANONYMOUS,

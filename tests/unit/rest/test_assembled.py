@@ -14,8 +14,8 @@ from quaestor.capture import current
 from quaestor.capture.commands import Understood
 from quaestor.capture.recorder import ReadInProgress
 from quaestor.errors import RegistrationRefusedError
-from quaestor.invalidation.query import compile_query, sort_key_function
 from quaestor.model import Operation, Query
+from quaestor.query import compile_query, sort_key_function
 from quaestor.rest.assembled import TRUST_MS, AssembledLists, Assembly, Wanted
 from tests.hand_driven import HandEngine
 

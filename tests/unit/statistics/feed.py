@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from quaestor.invalidation.event_layer import streams
-from quaestor.invalidation.event_layer.codec import encode_image, encode_notification, encode_query_event
-from quaestor.invalidation.event_layer.connecting import event_layer
-from quaestor.invalidation.event_layer.redis_pipelines import RedisPipelines
-from quaestor.invalidation.matching.partitioning import write_partition
-from quaestor.invalidation.resizing.state import GridState, Run, put_state
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import encode_image, encode_notification, encode_query_event
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.partitioning import write_partition
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
 from quaestor.model import (
     AfterImage,
     Cell,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.statistics import command, published, reader
 from quaestor.statistics.options import StatisticsOptions
 from quaestor.statistics.published import MOST_ITEMS, MOST_WINDOWS

@@ -10,9 +10,9 @@ import pytest
 
 from quaestor.clock import system_clock
 from quaestor.errors import EventLayerResetError
-from quaestor.invalidation.event_layer import offsets, streams
+from quaestor.event_layer import offsets, streams
 from quaestor.model import AfterImage, GridShape, MatchType, WriteKind
-from quaestor.redis_clients import client
+from quaestor.redis.clients import client
 from quaestor.statistics.pipelines import Carries
 from quaestor.statistics.planning import MOST_TENANTS, Planner
 from quaestor.statistics.positions import Positions

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quaestor.invalidation.matching.maintained import (
-    MaintainedResult,
-    Memory,
-    RenewalSettings,
-    ResultEvent,
-    maintain,
-)
+from quaestor.incremental import MaintainedResult, Memory, RenewalSettings, ResultEvent, maintain
 from quaestor.model import AfterImage, Operation, Query, WriteKind
 
 Record = dict[str, Any]

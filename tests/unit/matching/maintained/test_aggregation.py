@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson import Decimal128, Int64
 
-from quaestor.invalidation.matching.maintained import Memory, bootstrap_queries
+from quaestor.incremental import Memory, bootstrap_queries
 from quaestor.model import AfterImage, Operation, Query, WriteKind
 from tests.unit.matching.maintained.scene import NAMESPACE, Record, Scene, aggregate, count, told
 

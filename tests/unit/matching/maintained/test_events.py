@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.invalidation.matching.maintained import RenewalSettings, ResultEvent, maintain, replay
-from quaestor.invalidation.matching.maintained.events import Shown, differences
+from quaestor.incremental import RenewalSettings, ResultEvent, maintain, replay
+from quaestor.incremental.events import Shown, differences
 from quaestor.model import AfterImage, MatchType, WriteKind
 from tests.unit.matching.maintained.scene import NAMESPACE, find
 

@@ -8,7 +8,7 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 
-from quaestor.invalidation.matching.maintained.versions import Versions
+from quaestor.incremental.versions import Versions
 from quaestor.model import AfterImage, WriteKind
 from tests.unit.matching.maintained.scene import NAMESPACE, Scene, aggregate, find, told
 

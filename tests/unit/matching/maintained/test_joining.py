@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaestor.invalidation.matching.maintained import bootstrap_queries
+from quaestor.incremental import bootstrap_queries
 from tests.unit.matching.maintained.scene import Scene, aggregate, told
 
 LOOKUP: dict[str, Any] = {"from": "others", "localField": "ref", "foreignField": "fk", "as": "joined"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.invalidation.matching.maintained import plan_maintenance, unambiguous
+from quaestor.incremental import plan_maintenance, unambiguous
 from quaestor.model import Operation, Query
 from tests.unit.matching.maintained.scene import aggregate, count, find
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quaestor.errors import UnsupportedQueryError
-from quaestor.invalidation.matching.maintained import bootstrap_queries, maintain
+from quaestor.incremental import bootstrap_queries, maintain
 from quaestor.model import AfterImage, Query, WriteKind
 from tests.unit.matching.maintained.scene import NAMESPACE, Scene, aggregate, count, find, told
 

@@ -7,9 +7,9 @@ from typing import Any
 import bson
 import pytest
 
-from quaestor.invalidation.matching.maintained.expansion import distinct_values, unwind
-from quaestor.invalidation.matching.maintained.rows import row_function
-from quaestor.invalidation.query.expressions import ExpressionError
+from quaestor.incremental.expansion import distinct_values, unwind
+from quaestor.incremental.rows import row_function
+from quaestor.query.expressions import ExpressionError
 
 ROW: dict[str, Any] = {"_id": 1, "a": {"b": 1, "c": 2}, "l": [{"b": 1, "c": 2}, 5, [{"b": 3}]], "s": "x"}
 

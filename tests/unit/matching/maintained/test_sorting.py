@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.matching.maintained import RenewalSettings, bootstrap_queries
-from quaestor.invalidation.matching.maintained.renewal import RenewalPace
+from quaestor.incremental import RenewalSettings, bootstrap_queries
+from quaestor.incremental.renewal import RenewalPace
 from tests.unit.matching.maintained.scene import Record, Scene, find, told
 
 SORT = (("n", 1),)

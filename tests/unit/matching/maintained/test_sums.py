@@ -10,8 +10,8 @@ from bson import Decimal128, Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.invalidation.matching.maintained.sums import Total
-from quaestor.invalidation.query.expressions import compile_expression
+from quaestor.incremental.sums import Total
+from quaestor.query.expressions import compile_expression
 
 DECIMALS = st.decimals(-1000, 1000, places=3).map(Decimal128)
 NUMBERS = st.one_of(

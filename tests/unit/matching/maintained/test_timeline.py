@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bson import Regex
 
-from quaestor.invalidation.matching.maintained import ResultEvent
+from quaestor.incremental import ResultEvent
 from quaestor.model import WriteKind
 from tests.unit.matching.maintained.scene import Scene, find
 

@@ -1,0 +1,74 @@
+"""Requests that the cache keeps out of: their handler runs unrecorded, and nothing is held back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from middleware.headers import HeaderPolicy, of_connection
+from middleware.interface import App, Receive, Scope, Send
+from quaestor.capture import not_recording
+from quaestor.errors import StoreError
+from quaestor.policy import RoutePolicy
+from quaestor.read_path import freshening, shared_cache_rules
+from quaestor.read_path.service import ReadPath
+from quaestor.store.memory import Resident
+
+
+async def pass_by(
+    app: App, read_path: ReadPath, outgoing: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
+) -> None:
+    """Run the handler with nothing recorded and nothing held back; only say who may keep its answer."""
+    read_path.telemetry.requests.labels("bypass").inc()
+    read_path.telemetry.uncacheable.labels(reason).inc()
+
+    async def say(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            headers = outgoing.withheld(message["status"], message.get("headers", ()), (reason,), b"fwd=bypass")
+            message = {**message, "headers": headers}
+        await send(message)
+
+    with not_recording():
+        await app(scope, receive, say)
+
+
+async def pass_head_by(
+    app: App,
+    read_path: ReadPath,
+    outgoing: HeaderPolicy,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    found: Resident,
+    policy: RoutePolicy,
+    credentials: bool,
+) -> None:
+    """A HEAD for an explicit entry whose lifetime is over: what the handler says of it freshens the entry, or shows that it is
+    another answer by now (RFC 9111, section 4.3.5)."""
+    stored, asked_ms = found.response, read_path.clock()
+
+    async def learn(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200 == stored.status:
+            fields = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
+            if freshening.head_agrees(stored.headers, fields):
+                await _freshen(fields)
+            else:
+                read_path.drop(stored.key)
+        await send(message)
+
+    async def _freshen(fields: list[tuple[bytes, bytes]]) -> None:
+        headers = freshening.freshened(stored.headers, fields, dropped=of_connection(fields))
+        refused = shared_cache_rules.refusal(
+            stored.status, headers, credentials=credentials, now_s=read_path.clock() / 1000
+        )
+        if refused is not None:
+            return read_path.drop(stored.key)
+        try:
+            await read_path.explicit.keep(
+                stored.status, headers, stored.body,
+                key=stored.key, resource=stored.resource, asked_ms=asked_ms, policy=policy,
+            )  # fmt: skip
+        except StoreError as error:
+            read_path.telemetry.failure("store", "read_path.store_failed", error)
+
+    await pass_by(app, read_path, outgoing, scope, receive, learn, reason="request")

@@ -1,0 +1,208 @@
+"""Which route a request is for, and what that route declares: asked of the framework's own routes, before the handler runs.
+
+Starlette and FastAPI routes are asked with their own `matches(scope)`, through mounts, hosts and included routers, so a path
+means here what it means to the router. Of a FastAPI route the whole tree of dependencies is read: header and cookie parameters,
+query parameters, security schemes, and declarations made with `Depends(cache_policy(...))`. Nothing is imported from either
+framework.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from quaestor.caching import Declaration, declaration_of
+from quaestor.policy import RoutePolicy, Sharing
+from quaestor.read_path.request import CONDITIONS
+
+_DEEPEST = 32
+_LARGEST_TREE = 4096
+_KEYED_ANYWAY = CONDITIONS | {b"host"}
+_NOT_OUR_BUSINESS = frozenset({b"", b"connection", b"content-length", b"transfer-encoding", b"range", b"if-range"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The route of a request. endpoint: what the framework will call, None if no route matches.
+
+    dependant: FastAPI's description of what is injected.
+    """
+
+    endpoint: Any = None
+    dependant: Any = None
+
+
+def find(app: Any, scope: Mapping[str, Any], *, method: str) -> Found:
+    """The route that would handle this request, Found() if that cannot be told. O(number of routes)."""
+    routes = routes_of(app)
+    if routes is None:
+        return Found()
+    return _match(routes, {**scope, "method": method}, 0) or Found()
+
+
+def routes_of(app: Any) -> Sequence[Any] | None:
+    """The routes of an app, below whatever is wrapped around it."""
+    for _ in range(_DEEPEST):
+        routes = getattr(app, "routes", None)
+        if isinstance(routes, Sequence):
+            return routes
+        app = getattr(app, "app", None)
+        if app is None:
+            return None
+    return None
+
+
+def _match(routes: Iterable[Any], scope: dict[str, Any], depth: int) -> Found | None:
+    if depth > _DEEPEST:
+        return None
+    for route in routes:
+        matches = getattr(route, "matches", None)
+        if matches is None:
+            continue
+        match, child = matches(dict(scope))
+        if match.name == "FULL":
+            return _descend(route, {**scope, **child}, child, depth)
+    return None
+
+
+def _descend(route: Any, scope: dict[str, Any], child: Mapping[str, Any], depth: int) -> Found | None:
+    candidates = getattr(route, "effective_candidates", None)  # FastAPI: a router that was included
+    if callable(candidates):
+        return _match(candidates(), scope, depth + 1)
+    route = getattr(route, "starlette_route", None) or route
+    endpoint = child.get("endpoint")
+    below = routes_of(endpoint) if hasattr(route, "app") and getattr(route, "dependant", None) is None else None
+    if below is not None and not inspect.isroutine(endpoint):
+        return _match(below, scope, depth + 1)
+    return Found(endpoint=endpoint, dependant=getattr(route, "dependant", None))
+
+
+def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -> RoutePolicy:
+    """What a route declares, with the rules for its path on top."""
+    read = _Reading()
+    for node in _tree(found.dependant):
+        read.take(node)
+    declarations = [*read.declarations, declaration_of(found.endpoint, method), *rules]
+    policy = RoutePolicy(
+        sharing=Sharing.PRIVATE if read.secured else Sharing.UNDECLARED,
+        headers=tuple(sorted(read.headers)),
+        cookies=tuple(sorted(read.cookies)),
+        declared_query=frozenset(read.query),
+    )
+    for declaration in declarations:
+        if declaration is None:
+            continue
+        if declaration.declared_only and (found.dependant is None or read.open_query):
+            # What it reads is not known, so nothing may be ignored.
+            declaration = replace(declaration, declared_only=False, given={**declaration.given, "tracking": False})
+        policy = declaration.apply(policy)
+    return replace(policy, tracking=False) if read.open_query else policy
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What the tree of a route's dependencies says. open_query: a model that takes any parameter."""
+
+    headers: set[bytes] = field(default_factory=set)
+    cookies: set[str] = field(default_factory=set)
+    query: set[str] = field(default_factory=set)
+    declarations: list[Declaration] = field(default_factory=list)
+    secured: bool = False
+    open_query: bool = False
+
+    def take(self, node: Any) -> None:
+        for one in getattr(node, "header_params", ()):
+            names, anything = _names(one, header=True)
+            found = {name.lower().encode("latin-1", "replace") for name in names}
+            self.headers |= found - _KEYED_ANYWAY - _NOT_OUR_BUSINESS
+            self.secured |= anything  # it is given every header field: nobody else may be given its answer
+        for one in getattr(node, "cookie_params", ()):
+            names, anything = _names(one)
+            self.cookies |= names
+            self.secured |= anything
+        for one in getattr(node, "query_params", ()):
+            names, anything = _names(one)
+            self.query |= names
+            self.open_query |= anything
+        call = _unwrapped(getattr(node, "call", None))
+        if (
+            _is_security(call)
+            or getattr(node, "own_oauth_scopes", None)
+            or getattr(node, "security_requirements", None)
+        ):
+            self.secured = True
+        declaration = declaration_of(getattr(node, "call", None))
+        if declaration is not None:
+            self.declarations.append(declaration)
+
+
+def _tree(dependant: Any) -> Iterator[Any]:
+    """Depth first, a dependency before what comes after it; the root, whose call is the endpoint, without its call."""
+    if dependant is None:
+        return
+    waiting = [dependant]
+    root = True
+    for _ in range(_LARGEST_TREE):
+        if not waiting:
+            return
+        node = waiting.pop()
+        yield _Root(node) if root else node
+        root = False
+        waiting += reversed(getattr(node, "dependencies", ()))
+
+
+class _Root:
+    """The endpoint's own parameters. Its declaration comes last, so it is not read with the dependencies."""
+
+    def __init__(self, node: Any) -> None:
+        self.header_params = getattr(node, "header_params", ())
+        self.cookie_params = getattr(node, "cookie_params", ())
+        self.query_params = getattr(node, "query_params", ())
+        self.security_requirements = getattr(node, "security_requirements", ())
+
+
+def _names(parameter: Any, *, header: bool = False) -> tuple[set[str], bool]:
+    """Every name that a parameter may be read from, and whether it takes all there are (a model with extra fields)."""
+    info = getattr(parameter, "field_info", parameter)
+    names: set[str] = set()
+    for model in _models(getattr(info, "annotation", None)):
+        config = getattr(model, "model_config", {})
+        by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
+        for name, one in model.model_fields.items():
+            names |= _spellings(name, one, header=header, by_name=by_name)
+        if config.get("extra") == "allow":
+            return names, True
+    return names or _spellings(getattr(parameter, "name", ""), info, header=header), False
+
+
+def _spellings(name: str, info: Any, *, header: bool, by_name: bool = False) -> set[str]:
+    """by_name: it is looked for under its name too when it has an alias."""
+    names: set[str] = set()
+    for alias in (getattr(info, "validation_alias", None), getattr(info, "alias", None)):
+        names |= {choice for choice in getattr(alias, "choices", (alias,)) if isinstance(choice, str) and choice}
+    if by_name or not names:
+        names |= {name}
+    if header and getattr(info, "convert_underscores", True):
+        names = {one.replace("_", "-") for one in names}
+    return names
+
+
+def _models(annotation: Any) -> Iterator[Any]:
+    for one in (annotation, *typing.get_args(annotation)):
+        if inspect.isclass(one) and isinstance(getattr(one, "model_fields", None), Mapping):
+            yield one
+
+
+def _unwrapped(call: Any) -> Any:
+    while isinstance(call, partial):
+        call = call.func
+    return inspect.unwrap(call) if callable(call) else call
+
+
+def _is_security(call: Any) -> bool:
+    """An instance of fastapi.security.base.SecurityBase."""
+    return any(one.__name__ == "SecurityBase" and one.__module__.startswith("fastapi.") for one in type(call).__mro__)

@@ -1,0 +1,6 @@
+"""`python -m quaestor.cli`: the same as `quaestor`."""
+
+from quaestor.cli.main import main
+
+if __name__ == "__main__":
+    main()

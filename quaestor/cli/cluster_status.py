@@ -1,0 +1,259 @@
+"""`quaestor cluster status`: what the matching grid says of itself, in the event layer, to whoever looks.
+
+Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell and each stage tells once a
+second, cells also of the pipelines around them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from quaestor.cli.cluster_totals import Pipeline, pipelines
+from quaestor.clock import system_clock
+from quaestor.errors import ConfigurationError, EventLayerError
+from quaestor.event_layer import streams
+from quaestor.event_layer.codec import decode_notification
+from quaestor.event_layer.connecting import event_layer
+from quaestor.invalidation.grid.cell_processes import CellProcess, cell_processes
+from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, CellStats, cell_stats
+from quaestor.model import Cell, GridShape, Heartbeat
+from quaestor.ports import EventLayer
+from quaestor.realtime.stats import UNKNOWN_LAG as UNKNOWN_STAGE_LAG
+from quaestor.realtime.stats import StageStats, stage_stats
+from quaestor.settings import Settings
+
+WINDOW_MS = 5_000
+"""A cell that was silent for so long is shown as silent."""
+_COLUMNS = (
+    "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB",
+    "restarts",
+)  # fmt: skip
+_OF_STAGES = (
+    "stage", "state", "lag ms", "subscribed queries", "subscriptions", "behind", "matched/s", "read anew", "refused", "MB",
+)  # fmt: skip
+_OF_PIPELINES = ("pipeline", "entries", "MB", "of its bound", "lag ms")
+_PIPELINES = {
+    "w": "writes", "q": "queries", "m": "matched", "r": "results", "n": "notifications", "h": "heartbeats",
+    "t": "a tenant's notifications",
+}  # fmt: skip
+_BATCH = 2_000
+_MOST_BATCHES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellStatus:
+    """One cell. lag_ms: how far it is behind the database; None: silent. stats: what it told of its work, if anything.
+
+    restarts: how often its process was replaced since the grid was started; None: it does not say (embedded, or never heard of).
+    """
+
+    cell: Cell
+    lag_ms: int | None
+    registrations: int
+    stats: CellStats | None
+    restarts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """shape: None if no grid was ever heard of. stages: what the stages of subscribed queries told last, those that ever did;
+    silent ones of them are older than WINDOW_MS at at_ms."""
+
+    deployment: str
+    at_ms: int
+    shape: GridShape | None
+    cells: tuple[CellStatus, ...]
+    stages: tuple[StageStats, ...] = ()
+
+    def healthy(self, staleness_bound_ms: int) -> bool:
+        """Whether every cell is heard, and fresh enough for answers to be served from cache."""
+        return bool(self.cells) and all(
+            cell.lag_ms is not None and cell.lag_ms <= staleness_bound_ms for cell in self.cells
+        )
+
+
+def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[str, bool]:
+    """What to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
+
+    form: `text`, `to_json` or another.
+    """
+    if settings.redis_url is None:
+        raise ConfigurationError("the grid's figures are in Redis: pass --redis-url or set REDIS_URL")
+    with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
+        status = look(layer, settings.deployment, now_ms=system_clock())
+    return form(status), status.healthy(settings.staleness_bound_ms)
+
+
+def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
+    """O(heartbeats of WINDOW_MS), bounded. Raises EventLayerError."""
+    beats = _heartbeats(layer, deployment, now_ms)
+    told = cell_stats(layer, deployment)
+    processes = cell_processes(layer, deployment)
+    newest = max(beats.values(), key=lambda beat: beat.at_ms, default=None)
+    shape = newest.shape if newest is not None else next((one.shape for one in told), None)
+    if shape is None:
+        return ClusterStatus(deployment=deployment, at_ms=now_ms, shape=None, cells=())
+    stats = {one.cell: one for one in told if one.shape == shape}
+    cells = [
+        Cell(query_partition=column, write_partition=row)
+        for column in range(shape.query_partitions)
+        for row in range(shape.write_partitions)
+    ]
+    return ClusterStatus(
+        deployment=deployment,
+        at_ms=now_ms,
+        shape=shape,
+        stages=tuple(stage_stats(layer, deployment, shape)),
+        cells=tuple(_status(cell, beats.get(cell), stats.get(cell), processes.get(cell), now_ms) for cell in cells),
+    )
+
+
+def _status(
+    cell: Cell, beat: Heartbeat | None, stats: CellStats | None, process: CellProcess | None, now_ms: int
+) -> CellStatus:
+    return CellStatus(
+        cell=cell,
+        lag_ms=None if beat is None else max(0, now_ms - beat.fresh_as_of_ms),
+        registrations=beat.registrations if beat is not None else stats.registrations if stats is not None else 0,
+        stats=stats,
+        restarts=None if process is None else process.starts - 1,
+    )
+
+
+def _heartbeats(layer: EventLayer, deployment: str, now_ms: int) -> Mapping[Cell, Heartbeat]:
+    stream = streams.heartbeats(deployment)
+    after = layer.offset_at(stream, now_ms - WINDOW_MS)
+    newest: dict[Cell, Heartbeat] = {}
+    for _ in range(_MOST_BATCHES):
+        entries = layer.read({stream: after}, count=_BATCH, block_ms=0)
+        for entry in entries:
+            after = entry.offset
+            try:
+                notification = decode_notification(entry.payload)
+            except EventLayerError:
+                continue  # of another version: whoever acts on it deals with it
+            if isinstance(notification, Heartbeat):
+                newest[notification.cell] = notification
+        if len(entries) < _BATCH:
+            break
+    return newest
+
+
+def text(status: ClusterStatus) -> str:
+    """Three tables: a line for each cell, for each stage and for each pipeline."""
+    if status.shape is None:
+        return f"no grid was heard of in deployment {status.deployment!r}: start one with quaestor cluster"
+    shape = status.shape
+    head = f"deployment {status.deployment}: {shape.query_partitions} query x {shape.write_partitions} write partitions"
+    lines = [head, *_table([_COLUMNS, *(_row(cell) for cell in status.cells)])]
+    if status.stages:
+        lines += ["", *_table([_OF_STAGES, *(_stage_row(one, status.at_ms) for one in status.stages)])]
+    found = pipelines(cell.stats for cell in status.cells if cell.stats is not None)
+    if found:
+        lines += ["", *_table([_OF_PIPELINES, *(_pipeline_row(one) for one in found)])]
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _stage_row(one: StageStats, at_ms: int) -> tuple[str, ...]:
+    return (
+        str(one.query_partition), "silent" if at_ms - one.at_ms > WINDOW_MS else "running",
+        "" if one.lag_ms == UNKNOWN_STAGE_LAG else str(one.lag_ms), f"{one.queries:,}", f"{one.subscriptions:,}",
+        f"{one.behind:,}", f"{one.matched_per_s:,.0f}", f"{one.renewals:,}", f"{one.refused:,}", f"{one.bytes / 1e6:,.1f}",
+    )  # fmt: skip
+
+
+def _pipeline_row(one: Pipeline) -> tuple[str, ...]:
+    size = one.size
+    lag = "" if size.lag_ms == UNKNOWN_LAG else str(size.lag_ms)
+    return (_named(size.pipeline), f"{size.entries:,}", f"{size.bytes / 1e6:,.1f}", f"{one.share:.1%}", lag)
+
+
+def _named(pipeline: str) -> str:
+    kind, partition = pipeline[:1], pipeline[1:]
+    return f"{_PIPELINES.get(kind, kind)} {partition}".rstrip()
+
+
+def _row(cell: CellStatus) -> tuple[str, ...]:
+    stats = cell.stats
+    name = f"{cell.cell.query_partition}/{cell.cell.write_partition}"
+    state = "silent" if cell.lag_ms is None else "running"
+    lag = "" if cell.lag_ms is None else str(cell.lag_ms)
+    restarts = "" if cell.restarts is None else str(cell.restarts)
+    if stats is None:
+        return (name, state, lag, "", str(cell.registrations), "", "", "", "", "", restarts)
+    return (
+        name, state, lag, f"{stats.queries:,}", f"{cell.registrations:,}", f"{stats.writes_per_s:,.0f}",
+        _latency(stats.lag_p50_ms), _latency(stats.lag_p99_ms), f"{stats.evicted:,}",
+        f"{stats.rss_bytes / 1e6:,.0f}" if stats.rss_bytes else "", restarts,
+    )  # fmt: skip
+
+
+def _latency(ms: float) -> str:
+    return "" if ms < 0 else f"{ms:.1f}"
+
+
+def to_json(status: ClusterStatus) -> str:
+    """One JSON object on one line."""
+    shape = status.shape
+    return json.dumps(
+        {
+            "deployment": status.deployment,
+            "shape": shape and [shape.query_partitions, shape.write_partitions],
+            "generation": shape and shape.generation,
+            "cells": [_as_json(cell) for cell in status.cells],
+            "stages": [_stage_as_json(one) for one in status.stages],
+            "pipelines": [
+                {
+                    "name": _named(one.size.pipeline),
+                    "entries": one.size.entries,
+                    "bytes": one.size.bytes,
+                    "share": one.share,
+                    "lag_ms": None if one.size.lag_ms == UNKNOWN_LAG else one.size.lag_ms,
+                }
+                for one in pipelines(cell.stats for cell in status.cells if cell.stats is not None)
+            ],
+        }
+    )
+
+
+def _stage_as_json(one: StageStats) -> Mapping[str, object]:
+    return {
+        "query_partition": one.query_partition, "told_at_ms": one.at_ms,
+        "lag_ms": None if one.lag_ms == UNKNOWN_STAGE_LAG else one.lag_ms, "queries": one.queries,
+        "subscriptions": one.subscriptions, "bytes": one.bytes, "behind": one.behind, "renewals": one.renewals,
+        "matched": one.matched, "matched_per_s": one.matched_per_s, "refused": one.refused,
+        "tenants": [
+            {"name": tenant.tenant, "queries": tenant.queries, "subscriptions": tenant.subscriptions, "bytes": tenant.bytes}
+            for tenant in one.tenants
+        ],
+    }  # fmt: skip
+
+
+def _as_json(cell: CellStatus) -> Mapping[str, object]:
+    stats = cell.stats
+    told: dict[str, object] = {
+        "cell": [cell.cell.query_partition, cell.cell.write_partition],
+        "lag_ms": cell.lag_ms,
+        "registrations": cell.registrations,
+        "restarts": cell.restarts,
+    }
+    if stats is not None:
+        tenants: Sequence[Mapping[str, object]] = [
+            {"name": one.tenant, "registrations": one.registrations, "bytes": one.bytes, "tried_per_s": one.tried_per_s}
+            for one in stats.tenants
+        ]
+        told |= {
+            "told_at_ms": stats.at_ms, "queries": stats.queries, "bytes": stats.bytes, "writes": stats.writes,
+            "writes_per_s": stats.writes_per_s, "tried_per_write": stats.tried_per_write, "failed": stats.failed,
+            "evicted": stats.evicted, "p50_ms": stats.lag_p50_ms, "p99_ms": stats.lag_p99_ms,
+            "rss_bytes": stats.rss_bytes, "tenants": tenants,
+        }  # fmt: skip
+    return told

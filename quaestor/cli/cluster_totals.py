@@ -1,0 +1,76 @@
+"""What the cells of a grid say of what they share: their pipelines and their tenants. Several tell of the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, CellStats, PipelineStats, TenantStats
+from quaestor.observability.labels import MOST_NAMES, OTHER
+
+_LONGEST_NAME: Final = 64
+_KINDS: Final = "wqmrnht"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """size.lag_ms: of its slowest reader among the cells. max_entries, max_bytes: what it may hold; 0: not told."""
+
+    size: PipelineStats
+    max_entries: int
+    max_bytes: int
+
+    @property
+    def share(self) -> float:
+        """Of what it may hold, 0 to 1; above that it is being trimmed."""
+        of_entries = self.size.entries / self.max_entries if self.max_entries else 0.0
+        return max(of_entries, self.size.bytes / self.max_bytes if self.max_bytes else 0.0)
+
+
+def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
+    """Each once, as the cell says that looked last; in the order of the data: writes, queries, what follows from them."""
+    found: dict[str, Pipeline] = {}
+    for cell in sorted(cells, key=lambda cell: cell.at_ms):
+        for size in cell.pipelines:
+            known = found.get(size.pipeline)
+            slowest_ms = max(size.lag_ms, UNKNOWN_LAG if known is None else known.size.lag_ms)
+            found[size.pipeline] = Pipeline(
+                size=replace(size, lag_ms=slowest_ms),
+                max_entries=cell.pipeline_max_entries,
+                max_bytes=cell.pipeline_max_bytes,
+            )
+    return sorted(found.values(), key=lambda one: (_KINDS.find(one.size.pipeline[:1]), one.size.pipeline.zfill(8)))
+
+
+def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
+    """What each uses of the whole grid, the largest first, at most MOST_NAMES; what is more than that is the last one's, OTHER.
+
+    A registration is held by each cell of its column and counts once. Each cell tells of its largest tenants only.
+    """
+    counted: dict[str, dict[int, int]] = {}
+    totals: dict[str, TenantStats] = {}
+    for cell in cells:
+        for one in cell.tenants:
+            name = one.tenant if len(one.tenant) <= _LONGEST_NAME and one.tenant.isprintable() else OTHER
+            columns, column = counted.setdefault(name, {}), cell.cell.query_partition
+            columns[column] = max(columns.get(column, 0), one.registrations)
+            totals[name] = _sum(name, totals.get(name), one, registrations=sum(columns.values()))
+    ordered = sorted(totals.values(), key=lambda one: (one.tenant == OTHER, -one.bytes))
+    if len(ordered) <= MOST_NAMES:
+        return ordered
+    rest: TenantStats | None = None
+    for one in ordered[MOST_NAMES - 1 :]:
+        registrations = one.registrations + (0 if rest is None else rest.registrations)
+        rest = _sum(OTHER, rest, one, registrations=registrations)
+    return [*ordered[: MOST_NAMES - 1], *([] if rest is None else [rest])]
+
+
+def _sum(name: str, known: TenantStats | None, one: TenantStats, *, registrations: int) -> TenantStats:
+    return TenantStats(
+        tenant=name,
+        registrations=registrations,
+        bytes=one.bytes + (0 if known is None else known.bytes),
+        tried_per_s=one.tried_per_s + (0.0 if known is None else known.tried_per_s),
+        failed=one.failed + (0 if known is None else known.failed),
+    )

@@ -1,0 +1,73 @@
+"""How large a pipeline may become, beside how old. What is too large loses its oldest entries, read or not.
+
+Readers that miss some find out (`streams.missed`) and take everything for changed; so that looking for it costs nothing
+while they keep up, what is younger than YOUNGEST_TRIMMED_MS is never trimmed by size, and a reader asks when its place is older
+than half of that. The query pipeline holds what is registered, so there is more to it: see invalidation/query_retention.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from quaestor.errors import ConfigurationError
+from quaestor.event_layer import offsets
+from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize
+from quaestor.settings import Settings
+
+YOUNGEST_TRIMMED_MS: Final = 2_000
+FURTHER: Final = 0.8
+"""Trimmed to this part of the bound, so that it does not begin anew with the next entry."""
+
+
+def doubtful_after_ms(retention_ms: int) -> int:
+    """A reader whose place is older than this must ask whether it has missed anything."""
+    return min(retention_ms, YOUNGEST_TRIMMED_MS) // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineBounds:
+    """entries, bytes: of one pipeline, roughly; a burst within YOUNGEST_TRIMMED_MS may exceed them."""
+
+    entries: int = 2_000_000
+    bytes: int = 512 * 1024 * 1024
+
+    @classmethod
+    def of(cls, settings: Settings) -> PipelineBounds:
+        return cls(entries=settings.pipeline_max_entries, bytes=settings.pipeline_max_bytes)
+
+    def __post_init__(self) -> None:
+        if self.entries <= 0 or self.bytes <= 0:
+            raise ConfigurationError(f"the bounds of pipelines must be positive, not {self.entries} and {self.bytes}")
+
+    def excess(self, size: PipelineSize) -> float:
+        """How many times as large as it may be; above 1 it is too large."""
+        return max(size.entries / self.entries, size.bytes / self.bytes)
+
+    def enforce(self, layer: EventLayer, sizes: Mapping[str, PipelineSize]) -> None:
+        """Trim those of these pipelines that are too large. sizes: what `measured` has just said. Raises EventLayerError.
+
+        By time, as if entries had come evenly; what that leaves is trimmed by the next call. The time is the layer's own: how
+        young an entry is does not depend on whose clock is wrong.
+        """
+        for stream, size in sizes.items():
+            excess = self.excess(size)
+            first = layer.first_offset(stream) if excess > 1 else None
+            if first is not None:
+                age_ms = size.at_ms - offsets.appended_at_ms(first)
+                kept_ms = max(YOUNGEST_TRIMMED_MS, int(age_ms * FURTHER / excess))
+                layer.trim(stream, before_ms=size.at_ms - kept_ms)
+
+
+def measured(layer: EventLayer, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
+    """Trim each of these pipelines by time, unless None. Returns how large each is then; nothing if the layer cannot tell.
+
+    One round trip to each server that has some of them. Raises EventLayerError; some may have been trimmed then.
+    """
+    if isinstance(layer, MeasuredPipelines):
+        return layer.trim_and_measure(before_ms)
+    for stream, before in before_ms.items():
+        if before is not None:
+            layer.trim(stream, before_ms=before)
+    return {}

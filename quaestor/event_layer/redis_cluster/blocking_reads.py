@@ -1,0 +1,232 @@
+"""Waiting for several pipelines at once, on a cluster: for each a blocked XREAD on a connection of its own, all of them watched.
+
+What was asked stays asked when the reader goes off with what another pipeline had for him, and is taken up by his next read,
+so a reader that comes back soon costs a request only for the pipelines that had something. A reply that nobody waits for any
+more is thrown away: nothing is lost by that, since reading removes nothing.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+from redis.exceptions import AskError, TryAgainError
+
+from quaestor.errors import EventLayerError
+from quaestor.event_layer.redis_cluster.connections import ClusterServers, Link
+from quaestor.event_layer.redis_cluster.data_epoch import ClusterLife, Part
+from quaestor.event_layer.redis_requests import Command, reply
+
+_BLOCK_MS: Final = 1_000
+_MOST_KEPT: Final = 256
+_ON_ITS_WAY_S: Final = 0.1
+_POLL_S: Final = 0.02
+"""While a slot moves from one server to another its pipelines are asked so often instead."""
+_TRIES: Final = 8
+_CHANGED_ROLE: Final = "UNBLOCKED"
+"""What a server answers to those who wait when it is a primary no longer."""
+
+Answer = list[tuple[bytes, list[tuple[bytes, list[bytes]]]]]
+"""Of XREAD: entries by stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pipelines of one part, and the entry after which each is read."""
+
+    part: Part
+    after: Mapping[str, str]
+
+    def command(self, count: int, *block: Any) -> Command:
+        return ("XREAD", "COUNT", count, *block, "STREAMS", *self.after, *self.after.values())
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that was not answered when somebody looked. link: None: the slot is moving, nobody can wait there."""
+
+    group: Group
+    count: int
+    life: str
+    link: Link | None
+
+
+class Waiting:
+    """The outstanding requests of one event layer object. Safe to use from several threads."""
+
+    def __init__(self, servers: ClusterServers, life: ClusterLife) -> None:
+        self._servers = servers
+        self._life = life
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, ...], _Asked] = OrderedDict()
+        self._closed = False
+
+    def wait(self, groups: Sequence[Group], *, count: int, wait_s: float) -> dict[int, Answer]:
+        """By its place in `groups`, what the first of them to have anything has; empty if none has within wait_s."""
+        deadline_s = time.monotonic() + wait_s
+        asked: list[_Asked] = []
+        answers: dict[int, Answer] = {}
+        try:
+            asked.extend(self._taken_up(group, count) or self._asked(group, count) for group in groups)
+            while not answers:
+                self._until_ready(asked, deadline_s)
+                late = time.monotonic() >= deadline_s
+                for i, one in enumerate(asked):
+                    if (answer := self._answer(one)) is not None:
+                        if answer:
+                            answers[i] = answer
+                        elif not late:
+                            asked[i] = self._asked(one.group, count)
+                if late:
+                    break
+        except BaseException:
+            for one in asked:
+                self._drop(one)
+            raise
+        self._keep(asked)
+        return answers
+
+    # One request
+
+    def _asked(self, group: Group, count: int) -> _Asked:
+        part, life = group.part, self._life.current()
+        for _ in range(_TRIES):
+            link = self._servers.take(part.slot)
+            try:
+                connection = link.connection
+                commands = (("GET", part.key), group.command(count, "BLOCK", _BLOCK_MS))
+                connection.send_packed_command(connection.pack_commands(commands))
+                named = reply(connection)
+                if isinstance(named, redis.ResponseError):
+                    refused = [named, reply(connection)]
+                    self._servers.give_back(link)
+                    if self._servers.redirected(refused):
+                        continue
+                    return _Asked(group, count, life, None)
+                self._life.confirm(part, named, link.history)
+            except (redis.RedisError, OSError) as error:
+                raise self._servers.failed(link, error) from error
+            except BaseException:
+                link.connection.disconnect()
+                raise
+            return _Asked(group, count, life, link)
+        raise EventLayerError(f"the servers of the Redis Cluster do not agree who has slot {part.slot}")
+
+    def _answer(self, one: _Asked) -> Answer | None:
+        """None: not yet. Empty: there was nothing for as long as it waited. The request is done unless it is None."""
+        if one.link is None:
+            part = one.group.part
+            (named, told), history = self._servers.ask(part.slot, (("GET", part.key), one.group.command(one.count)))
+            self._life.confirm(part, named, history)
+            return _entries(told)
+        link = one.link
+        try:
+            if not link.connection.can_read(0):
+                return None
+            told = reply(link.connection)
+        except (redis.RedisError, OSError) as error:
+            one.link = None
+            raise self._servers.failed(link, error) from error
+        one.link = None
+        self._servers.give_back(link)
+        if type(told) in (AskError, TryAgainError):
+            return None
+        if isinstance(told, redis.ResponseError) and (
+            self._servers.redirected([told]) or str(told).startswith(_CHANGED_ROLE)
+        ):
+            return []
+        entries = _entries(told)
+        if entries:
+            self._life.answered(one.group.part, link.history)
+        return entries
+
+    def _until_ready(self, asked: Sequence[_Asked], deadline_s: float) -> None:
+        poll = select.poll()
+        left_s = deadline_s - time.monotonic()
+        for one in asked:
+            if one.link is None:
+                left_s = min(left_s, _POLL_S)
+            elif _ready(one.link):
+                return
+            else:
+                # There is no public way to watch several of the driver's connections.
+                poll.register(one.link.connection._sock, select.POLLIN | select.POLLERR | select.POLLHUP)
+        if left_s > 0:
+            poll.poll(left_s * 1000)
+
+    # What stays asked
+
+    def _taken_up(self, group: Group, count: int) -> _Asked | None:
+        with self._lock:
+            one = self._kept.pop(_key(group), None)
+        if one is None:
+            return None
+        if one.group.after != group.after:
+            self._recover(one)
+        elif one.count <= count and one.life == self._life.life:
+            return one
+        else:
+            self._drop(one)
+        return None
+
+    def _recover(self, one: _Asked) -> None:
+        """The reader has gone on without it, so there is something to answer: the answer is there, or will be in a moment."""
+        link = one.link
+        if link is None:
+            return
+        try:
+            if link.connection.can_read(_ON_ITS_WAY_S):
+                reply(link.connection)
+                self._servers.give_back(link)
+                return
+        except (redis.RedisError, OSError):
+            pass
+        link.connection.disconnect()
+
+    def _keep(self, asked: Sequence[_Asked]) -> None:
+        left = []
+        with self._lock:
+            for one in asked:
+                if one.link is not None:
+                    if (other := self._kept.pop(_key(one.group), None)) is not None:
+                        left.append(other)
+                    self._kept[_key(one.group)] = one
+            while self._kept and (self._closed or len(self._kept) > _MOST_KEPT):
+                left.append(self._kept.popitem(last=False)[1])
+        for one in left:
+            self._drop(one)
+
+    def _drop(self, one: _Asked) -> None:
+        if one.link is not None:
+            one.link.connection.disconnect()
+            one.link = None
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        with self._lock:
+            self._closed = True
+        self._keep(())
+
+
+def _ready(link: Link) -> bool:
+    """Whether there is something to read, be it that the connection has ended."""
+    try:
+        return bool(link.connection.can_read(0))
+    except (redis.RedisError, OSError):
+        return True
+
+
+def _key(group: Group) -> tuple[str, ...]:
+    return tuple(group.after)
+
+
+def _entries(told: Any) -> Answer:
+    if isinstance(told, Exception):
+        raise EventLayerError(f"Redis refused a request: {told}") from told
+    return told or []

@@ -1,0 +1,251 @@
+"""The servers of a Redis Cluster, and how a request finds the one that has its keys.
+
+The driver knows the topology: which server has which slot, and where to ask for it anew. Connections are used directly, as on one
+server. A request goes to whom the driver's map names; MOVED corrects the map; ASK and TRYAGAIN (a slot on its way from
+one server to another) make its commands go one by one, each to where its key is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+from redis.exceptions import AskError, ClusterDownError, MovedError, RedisClusterException, TryAgainError
+
+from quaestor.errors import EventLayerError
+from quaestor.event_layer.redis_requests import OPTIONS, Command, Connection, exchange, facts_of, require_no_eviction
+from quaestor.redis import clients
+from quaestor.redis.address import ClusterAddress
+
+_REDIRECTS: Final = 8
+"""A request that was sent on more often than this has lost its way."""
+_PAUSE_S: Final = 0.02
+_REFRESH_EVERY_S: Final = 0.1
+
+Node = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Link:
+    """A connection to one server. history: names this server's data as of now: it is another one after a restart, and when
+    another server took its place."""
+
+    node: Node
+    connection: Connection
+    history: str
+
+
+class ClusterServers:
+    """Safe to use from several threads. Raises EventLayerError when a server or the whole cluster does not answer."""
+
+    def __init__(self, address: ClusterAddress) -> None:
+        """Connects on first use."""
+        self._address = address
+        self._options = dict(OPTIONS) | address.options
+        self._lock = threading.Lock()
+        self._topology: redis.RedisCluster | None = None
+        self._refreshed_s = 0.0
+        self._pools: dict[Node, redis.ConnectionPool] = {}
+        self._idle: dict[Node, list[Link]] = {}
+        self._closed = False
+
+    def ask(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
+        """Replies to commands all of whose keys have this slot, and the history of the server that gave them. Refusals are
+        returned in their place. A command that was carried out is not sent again."""
+        with self.link(slot) as link:
+            replies = exchange(link.connection, commands)
+        if not any(map(_sends_on, replies)):
+            return replies, link.history
+        self.redirected(replies)
+        start = 0
+        for unit in _units(commands):
+            end = start + len(unit)
+            if any(map(_sends_on, replies[start:end])):
+                replies[start:end] = self._wherever(slot, unit)
+            start = end
+        return replies, uuid.uuid4().hex
+
+    def redirected(self, replies: Sequence[Any]) -> bool:
+        """Whether any says that another server has the slot; the map is corrected then. Raises EventLayerError if the cluster
+        is down."""
+        for one in replies:
+            if isinstance(one, ClusterDownError):
+                self._refresh()
+                raise EventLayerError(f"the Redis Cluster is down: {one}") from one
+            if isinstance(one, MovedError):
+                self._moved(one)
+                return True
+        return False
+
+    def _wherever(self, slot: int, commands: Sequence[Command]) -> list[Any]:
+        asked: Node | None = None
+        for _ in range(_REDIRECTS):
+            with self.link(slot, asked) as link:
+                replies = exchange(link.connection, commands if asked is None else (("ASKING",), *commands))
+            replies = replies if asked is None else replies[1:]
+            told = next((one for one in replies if type(one) is AskError), None)
+            if told is not None:
+                asked = told.host or link.node[0], told.port
+            elif any(isinstance(one, TryAgainError) for one in replies):
+                asked = None
+                time.sleep(_PAUSE_S)
+            elif self.redirected(replies):
+                asked = None
+            else:
+                return replies
+        raise EventLayerError(f"slot {slot} of the Redis Cluster is on its way to another server; try again")
+
+    # Connections
+
+    @contextmanager
+    def link(self, slot: int, node: Node | None = None) -> Iterator[Link]:
+        """A connection to the server that has this slot, or to another one that was named; kept for the next one who asks."""
+        link = self.take(slot, node)
+        try:
+            yield link
+        except (redis.RedisError, OSError) as error:
+            raise self.failed(link, error) from error
+        except BaseException:
+            link.connection.disconnect()
+            raise
+        self.give_back(link)
+
+    def take(self, slot: int, node: Node | None = None) -> Link:
+        """As `link`, for somebody who gives it back, or says that it failed."""
+        node = node or self.node_of(slot)
+        with self._lock:
+            if self._closed:
+                raise EventLayerError("the Redis event layer was closed; make a new one", retryable=False)
+            if idle := self._idle.get(node):
+                return idle.pop()
+        connection: Connection = self._pool(node).make_connection()
+        link = Link(node, connection, "")
+        try:
+            connection.connect()
+            memory, server, replication = exchange(
+                connection, (("INFO", "memory"), ("INFO", "server"), ("INFO", "replication"))
+            )
+        except (redis.RedisError, OSError) as error:
+            raise self.failed(link, error) from error
+        link.history = _history(server, replication)
+        try:
+            require_no_eviction(memory)
+        except BaseException:
+            connection.disconnect()
+            raise
+        return link
+
+    def give_back(self, link: Link) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(link.node, []).append(link)
+                return
+        link.connection.disconnect()
+
+    def failed(self, link: Link, error: Exception) -> EventLayerError:
+        """It does not answer: nor do the others that lead there, and somebody else may have its slots by now."""
+        link.connection.disconnect()
+        self.forget(link.node)
+        self._refresh()
+        return EventLayerError(f"Redis at {link.node[0]}:{link.node[1]} did not answer: {error}")
+
+    def forget(self, node: Node) -> None:
+        """Ends the idle connections that lead there."""
+        with self._lock:
+            idle = self._idle.pop(node, [])
+        for one in idle:
+            one.connection.disconnect()
+
+    def survey(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
+        """One request to the server that the map names for this slot, which may have others, and is not sent on: replies, and the
+        server's history as of now. Connections on which another one was noted are ended."""
+        with self.link(slot) as link:
+            told = exchange(link.connection, (("INFO", "server"), ("INFO", "replication"), *commands))
+            known, link.history = link.history, _history(*told[:2])
+        if known != link.history:
+            self.forget(link.node)
+        return told[2:], link.history
+
+    def node_of(self, slot: int) -> Node:
+        """Who has this slot, by the map."""
+        nodes = self._map().nodes_manager.slots_cache.get(slot)
+        if not nodes:
+            self._refresh()
+            raise EventLayerError(f"no server of the Redis Cluster has slot {slot}")
+        return nodes[0].host, int(nodes[0].port)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = [link for links in self._idle.values() for link in links], {}
+            topology, self._topology = self._topology, None
+        for link in idle:
+            link.connection.disconnect()
+        if topology is not None:
+            topology.close()
+
+    # The map
+
+    def _map(self) -> redis.RedisCluster:
+        with self._lock:
+            if self._topology is None:
+                if self._closed:
+                    raise EventLayerError("the Redis event layer was closed; make a new one", retryable=False)
+                try:
+                    self._topology = clients.cluster_client(self._address, **OPTIONS)
+                except (redis.RedisError, OSError) as error:
+                    raise EventLayerError(f"no server of the Redis Cluster answers: {error}") from error
+            return self._topology
+
+    def _moved(self, told: MovedError) -> None:
+        if told.host:  # else the server does not know its own address
+            self._map().nodes_manager.move_slot(told)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Ask who has which slot, unless somebody asked a moment ago."""
+        with self._lock:
+            topology, now_s = self._topology, time.monotonic()
+            if topology is None or self._closed or now_s - self._refreshed_s < _REFRESH_EVERY_S:
+                return
+            self._refreshed_s = now_s
+        with suppress(
+            redis.RedisError, RedisClusterException, OSError, IndexError
+        ):  # else the old map is all that there is
+            topology.nodes_manager.initialize()
+
+    def _pool(self, node: Node) -> redis.ConnectionPool:
+        with self._lock:
+            pool = self._pools.get(node)
+            if pool is None:
+                kind = redis.SSLConnection if self._address.tls else redis.Connection
+                pool = redis.ConnectionPool(connection_class=kind, host=node[0], port=node[1], **self._options)
+                self._pools[node] = pool
+            return pool
+
+
+def _sends_on(reply: Any) -> bool:
+    """Whether it says that somebody else is to be asked, or the same one later; nothing was done then."""
+    return isinstance(reply, AskError | TryAgainError | ClusterDownError)
+
+
+def _units(commands: Sequence[Command]) -> Iterator[list[Command]]:
+    """A transaction is one piece, every other command is one of its own."""
+    unit: list[Command] = []
+    for command in commands:
+        unit.append(command)
+        if unit[0] != ("MULTI",) or command == ("EXEC",):
+            yield unit
+            unit = []
+
+
+def _history(server: Any, replication: Any) -> str:
+    """Where INFO is refused nobody can tell: then each connection is a history of its own."""
+    run, stream = facts_of(server).get("run_id"), facts_of(replication).get("master_replid")
+    return f"{run}:{stream}" if run and stream else uuid.uuid4().hex

@@ -1,0 +1,316 @@
+"""One life of the data of a deployment whose pipelines lie on several servers. If one of them loses anything, it is over for all.
+
+A *part* is what has one hash tag. Each has a key that names the life its data belong to; it is read along with every request
+to the part. The part `{<deployment>:n}`, which everybody uses, holds the *current* life, and which parts were used in it. So:
+
+- a part without its key that was used in this life has lost its data: the life is ended, by naming another one as the current;
+- a part without its key that was not used in this life is new;
+- a part that names an earlier life is taken into the current one; one that names a later life shows that `{<deployment>:n}`
+  itself went back to an earlier state: then a life after both begins. Lives are numbered for that.
+
+A server that lost only its last moments still has the key. So each object remembers the newest entry that it has seen in each
+stream, also what others tell it to have seen (seen_positions.py), and looks whether they are there whenever a part is answered
+for by another server, or by one with another past, than before.
+
+Each object does that every LOOK_S, whatever it is asked for, and asks for the current life then; so within that time everybody
+knows that a life is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from redis.crc import key_slot
+
+from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.event_layer import streams
+from quaestor.event_layer.redis_cluster.connections import ClusterServers, Node
+from quaestor.event_layer.redis_requests import Command, Position, is_lost, presence_of, require
+
+LOOK_S: Final = 0.5
+_ATTEMPTS: Final = 4
+_PRESENCE: Final = 4
+"""Replies to presence_of."""
+_RENEW: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('SET', KEYS[1], ARGV[2])
+  redis.call('DEL', KEYS[2])
+end
+return redis.call('GET', KEYS[1])
+"""
+
+
+@dataclass(slots=True)
+class Part:
+    """seen: the newest entry of each stream that was there. told: those that others say were there. history: of the server for
+    which `seen` was found true; None: of none yet."""
+
+    tag: str
+    slot: int
+    key: str
+    seen: dict[str, Position] = field(default_factory=dict)
+    told: dict[str, Position] = field(default_factory=dict)
+    history: str | None = None
+
+
+class ClusterLife:
+    """Of one event layer object. Safe to use from several threads."""
+
+    def __init__(self, servers: ClusterServers, deployment: str) -> None:
+        self.life: str | None = None
+        self.reads = 0
+        """Counts what was read: more than before, there is something new to tell others."""
+        self._read: dict[str, Position] = {}
+        self._servers = servers
+        self._deployment = deployment
+        self._lock = threading.Lock()
+        self._parts: dict[str, Part] = {}
+        self._names: dict[str, Part] = {}
+        self._parts_key = streams.parts(deployment)
+        self._main = self.part_of(streams.epoch(deployment))
+        self._look_due_s = 0.0
+
+    # Parts
+
+    def part_of(self, name: str) -> Part:
+        """Where this stream or value lies. O(1)."""
+        part = self._names.get(name)
+        if part is None:
+            tag = streams.tag_of(name)
+            slot = key_slot(name.encode())
+            with self._lock:
+                part = self._parts.setdefault(tag, Part(tag, slot, streams.epoch_beside(tag)))
+                self._names[name] = part
+        return part
+
+    def note(self, stream: str, position: Position, *, read_in: str | None = None) -> None:
+        """This entry was there. read_in: it was read, in this life."""
+        part = self.part_of(stream)
+        with self._lock:
+            if read_in not in (None, self.life):
+                return
+            if part.seen.get(stream, (0, 0)) < position:
+                part.seen[stream] = position
+            if read_in is not None:
+                self._read[stream] = position
+                self.reads += 1
+
+    def read_elsewhere(self, stream: str) -> dict[str, Position]:
+        """The newest entry that was read in each pipeline of other parts than this one's: what is appended may rest on them."""
+        part = self.part_of(stream)
+        with self._lock:
+            return {name: position for name, position in self._read.items() if self._names[name] is not part}
+
+    def note_told(self, seen: Mapping[str, Position]) -> None:
+        """Somebody else has seen these entries; the next look finds out whether they are there."""
+        for stream, position in seen.items():
+            if stream.startswith(f"quaestor:{{{self._deployment}:"):
+                part = self.part_of(stream)
+                with self._lock:
+                    if max(part.seen.get(stream, (0, 0)), part.told.get(stream, (0, 0))) < position:
+                        part.told[stream] = position
+
+    def seen(self) -> dict[str, Position]:
+        """All that was noted."""
+        with self._lock:
+            return {stream: position for part in self._parts.values() for stream, position in part.seen.items()}
+
+    # Requests
+
+    def current(self) -> str:
+        """The life that offsets carry. Asks for it the first time."""
+        if self.life is None:
+            self.settle(self._main)
+        assert self.life is not None
+        return self.life
+
+    def prepare(self, part: Part) -> None:
+        """Before a request to this part. Raises EventLayerResetError if data were lost."""
+        if time.monotonic() >= self._look_due_s:
+            self.look()
+        if part.history is None:
+            self.settle(part)
+
+    def confirm(self, part: Part, named: Any, history: str) -> None:
+        """After a request: the life that the part named along with its reply, and the history of the server that gave it."""
+        if isinstance(named, Exception):
+            raise EventLayerError(f"Redis refused a request: {named}") from named
+        if named is None or named.decode() != self.life:
+            self.settle(part)
+            raise EventLayerError(
+                f"what lies at {part.tag} has just been taken into another life of the data; try again"
+            )
+        self.answered(part, history)
+
+    def answered(self, part: Part, history: str) -> None:
+        """A server with this history gave an answer, of which something may be noted then. If it is not the one that was looked
+        at last, or is not any more, what was seen is looked for. Raises EventLayerResetError if it is not there."""
+        if history != part.history and self.settle(part) != history:
+            part.history = None  # also for what will be noted of this answer
+
+    def require(self, seen: Mapping[str, Position]) -> None:
+        """What a value rests on: it is handed out only if this is there. Raises EventLayerResetError if it is not."""
+        self.note_told(seen)
+        for part in {id(part): part for part in map(self.part_of, seen)}.values():
+            if part.told:
+                self.prepare(part)
+                self._verify(part)
+
+    def look(self) -> None:
+        """Whether everything that this object has seen is there yet: one request a server.
+
+        Raises EventLayerResetError if it is not, EventLayerError if a server that has some of it does not answer.
+        """
+        self._look_due_s = time.monotonic() + LOOK_S
+        try:
+            if self.life is None:
+                self.settle(self._main)
+            with self._lock:
+                parts = list(self._parts.values())
+            by_server: dict[Node, list[Part]] = {}
+            for part in parts:
+                by_server.setdefault(self._servers.node_of(part.slot), []).append(part)
+            for mates in by_server.values():
+                self._survey(mates)
+        except EventLayerError:
+            self._look_due_s = 0.0
+            raise
+
+    def _survey(self, parts: list[Part]) -> None:
+        with self._lock:
+            told = {part.tag: list(part.told.items()) for part in parts}
+        commands: list[Command] = []
+        for part in parts:
+            commands.append(("GET", part.key))
+            for stream, position in told[part.tag]:
+                commands += presence_of(stream, position)
+        replies, history = self._servers.survey(parts[0].slot, commands)
+        at = 0
+        for part in parts:
+            named, at = replies[at], at + 1
+            present = replies[at : at + _PRESENCE * len(told[part.tag])]
+            at += len(present)
+            sound = isinstance(named, bytes) and named.decode() == self.life and part.history == history
+            if sound and not any(isinstance(one, Exception) for one in present if not _no_such_key(one)):
+                self._judge(part, told[part.tag], present)
+            else:
+                self.settle(part)
+
+    # Lives
+
+    def settle(self, part: Part) -> str:
+        """Find out which life the part belongs to, and whether all that was seen in it is there; returns its server's history.
+
+        Raises EventLayerResetError if data were lost, here or elsewhere.
+        """
+        for _ in range(_ATTEMPTS):
+            life, used = self._current_life(part)
+            (named,), history = self._ask(part, ("GET", part.key))
+            if named is None and used:
+                raise self._over(f"{part.tag} was there, and is gone")
+            if named is None:
+                self._ask(part, ("SET", part.key, life, "NX"))
+                self._use(part)
+            elif named.decode() == life:
+                if not used:
+                    self._use(part)
+                self._verify(part)
+                part.history = history
+                return history
+            elif _number(named.decode()) >= _number(life):
+                self._current_life(part)  # another one may have begun just now
+                raise self._over(f"{part.tag} has gone on to a life that nobody else knows", beyond=named.decode())
+            else:
+                self._ask(part, ("SET", part.key, life, "XX"))
+        raise EventLayerError(f"what lies at {part.tag} changes hands; try again")
+
+    def _ask(self, part: Part, *commands: Command) -> tuple[list[Any], str]:
+        replies, history = self._servers.ask(part.slot, commands)
+        return require(replies), history
+
+    def _use(self, part: Part) -> None:
+        """From now on its absence is a loss. Nobody appends before that is written down."""
+        self._ask(self._main, ("SADD", self._parts_key, part.tag))
+
+    def _current_life(self, part: Part) -> tuple[str, bool]:
+        """What {<deployment>:n} says: the life, and whether the part was used in it. Raises EventLayerResetError if it is not
+        the one that this object knows."""
+        key = self._main.key
+        (_, named, used), _ = self._ask(
+            self._main, ("SET", key, _name(1), "NX"), ("GET", key), ("SISMEMBER", self._parts_key, part.tag)
+        )
+        life = named.decode()
+        if self.life is None:
+            with self._lock:
+                self.life = self.life or life
+        if life != self.life:
+            assert self.life is not None
+            if _number(life) <= _number(self.life):
+                life = self._renewed(life, beyond=self.life)
+            raise self._adopt(life, "its life is over")
+        return life, bool(used) or part is self._main
+
+    def _verify(self, part: Part) -> None:
+        with self._lock:
+            wanted = list((part.seen | part.told).items())
+        if wanted:
+            commands = [command for stream, position in wanted for command in presence_of(stream, position)]
+            replies, _ = self._servers.ask(part.slot, commands)
+            self._judge(part, wanted, replies)
+
+    def _judge(self, part: Part, wanted: list[tuple[str, Position]], replies: list[Any]) -> None:
+        for i, (stream, position) in enumerate(wanted):
+            if is_lost(replies[i * _PRESENCE : (i + 1) * _PRESENCE], position):
+                raise self._over(f"the end of {stream} is missing")
+            with self._lock:
+                if part.told.get(stream) == position:
+                    del part.told[stream]
+            self.note(stream, position)
+
+    def _over(self, why: str, beyond: str | None = None) -> EventLayerResetError:
+        assert self.life is not None
+        return self._adopt(self._renewed(self.life, beyond=beyond or self.life), why)
+
+    def _renewed(self, life: str, *, beyond: str) -> str:
+        """The life after this one: another one's if somebody was faster."""
+        for _ in range(_ATTEMPTS):
+            following = _name(max(_number(life), _number(beyond)) + 1)
+            (named,), _ = self._ask(self._main, ("EVAL", _RENEW, 2, self._main.key, self._parts_key, life, following))
+            if named is not None and _number(named.decode()) > _number(beyond):
+                return str(named.decode())
+            if named is None:
+                self._ask(self._main, ("SET", self._main.key, following, "NX"))
+            else:
+                life = named.decode()
+        raise EventLayerError(f"the life of the data of deployment {self._deployment!r} could not be ended; try again")
+
+    def _adopt(self, life: str, why: str) -> EventLayerResetError:
+        with self._lock:
+            self.life = life
+            self._read.clear()
+            for part in self._parts.values():
+                part.history = None
+                part.seen.clear()
+                part.told.clear()
+        return EventLayerResetError(f"the event layer of deployment {self._deployment!r} lost its data: {why}")
+
+
+def _name(number: int) -> str:
+    return f"{number:08x}.{uuid.uuid4().hex}"
+
+
+def _number(life: str) -> int:
+    try:
+        return int(life.partition(".")[0], 16)
+    except ValueError:
+        return 0
+
+
+def _no_such_key(reply: Any) -> bool:
+    """XINFO refuses a stream that does not exist: then it is lost."""
+    return isinstance(reply, Exception) and "no such key" in str(reply)

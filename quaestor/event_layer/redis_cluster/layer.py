@@ -1,0 +1,163 @@
+"""The event layer on a Redis Cluster or Valkey Cluster.
+
+Whatever belongs to one partition has one hash tag, so it lies on one server (streams.py). Three things are different from one
+server: requests find their server (connections.py), data may be lost on one of them alone (data_epoch.py, seen_positions.py),
+and pipelines of several servers are read in several requests (blocking_reads.py).
+
+**Order between pipelines.** One server answers a read of several streams for one moment. Here `read` keeps what its readers need
+of that: an entry is returned only together with whatever had been appended to the streams named *before* its own, when it was
+appended itself. It costs nothing when the first stream has something, and a request to the streams in front when another one
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from quaestor.errors import EventLayerResetError
+from quaestor.event_layer.redis_cluster import seen_positions
+from quaestor.event_layer.redis_cluster.blocking_reads import Answer, Group, Waiting
+from quaestor.event_layer.redis_cluster.connections import ClusterServers
+from quaestor.event_layer.redis_cluster.data_epoch import ClusterLife
+from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer.redis_requests import LONGEST_BLOCK_MS, Command, Position, offset, position, require
+from quaestor.ports import StreamEntry
+from quaestor.redis.address import cluster_address
+
+_WITNESS: Final = b"s"
+"""Field of an entry: what whoever appended it had read, see seen_positions.py."""
+
+
+class ClusterEventLayer(RedisPipelines):
+    """The loss of anything on any server is a loss for all: see data_epoch.py; it is told as on one server. A deployment waits
+    while a server that has something of what it uses is away, until a replica has taken over or it is back.
+    """
+
+    def __init__(self, url: str, deployment: str, *, beside: Sequence[str] = ()) -> None:
+        """Connects on first use. beside: keys of others that are looked after too: if what has their hash tags is lost, so are
+        this layer's data.
+
+        Raises ConfigurationError if it is not the URL of a cluster."""
+        super().__init__(deployment)
+        self._servers = ClusterServers(cluster_address(url))
+        self._life = ClusterLife(self._servers, deployment)
+        for name in beside:
+            self._life.part_of(name)
+        self._waiting = Waiting(self._servers, self._life)
+        self._said: dict[str, int] = {}
+        self._heard: dict[str, bytes] = {}
+
+    # Pipelines
+
+    def _add(self, stream: str, adds: Sequence[Command]) -> None:
+        """What was read since it was last said goes with the first entry."""
+        reads = self._life.reads
+        if reads and self._said.get(stream) != reads and (told := self._life.read_elsewhere(stream)):
+            adds = [(*adds[0], _WITNESS, seen_positions.encode(self.epoch(), told)), *adds[1:]]
+        super()._add(stream, adds)
+        self._said[stream] = reads
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        epoch = self.epoch()
+        ids = {name: self.entry_id(offset) for name, offset in offsets.items()}
+        parts = {name: self._life.part_of(name) for name in ids}
+        groups = [
+            Group(part, {name: ids[name] for name in ids if parts[name] is part})
+            for part in {id(part): part for part in parts.values()}.values()
+        ]
+        found: dict[str, list[StreamEntry]] = {}
+        block_ms = min(block_ms, LONGEST_BLOCK_MS)
+        below = len(groups)
+        if below == 1:
+            self._take(self._now(groups[0], count, *(("BLOCK", block_ms) if block_ms > 0 else ())), epoch, found)
+            below = 0
+        elif block_ms > 0:
+            self._require_open()
+            for group in groups:
+                self._life.prepare(group.part)
+            woken = self._waiting.wait(groups, count=count, wait_s=block_ms / 1000)
+            below = max(woken, default=0)
+            for answer in woken.values():
+                self._take(answer, epoch, found)
+        for group in reversed(groups[:below]):  # what one has was there before the next one is asked
+            self._sweep(group, epoch, found, count)
+        if epoch != self._life.life:
+            raise EventLayerResetError(f"the data of deployment {self._deployment!r} were lost while they were read")
+        return [entry for name in ids for entry in found.get(name, ())]
+
+    def _sweep(self, group: Group, epoch: str, found: dict[str, list[StreamEntry]], count: int) -> None:
+        """What it has after what was found, without waiting."""
+        after = {
+            name: self.entry_id(found[name][-1].offset) if name in found else at
+            for name, at in group.after.items()
+            if len(found.get(name, ())) < count
+        }
+        if after:
+            room = count - max(len(found.get(name, ())) for name in after)
+            self._take(self._now(Group(group.part, after), room), epoch, found)
+
+    def _now(self, group: Group, count: int, *block: Any) -> Answer:
+        (told,) = self.request(next(iter(group.after)), group.command(count, *block))
+        return told or []
+
+    def _take(self, answer: Answer, epoch: str, found: dict[str, list[StreamEntry]]) -> None:
+        for stream_name, entries in answer:
+            stream = stream_name.decode()
+            taken = found.setdefault(stream, [])
+            for entry_id, fields in entries:
+                taken.append(StreamEntry(stream, offset(entry_id, epoch), fields[1]))
+                if len(fields) > 2:
+                    self._hear(stream, fields[3], epoch)
+            if entries:
+                self._life.note(stream, position(entries[-1][0]), read_in=epoch)
+
+    def _hear(self, stream: str, told: bytes, epoch: str) -> None:
+        if self._heard.get(stream) != told:
+            self._heard[stream] = told
+            self._life.note_told(seen_positions.decode(told, epoch))
+
+    # Values
+
+    def put(self, name: str, value: bytes) -> None:
+        told = seen_positions.encode(self.epoch(), self._life.seen())
+        self.request(name, ("MSET", name, value, _beside(name), told))
+
+    def get(self, name: str) -> bytes | None:
+        ((value, told),) = self.request(name, ("MGET", name, _beside(name)))
+        if told is not None:
+            self._life.require(seen_positions.decode(told, self._life.life))
+        return None if value is None else bytes(value)
+
+    # Requests
+
+    def request(self, name: str, *commands: Command) -> list[Any]:
+        self._require_open()
+        part = self._life.part_of(name)
+        self._life.prepare(part)
+        replies, history = self._servers.ask(part.slot, (("GET", part.key), *commands))
+        self._life.confirm(part, replies[0], history)
+        return require(replies[1:])
+
+    def epoch(self) -> str:
+        return self._life.life or self._life.current()
+
+    def _together(self, names: Iterable[str]) -> list[list[str]]:
+        groups: dict[int, list[str]] = {}
+        for name in names:
+            groups.setdefault(id(self._life.part_of(name)), []).append(name)
+        return list(groups.values())
+
+    def _note(self, stream: str, position: Position) -> None:
+        self._life.note(stream, position)
+
+    def close(self) -> None:
+        """Ends idle connections; every later call raises EventLayerError."""
+        self._closed = True
+        self._waiting.close()
+        self._servers.close()
+
+
+def _beside(name: str) -> str:
+    """Where the witness of a value lies."""
+    return f"{name}:seen"

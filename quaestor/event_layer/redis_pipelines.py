@@ -1,0 +1,115 @@
+"""Pipelines as Redis streams: what is the same on one server and on a cluster."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quaestor.errors import EventLayerError, EventLayerResetError
+from quaestor.event_layer import offsets as _offsets
+from quaestor.event_layer.redis_requests import FIELD, Command, Position, offset, position
+from quaestor.ports import PipelineSize, StreamEntry
+
+
+class RedisPipelines(ABC):
+    """See ports.EventLayer; RedisEventLayer and ClusterEventLayer say how a request reaches its server, and when it is said
+    that data were lost. Safe to use from several threads. Calls are not repeated on failure; the caller decides. A failed
+    append may have been performed. Offsets count the server's milliseconds, so `offset_at` and `trim` expect the caller's
+    clock to agree with the server's.
+    """
+
+    immediate = False
+
+    def __init__(self, deployment: str) -> None:
+        self._deployment = deployment
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @abstractmethod
+    def request(self, name: str, *commands: Command) -> list[Any]:
+        """Replies to commands all of whose keys lie where `name` does, from one round trip.
+
+        Raises EventLayerError if any failed, EventLayerResetError if the data were lost before.
+        """
+
+    @abstractmethod
+    def epoch(self) -> str:
+        """The current life of the data. Raises EventLayerError if it has to be asked for in vain."""
+
+    @abstractmethod
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _together(self, names: Iterable[str]) -> list[list[str]]:
+        """These names, in groups that one request may name."""
+
+    @abstractmethod
+    def _note(self, stream: str, position: Position) -> None:
+        """This entry was there."""
+
+    def entry_id(self, offset: str) -> str:
+        """The offset as Redis writes it. Raises EventLayerResetError if it is of another life."""
+        epoch = _offsets.epoch_of(offset)
+        if epoch is not None and epoch != self.epoch():
+            raise EventLayerResetError(
+                f"offset {offset} is from before the data of deployment {self._deployment!r} were lost; start over"
+            )
+        at_ms, sequence = _offsets.position(offset)
+        return f"{at_ms}-{sequence}"
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EventLayerError("the Redis event layer was closed; make a new one", retryable=False)
+
+    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        if payloads:
+            self._add(stream, [("XADD", stream, "*", FIELD, payload) for payload in payloads])
+
+    def _add(self, stream: str, adds: Sequence[Command]) -> None:
+        ids = self.request(stream, *adds) if len(adds) == 1 else self.request(stream, ("MULTI",), *adds, ("EXEC",))[-1]
+        for entry_id in ids:
+            if isinstance(entry_id, Exception):
+                raise EventLayerError(f"{stream} did not take an entry: {entry_id}") from entry_id
+        self._note(stream, position(ids[-1]))
+
+    def offset_at(self, stream: str, at_ms: int) -> str:
+        return _offsets.just_before(at_ms, self.epoch())
+
+    def first_offset(self, stream: str) -> str | None:
+        (reply,) = self.request(stream, ("XRANGE", stream, "-", "+", "COUNT", 1))
+        return offset(reply[0][0], self.epoch()) if reply else None
+
+    def trim(self, stream: str, *, before_ms: int) -> None:
+        self.request(stream, _trim(stream, before_ms))
+
+    def measure(self, stream: str) -> PipelineSize:
+        return self.trim_and_measure({stream: None})[stream]
+
+    def trim_and_measure(self, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
+        sizes: dict[str, PipelineSize] = {}
+        for together in self._together(before_ms):
+            commands: list[Command] = [("TIME",)]
+            for name in together:
+                commands += (("XLEN", name), ("MEMORY", "USAGE", name))
+            trims = [_trim(name, before) for name in together if (before := before_ms[name]) is not None]
+            replies = self.request(together[0], *trims, *commands)[len(trims) :]
+            at_ms = int(replies[0][0]) * 1000 + int(replies[0][1]) // 1000
+            for name, entries, size in zip(together, replies[1::2], replies[2::2], strict=True):
+                sizes[name] = PipelineSize(int(entries), int(size or 0), at_ms)
+        return sizes
+
+    def put(self, name: str, value: bytes) -> None:
+        self.request(name, ("SET", name, value))
+
+    def get(self, name: str) -> bytes | None:
+        (value,) = self.request(name, ("GET", name))
+        return None if value is None else bytes(value)
+
+
+def _trim(stream: str, before_ms: int) -> Command:
+    return ("XTRIM", stream, "MINID", "=", max(before_ms, 0))

@@ -1,0 +1,143 @@
+"""Names of the pipelines and of the small values kept beside them.
+
+`{}` is a Redis hash tag: what belongs to one partition has one slot. `<d>` is the deployment. The generation counts how often
+the grid was partitioned anew (see invalidation/resizing); the names of the first, 0, do not say it.
+"""
+
+from __future__ import annotations
+
+from quaestor.event_layer import offsets
+from quaestor.model import Cell
+
+
+def _of(generation: int) -> str:
+    return f"g{generation}:" if generation else ""
+
+
+def _tenant(deployment: str, tenant: str | None) -> str:
+    return f"{deployment}:n" if tenant in (None, deployment) else f"{deployment}:n:{tenant}"
+
+
+def _cell(deployment: str, cell: Cell, generation: int) -> str:
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}cell:{cell.query_partition}:{cell.write_partition}"
+
+
+def writes(deployment: str, write_partition: int, generation: int = 0) -> str:
+    """After-images of the records of one write partition; read by its column of cells."""
+    return f"quaestor:{{{deployment}:{_of(generation)}w{write_partition}}}:writes"
+
+
+def queries(deployment: str, query_partition: int, generation: int = 0) -> str:
+    """Registrations and cancellations of one query partition; read by its row of cells."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:queries"
+
+
+def matched(deployment: str, query_partition: int, generation: int = 0) -> str:
+    """What the cells of one query partition found for its standing queries; read by its later stage."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:matched"
+
+
+def results(deployment: str, query_partition: int, generation: int = 0) -> str:
+    """How the results of one query partition's standing queries change; read by the app processes that follow any."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:results"
+
+
+def notifications(deployment: str, tenant: str | None = None) -> str:
+    """What the cells say to one tenant (None: the one named like the deployment); each of its app processes reads all of it."""
+    return f"quaestor:{{{_tenant(deployment, tenant)}}}:notifications"
+
+
+def heartbeats(deployment: str) -> str:
+    """Heartbeats of all cells, for tenants whose own pipeline does not carry them."""
+    return f"quaestor:{{{deployment}:n}}:heartbeats"
+
+
+def resume_position(deployment: str, generation: int = 0) -> str:
+    """Value: where ingest has got to in the change stream."""
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}ingest:position"
+
+
+def handover(deployment: str, generation: int) -> str:
+    """Value: how far this generation has taken over from those before it (see invalidation/resizing)."""
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}handover"
+
+
+def fence(deployment: str, query_partition: int, generation: int) -> str:
+    """Value: there once a fence had to be trimmed from this query pipeline, whose cells activate nothing any more."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:fence"
+
+
+def presence(deployment: str, cell: Cell, generation: int) -> str:
+    """Value: there once this cell of a new generation is running."""
+    return f"{_cell(deployment, cell, generation)}:present"
+
+
+def checkpoint(deployment: str, cell: Cell, generation: int = 0) -> str:
+    """Value: where a cell has got to in its two pipelines."""
+    return f"{_cell(deployment, cell, generation)}:checkpoint"
+
+
+def process(deployment: str, cell: Cell, generation: int = 0) -> str:
+    """Value: the process that runs a cell."""
+    return f"{_cell(deployment, cell, generation)}:process"
+
+
+def stats(deployment: str, cell: Cell, generation: int = 0) -> str:
+    """Value: what a cell says of itself, for people (see invalidation/stats.py)."""
+    return f"{_cell(deployment, cell, generation)}:stats"
+
+
+def grid(deployment: str) -> str:
+    """Value: the grid that was started last: its shape, and whether it was told to stop."""
+    return f"quaestor:{{{deployment}:n}}:grid"
+
+
+def claims(deployment: str, generation: int) -> str:
+    """Grids that were about to begin this generation; it is that of the first."""
+    return f"quaestor:{{{deployment}:n}}:{_of(generation)}claims"
+
+
+def stage_epoch(deployment: str, query_partition: int) -> str:
+    """Value: when the stage of a query partition began last, by its own clock, and later than every stage before it."""
+    return f"quaestor:{{{deployment}:q{query_partition}}}:stage:epoch"
+
+
+def stage_stats(deployment: str, query_partition: int, generation: int = 0) -> str:
+    """Value: what the stage of a query partition says of itself, for people (see invalidation/standing/stats.py)."""
+    return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:stage:stats"
+
+
+def attended(deployment: str, tenant: str | None = None) -> str:
+    """Value: offset in the tenant's notification pipeline up to which its app processes have acted."""
+    return f"quaestor:{{{_tenant(deployment, tenant)}}}:attended"
+
+
+def epoch(deployment: str) -> str:
+    """Value: the name of this life of the server's data; gone or changed if the data are."""
+    return f"quaestor:{{{deployment}:n}}:epoch"
+
+
+def parts(deployment: str) -> str:
+    """On a cluster a set: the hash tags of all pipelines and values that were used in this life (see data_epoch.py)."""
+    return f"quaestor:{{{deployment}:n}}:parts"
+
+
+def tag_of(name: str) -> str:
+    """What decides where in a cluster it lies."""
+    opened = name.find("{") + 1
+    closed = name.find("}", opened)
+    return name[opened:closed] if 0 < opened < closed else name
+
+
+def epoch_beside(tag: str) -> str:
+    """As `epoch`, for what has this tag."""
+    return f"quaestor:{{{tag}}}:epoch"
+
+
+def missed(offset: str, first_offset: str | None) -> bool:
+    """Whether a reader at `offset` may have missed entries, given EventLayer.first_offset as of after its last read.
+
+    Trimming takes entries from the front, so as long as the entry last read is still there, so is all that follows.
+    An offset that is no entry (a moment, or the beginning) asks for whatever is retained and misses nothing.
+    """
+    return first_offset is not None and offsets.is_entry(offset) and first_offset > offset

@@ -1,0 +1,114 @@
+"""`quaestor explain`: from the text on the command line to an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import anyio
+from bson import json_util
+from bson.errors import BSONError
+from pymongo import MongoClient
+from pymongo.errors import ConfigurationError as PyMongoConfigurationError
+
+from quaestor.capture.catalog import Catalog
+from quaestor.capture.text_indexes import reduced
+from quaestor.clock import system_clock
+from quaestor.errors import ConfigurationError, MalformedQueryError
+from quaestor.explain.explanation import explain
+from quaestor.model import CapturedRead, Operation, Query, Reason, SortSpec
+
+_PATIENCE_MS: Final = 5_000
+
+
+def run(
+    text: str,
+    *,
+    collection: str,
+    sort: str | None = None,
+    skip: int = 0,
+    limit: int = 0,
+    projection: str | None = None,
+    as_json: bool = False,
+    text_index: str | None = None,
+    mongo_url: str | None = None,
+) -> str:
+    """What to print. text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
+
+    text_index: definition of the collection's text index, as list_indexes gives it. mongo_url: where to look up what the
+    collection is: a view, capped, with a collation, images or a text index of its own.
+    Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse; DatabaseError.
+    """
+    if "." not in collection.strip("."):
+        raise ConfigurationError(f"--collection is database.collection, like demo.flights, not {collection!r}")
+    query = _query(text, collection, sort, skip, limit, projection)
+    if text_index is not None:
+        query = replace(query, text_index=reduced(_object("--text-index", text_index)))
+    images: bool | None = None
+    reasons: tuple[Reason, ...] = ()
+    if mongo_url is not None:
+        query, reasons, images = _looked_up(query, mongo_url)
+    explanation = explain(query, now_ms=system_clock(), images=images, reasons=reasons)
+    return explanation.to_json() if as_json else explanation.text()
+
+
+def _looked_up(query: Query, mongo_url: str) -> tuple[Query, tuple[Reason, ...], bool | None]:
+    """The query as capture would register it, why it would not, and whether its collection records images."""
+    try:
+        with MongoClient[dict[str, Any]](mongo_url, serverSelectionTimeoutMS=_PATIENCE_MS) as client:
+            catalog = Catalog(client)
+            definition = catalog.definition(query.namespace)
+            read = CapturedRead(query=query, read_at=1, ids=None)
+            for _ in range(2):  # what was seen for the first time is not trusted
+                outcome = anyio.run(catalog.examine, [read])
+            if not outcome.reads:
+                return query, outcome.reasons, definition.images
+            resolved = outcome.reads[0].query
+            return resolved, outcome.reasons, catalog.definition(resolved.namespace).images
+    except PyMongoConfigurationError as error:
+        raise ConfigurationError(f"--mongo-url is no URL of a MongoDB: {error}") from error
+
+
+def _query(text: str, namespace: str, sort: str | None, skip: int, limit: int, projection: str | None) -> Query:
+    given = _parse("the filter", text)
+    if isinstance(given, list):
+        if sort is not None or skip or limit or projection is not None:
+            raise MalformedQueryError(
+                "a pipeline brings its own $sort, $skip, $limit and $project: leave the options out"
+            )
+        if not all(isinstance(stage, dict) for stage in given):
+            raise MalformedQueryError(f'the stages of a pipeline are objects like {{"$match": {{}}}}, not {text}')
+        return Query(namespace=namespace, operation=Operation.AGGREGATE, filter={}, pipeline=tuple(given))
+    return Query(
+        namespace=namespace,
+        operation=Operation.FIND,
+        filter=_object("the filter", text),
+        sort=_sort(sort) if sort else (),
+        skip=skip,
+        limit=limit,
+        projection=_object("--projection", projection) if projection else None,
+    )
+
+
+def _sort(text: str) -> SortSpec:
+    """A sort document, or fields with a minus for descending: `scheduled,-_id`."""
+    if text.lstrip().startswith(("{", "[")):
+        return tuple(_object("--sort", text).items())
+    fields = [field.strip() for field in text.split(",")]
+    if any(not field.lstrip("-") or not field.lstrip("-").isprintable() for field in fields):
+        raise MalformedQueryError(f'--sort is fields like scheduled,-_id or an object like {{"at": -1}}, not {text!r}')
+    return tuple((field.removeprefix("-"), -1 if field.startswith("-") else 1) for field in fields)
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    parsed = _parse(name, text)
+    if not isinstance(parsed, dict):
+        raise MalformedQueryError(f'{name} is a JSON object like {{"origin": "JFK"}}, not {text}')
+    return parsed
+
+
+def _parse(name: str, text: str) -> Any:
+    try:
+        return json_util.loads(text)
+    except (ValueError, TypeError, KeyError, AttributeError, BSONError) as error:
+        raise MalformedQueryError(f"{name} is not (extended) JSON: {error}: {text}") from error

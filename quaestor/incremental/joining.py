@@ -1,0 +1,155 @@
+"""The join stage: `$lookup`, kept up to date by the writes of both collections.
+
+Both sides are held: local rows by the values they join on, foreign records by the values they are joined by. A write to
+the local side looks its partners up, a write to the foreign side finds the rows it concerns; each row concerned is
+joined anew. (Wingerath's thesis, section 3.3.2, designs this stage; the prototype did not have it.) The joined array is
+ordered by the foreign `_id` unless the inner pipeline sorts; the database leaves its order open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quaestor.incremental.changes import Change, Row, same_row
+from quaestor.incremental.projection import Values
+from quaestor.query.bson_order import MISSING, order_key
+from quaestor.query.expressions.compiler import Expression
+from quaestor.query.paths import is_array, reached
+
+_EVERY: Final = frozenset([("every",)])
+"""What all rows join on if there is no equality."""
+_NULL: Final = order_key(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Join:
+    """A `$lookup` stage, compiled.
+
+    namespace: of the foreign collection. local_field, foreign_field: None if the pipeline alone says what belongs
+    together. let: variables of the local row. inner: what becomes of the partners, in order of their `_id`.
+    """
+
+    namespace: str
+    into: str
+    local_field: str | None
+    foreign_field: str | None
+    let: tuple[tuple[str, Expression], ...]
+    inner: Callable[[list[Row], Values], list[Row]]
+
+
+@dataclass(slots=True, eq=False)
+class _Local:
+    id: Any
+    row: Row
+    keys: frozenset[Hashable]
+    variables: Values
+    joined: Row | None = None
+
+
+class Lookup:
+    """The stage. Not thread-safe. O(partners) for each row concerned."""
+
+    def __init__(self, join: Join) -> None:
+        self._join = join
+        self._local: dict[Hashable, _Local] = {}
+        self._local_by: dict[Hashable, dict[Hashable, None]] = {}
+        self._foreign: dict[Hashable, tuple[Row, frozenset[Hashable]]] = {}
+        self._foreign_by: dict[Hashable, dict[Hashable, None]] = {}
+
+    @property
+    def namespace(self) -> str:
+        """Whose writes go to `feed_foreign`."""
+        return self._join.namespace
+
+    def holds(self, key: Hashable) -> bool:
+        return key in self._local
+
+    def feed(self, changes: Sequence[Change]) -> list[Change]:
+        return [told for change in changes if (told := self._on_local(change)) is not None]
+
+    def feed_foreign(self, changes: Sequence[Change]) -> list[Change]:
+        """Changes of the foreign records, as changes of the joined rows."""
+        concerned: dict[Hashable, None] = {}
+        for change in changes:
+            old = self._foreign.pop(change.key, None)
+            if old is not None:
+                _drop(self._foreign_by, old[1], change.key)
+                concerned.update(self._joined_on(old[1]))
+            if change.after is not None:
+                keys = foreign_keys(change.after, self._join.foreign_field)
+                self._foreign[change.key] = (change.after, keys)
+                _put(self._foreign_by, keys, change.key)
+                concerned.update(self._joined_on(keys))
+        return [told for key in concerned if (told := self._told(key, self._local[key])) is not None]
+
+    def _on_local(self, change: Change) -> Change | None:
+        old = self._local.pop(change.key, None)
+        if old is not None:
+            _drop(self._local_by, old.keys, change.key)
+        if change.after is None:
+            return None if old is None else Change(change.key, change.id, old.joined, None)
+        keys = local_keys(change.after, self._join.local_field)
+        variables = {name: evaluate(change.after) for name, evaluate in self._join.let} if self._join.let else None
+        joined = None if old is None else old.joined
+        new = self._local[change.key] = _Local(change.id, change.after, keys, variables, joined)
+        _put(self._local_by, keys, change.key)
+        return self._told(change.key, new)
+
+    def _told(self, key: Hashable, local: _Local) -> Change | None:
+        """What the next stage has to know of this row."""
+        before = local.joined
+        partners = {key: None for value in local.keys for key in self._foreign_by.get(value, ())}
+        found = [self._foreign[partner][0] for partner in sorted(partners)]  # type: ignore[type-var]
+        local.joined = {**local.row, self._join.into: self._join.inner(found, local.variables)}
+        if before is not None and same_row(before, local.joined):
+            return None
+        return Change(key, local.id, before, local.joined)
+
+    def _joined_on(self, keys: Iterable[Hashable]) -> Iterator[tuple[Hashable, None]]:
+        for value in keys:
+            for key in self._local_by.get(value, ()):
+                yield key, None
+
+
+def local_keys(row: Row, path: str | None) -> frozenset[Hashable]:
+    """What the row joins on: the value at the path, the elements of an array, null if there is nothing."""
+    if path is None:
+        return _EVERY
+    return frozenset(map(order_key, _values(row, path.split(".")))) or frozenset({_NULL})
+
+
+def foreign_keys(row: Row, path: str | None) -> frozenset[Hashable]:
+    """What the record is joined by: every value that equality on the path would find it by."""
+    if path is None:
+        return _EVERY
+    return frozenset(_NULL if value is MISSING else order_key(value) for value in reached(row, path))
+
+
+def _values(row: Row, names: Sequence[str]) -> Iterator[Any]:
+    value, rest = row.get(names[0], MISSING), names[1:]
+    if not rest:
+        if is_array(value):
+            yield from value
+        elif value is not MISSING:
+            yield value
+    elif isinstance(value, Mapping):
+        yield from _values(value, rest)
+    elif is_array(value):
+        for element in value:
+            if isinstance(element, Mapping):
+                yield from _values(element, rest)
+
+
+def _put(index: dict[Hashable, dict[Hashable, None]], values: Iterable[Hashable], key: Hashable) -> None:
+    for value in values:
+        index.setdefault(value, {})[key] = None
+
+
+def _drop(index: dict[Hashable, dict[Hashable, None]], values: Iterable[Hashable], key: Hashable) -> None:
+    for value in values:
+        keys = index[value]
+        del keys[key]
+        if not keys:
+            del index[value]

@@ -1,0 +1,201 @@
+"""Which pipelines can be maintained, and how.
+
+    $match*   then any of   $match $project $addFields $set $unset $replaceRoot $replaceWith $lookup $unwind,
+              groupings ($sort directly before one gives $first, $last and $push their order),
+              and at the end [$sort] [$skip] [$limit], followed by stages that only shape rows, or by a $lookup
+
+`$count` and `$sortByCount` are groupings. A window directly over records is kept by a stretch of them; over groups and
+joined rows everything that matches is held. What is outside raises UnsupportedQueryError with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.incremental.aggregation import Group, parse_group
+from quaestor.incremental.changes import Row, RowFunction, Rows, Stage, composed
+from quaestor.incremental.compact import contributions
+from quaestor.incremental.expansion import Expansion, unwind
+from quaestor.incremental.joining import Lookup
+from quaestor.incremental.lookup import count_of, parse_lookup, stage_of
+from quaestor.incremental.maintenance import ForeignSide, Maintenance, Memory
+from quaestor.incremental.rows import conditions, filter_of, is_row_stage, row_function
+from quaestor.incremental.sorting import WindowRules
+from quaestor.model import Document, Operation, Query
+from quaestor.query import compile_query, sort_key_function
+from quaestor.query.geo.near import near_of
+from quaestor.query.sorting import parse_sort
+from quaestor.query.text.operator import with_text_index
+
+_AFTER_LIMIT: Final = "after a $limit or $skip: what it lets through would have to be read again at every write"
+
+
+@dataclass(slots=True, eq=False)
+class _Parsing:
+    """What the stages so far amount to.
+
+    sort: of the `$sort` that nothing but shaping has followed yet; shaping: what did. grouped: rows are groups.
+    group: the argument of the first grouping, if nothing before it remembers anything and its rows may come in any order.
+    remembers: the first stage that remembers rows holds them whole, whatever the writes say of before.
+    """
+
+    database: str
+    filters: list[Document] = field(default_factory=list)
+    stages: list[Callable[[], Stage]] = field(default_factory=list)
+    lookups: dict[int, ForeignSide] = field(default_factory=dict)
+    sort: tuple[tuple[str, int], ...] | None = None
+    skip: int = 0
+    limit: int | None = None
+    cut: bool = False
+    shaping: list[RowFunction] = field(default_factory=list)
+    stateful: bool = False
+    remembers: bool = False
+    records: bool = True
+    group: Document | None = None
+
+    def add(self, name: str, argument: Any) -> None:
+        if name == "$match" and not self.stages and self.sort is None and not self.cut:
+            self.filters.extend(conditions(argument))
+        elif is_row_stage(name):
+            self._shape(name, argument)
+        elif name == "$sort":
+            self._sort(argument)
+        elif name in ("$skip", "$limit"):
+            self._cut(name, count_of(name, argument))
+        elif name == "$group":
+            self._group(argument)
+        elif name == "$count":
+            self._count(argument)
+        elif name == "$sortByCount":
+            self._group({"_id": argument, "count": {"$sum": 1}})
+            self._sort({"count": -1})
+        elif name == "$lookup":
+            self._lookup(argument)
+        elif name == "$unwind":
+            self._unwind(argument)
+        else:
+            raise UnsupportedQueryError(f"the stage {name} is not maintained")
+
+    def _shape(self, name: str, argument: Any) -> None:
+        function = row_function(name, argument)
+        if self.sort is None and not self.cut:
+            self.stages.append(lambda: Rows(function))
+        elif name != "$match":
+            self.shaping.append(function)
+        elif self.cut or self.shaping:
+            raise UnsupportedQueryError(f"$match {_AFTER_LIMIT}" if self.cut else "$match behind $sort and $project")
+        else:
+            self.stages.append(lambda: Rows(function))
+
+    def _sort(self, argument: Any) -> None:
+        if not isinstance(argument, Mapping) or not argument:
+            raise MalformedQueryError(f"the argument of $sort must be a document with fields, not {argument!r}")
+        self._settle("$sort")
+        self.sort = parse_sort(argument)
+
+    def _cut(self, name: str, count: int) -> None:
+        self.cut = True
+        if name == "$limit":
+            self.limit = count if self.limit is None else min(count, self.limit)
+        else:
+            self.skip += count
+            self.limit = None if self.limit is None else max(0, self.limit - count)
+
+    def _group(self, argument: Any) -> None:
+        directly = self.sort is not None and not self.shaping
+        order = sort_key_function(self.sort) if directly else None
+        self._settle("$group")
+        grouping = parse_group(argument, order=order)
+        if not self.stateful and grouping.order is None:
+            self.group = argument
+        self._stateful(lambda: Group(grouping))
+        self.records = False
+
+    def _count(self, argument: Any) -> None:
+        if not isinstance(argument, str) or not argument or argument.startswith("$") or "." in argument:
+            raise MalformedQueryError(f"the argument of $count must be a field name, not {argument!r}")
+        self._group({"_id": None, argument: {"$sum": 1}})
+        self._shape("$project", {"_id": 0})
+
+    def _lookup(self, argument: Any) -> None:
+        join, side = parse_lookup(argument, self.database)
+        if self.shaping:
+            raise UnsupportedQueryError("$lookup behind $sort and a stage that shapes rows")
+        if self.sort is not None and any(path.split(".")[0] == join.into for path, _ in self.sort):
+            raise UnsupportedQueryError(f"$lookup into {join.into!r}, which the $sort before it reads")
+        self.lookups[len(self.stages)] = side
+        self.remembers = self.remembers or not self.stateful
+        self._stateful(lambda: Lookup(join))
+
+    def _unwind(self, argument: Any) -> None:
+        expand = unwind(argument)
+        if self.sort is not None and not self.cut:
+            raise UnsupportedQueryError("$unwind behind a $sort: sort after it")
+        self._settle("$unwind")
+        self._stateful(lambda: Expansion(expand))
+        self.records = False
+
+    def _stateful(self, make: Callable[[], Stage]) -> None:
+        self.stages.append(make)
+        self.stateful = True
+
+    def _settle(self, name: str) -> None:
+        """A stage for which the order before it means nothing."""
+        if self.cut:
+            raise UnsupportedQueryError(f"{name} {_AFTER_LIMIT}")
+        if self.shaping:
+            function = composed(self.shaping)
+            self.stages.append(lambda: Rows(function))
+            self.shaping = []
+        self.sort = None
+
+
+def plan_pipeline(query: Query, memory: Memory) -> Maintenance:
+    """How this aggregate is maintained. Raises MalformedQueryError or UnsupportedQueryError."""
+    parsing = _Parsing(query.namespace.split(".", 1)[0])
+    for stage in query.pipeline:
+        parsing.add(*stage_of(stage))
+    filter_ = filter_of(parsing.filters)
+    compiled = compile_query(with_text_index(filter_, query.text_index))
+    if near_of(compiled.root) is not None:
+        raise MalformedQueryError("$near is not allowed inside of a $match")
+    own = Query(namespace=query.namespace, operation=Operation.FIND, filter=filter_, text_index=query.text_index)
+    ordered = parsing.sort is not None or parsing.cut
+    sliding = ordered and not parsing.stages and bool(parsing.limit)
+    if sliding:
+        own = replace(own, sort=by_id(parsing.sort or ()))
+    if parsing.remembers or (ordered and not parsing.stateful):
+        memory = Memory.MEMBERSHIP
+    compact = memory is Memory.BEFORE_IMAGES and parsing.group is not None
+    if compact and parsing.group is not None:
+        own = contributions(query, parsing.group)
+    present = composed(parsing.shaping)
+    stateless = memory is Memory.BEFORE_IMAGES and not ordered and not parsing.stateful
+    return Maintenance(
+        query=query,
+        memory=memory,
+        matches=compiled.matches,
+        own=own,
+        condition=filter_,
+        stages=tuple(parsing.stages),
+        lookups=parsing.lookups,
+        window=_window(parsing, present) if ordered else None,
+        sliding=sliding,
+        present=present,
+        records=parsing.records,
+        compact=compact,
+        kept=not stateless,
+    )
+
+
+def _window(parsing: _Parsing, present: Callable[[Row], Any]) -> WindowRules:
+    key = sort_key_function(parsing.sort or ())
+    return WindowRules(sort_key=key, present=present, skip=parsing.skip, limit=parsing.limit)
+
+
+def by_id(sort: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """The sort with `_id` as its last key, which makes it unambiguous."""
+    return sort if any(path == "_id" for path, _ in sort) else (*sort, ("_id", 1))

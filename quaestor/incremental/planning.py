@@ -1,0 +1,159 @@
+"""From a query to its maintenance. (InvaliDB, PVLDB 2020, section 5.2; Wingerath's thesis, section 3.3.2.)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.incremental.aggregation import Group, Grouping, parse_group
+from quaestor.incremental.changes import Row, Stage
+from quaestor.incremental.compact import counted
+from quaestor.incremental.expansion import Expansion, distinct_values
+from quaestor.incremental.maintenance import Maintenance, Memory
+from quaestor.incremental.pipeline import by_id, plan_pipeline
+from quaestor.incremental.projection import projection
+from quaestor.incremental.sorting import WindowRules
+from quaestor.model import Document, Operation, Query
+from quaestor.query import CompiledQuery, compile_query, sort_key_function
+from quaestor.query.geo.near import near_of
+from quaestor.query.sorting import parse_sort
+from quaestor.query.text.operator import with_text_index
+
+
+def plan_maintenance(query: Query, memory: Memory = Memory.MEMBERSHIP) -> Maintenance:
+    """How the result of this query is kept up to date.
+
+    Raises:
+        MalformedQueryError: mongod would refuse it.
+        UnsupportedQueryError: it cannot be maintained; the reason says why.
+    """
+    if query.widened is not None:
+        raise UnsupportedQueryError(query.widened)
+    if query.collation is not None and query.collation.get("locale") != "simple":
+        raise UnsupportedQueryError("a collation: strings compare by rules of a language")
+    if query.let is not None:
+        raise UnsupportedQueryError("let: variables of the command")
+    if query.operation is Operation.AGGREGATE:
+        return plan_pipeline(query, memory)
+    compiled = compile_query(with_text_index(query.filter, query.text_index))
+    if near_of(compiled.root) is not None and not query.sort:
+        raise UnsupportedQueryError("$near without a sort of its own: the order by distance is not maintained")
+    own = Query(namespace=query.namespace, operation=Operation.FIND, filter=query.filter, text_index=query.text_index)
+    if query.operation is Operation.COUNT:
+        return _count(query, memory, compiled, own)
+    if query.operation is Operation.DISTINCT:
+        return _distinct(query, memory, compiled, own)
+    return _find(query, memory, compiled, own)
+
+
+def unambiguous(query: Query) -> Query:
+    """The query whose result is maintained: every order has `_id` as its last key, every limit and offset an order."""
+    if query.operation is Operation.AGGREGATE:
+        return replace(query, pipeline=_unambiguous(query.pipeline))
+    if query.operation is Operation.FIND and (query.sort or query.limit or query.skip):
+        return replace(query, sort=by_id(query.sort))
+    return query
+
+
+def _unambiguous(pipeline: tuple[Document, ...]) -> tuple[Document, ...]:
+    stages: list[Document] = []
+    ordered = False
+    for stage in pipeline:
+        name, argument = next(iter(stage.items()))
+        if name == "$sort":
+            stages.append({"$sort": dict(by_id(tuple(argument.items())))})
+            ordered = True
+            continue
+        if name in ("$skip", "$limit") and not ordered:
+            stages.append({"$sort": {"_id": 1}})
+            ordered = True
+        if name in ("$group", "$count", "$unwind"):
+            ordered = False
+        if name == "$lookup" and isinstance(argument, Mapping) and argument.get("pipeline"):
+            stages.append({"$lookup": {**argument, "pipeline": list(_unambiguous(tuple(argument["pipeline"])))}})
+            continue
+        if name == "$sortByCount":
+            stages += [{"$group": {"_id": argument, "count": {"$sum": 1}}}, {"$sort": {"count": -1, "_id": 1}}]
+            ordered = True
+            continue
+        stages.append(stage)
+    return tuple(stages)
+
+
+def _find(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> Maintenance:
+    if any(path == "$natural" for path, _ in query.sort):
+        raise UnsupportedQueryError("$natural: the order of storage")
+    present = _presentation(query.projection)
+    if not (query.sort or query.limit or query.skip):
+        kept = memory is Memory.MEMBERSHIP
+        return Maintenance(
+            query=query,
+            memory=memory,
+            matches=compiled.matches,
+            own=own,
+            condition=query.filter,
+            present=present,
+            kept=kept,
+        )
+    key = sort_key_function(parse_sort(query.sort))
+    return Maintenance(
+        query=query,
+        memory=Memory.MEMBERSHIP,
+        matches=compiled.matches,
+        own=replace(own, sort=by_id(query.sort)) if query.limit else own,
+        condition=query.filter,
+        window=WindowRules(sort_key=key, present=present, skip=query.skip, limit=query.limit or None),
+        sliding=bool(query.limit),
+    )
+
+
+def _presentation(specification: Mapping[str, Any] | None) -> Callable[[Row], Any]:
+    if not specification:
+        return _whole
+    step = projection(specification)
+    return lambda row: step(row, None)
+
+
+def _whole(row: Row) -> Any:
+    return row
+
+
+def _count(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> Maintenance:
+    parsed = parse_group({"_id": None, "n": {"$sum": 1}}, order=None)
+    grouping = Grouping(group_id=parsed.group_id, fields=parsed.fields, always=True)
+    skip, limit = query.skip, query.limit
+
+    def number(row: Row) -> int:
+        left = max(0, int(row["n"]) - skip)
+        return min(limit, left) if limit else left
+
+    compact = memory is Memory.BEFORE_IMAGES
+    return Maintenance(
+        query=query,
+        memory=memory,
+        matches=compiled.matches,
+        own=counted(query) if compact else replace(own, projection={"_id": 1}),
+        condition=query.filter,
+        stages=(lambda: Group(grouping),),
+        present=number,
+        records=False,
+        compact=compact,
+    )
+
+
+def _distinct(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> Maintenance:
+    expand = distinct_values(query.distinct_key or "")
+    grouping = parse_group({"_id": "$value"}, order=None)
+    stages: tuple[Callable[[], Stage], ...] = (lambda: Expansion(expand), lambda: Group(grouping))
+    return Maintenance(
+        query=query,
+        memory=memory,
+        matches=compiled.matches,
+        own=own,
+        condition=query.filter,
+        stages=stages,
+        present=lambda row: row["_id"],
+        records=False,
+    )

@@ -1,0 +1,267 @@
+"""A query result that is kept up to date by the writes. Pure and synchronous: no clock, no database, no thread.
+
+    maintained = maintain(query, initial=records, version=read_at)    # records: what `bootstrap_query(query)` finds
+    events = maintained.apply(image)                                  # for every image, in the order of the stream
+    if maintained.renewal is not None:                                # read again, hand it over
+        events += maintained.renew(records, version, now_ms=now)
+
+Source: InvaliDB (PVLDB 2020), sections 5.1 and 5.2; Wingerath's thesis, section 3.3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from quaestor.incremental.events import ResultEvent, differences
+from quaestor.incremental.machine import Machine
+from quaestor.incremental.maintenance import Maintenance, Memory
+from quaestor.incremental.planning import plan_maintenance
+from quaestor.incremental.renewal import RenewalPace, RenewalRequest, RenewalSettings
+from quaestor.incremental.versions import Versions
+from quaestor.model import AfterImage, Document, Query, Version, WriteKind
+from quaestor.namespaces import covers
+from quaestor.query.bson_order import order_key
+
+_USED_UP = "the slack is used up"
+_NO_FOREIGN: Mapping[str, Sequence[Document]] = {}
+
+
+def bootstrap_queries(
+    query: Query, *, memory: Memory = Memory.MEMBERSHIP, settings: RenewalSettings | None = None
+) -> tuple[Query, ...]:
+    """What to read before `maintain`: the query's own records first, then one query for each joined collection."""
+    maintenance = plan_maintenance(query, memory)
+    return (maintenance.bootstrap((settings or RenewalSettings()).slack), *maintenance.foreign())
+
+
+def maintain(
+    query: Query,
+    *,
+    initial: Sequence[Document],
+    version: Version,
+    foreign: Mapping[str, Sequence[Document]] = _NO_FOREIGN,
+    memory: Memory = Memory.MEMBERSHIP,
+    settings: RenewalSettings | None = None,
+    stale_dropped: bool = False,
+) -> MaintainedResult:
+    """Keep the result of `query` from now on.
+
+    initial, foreign: what the queries of `bootstrap_queries` found, foreign by namespace.
+    version: every write up to it is contained in what was read; images up to it are ignored. With membership, what was
+        read may contain later writes too; with before-images it must be the snapshot of that version.
+    stale_dropped: the images come from somebody who drops stale ones and redeliveries (a node's retention does); then no
+        versions are remembered here.
+
+    Raises MalformedQueryError if mongod would refuse the query, UnsupportedQueryError with the reason if it cannot be
+    maintained, another QueryError if mongod would fail it on these records.
+    """
+    return MaintainedResult(
+        plan_maintenance(query, memory),
+        initial,
+        version,
+        foreign=foreign,
+        settings=settings or RenewalSettings(),
+        stale_dropped=stale_dropped,
+    )
+
+
+class MaintainedResult:
+    """Not thread-safe. After the same writes it equals the database's result of the `unambiguous` query."""
+
+    def __init__(
+        self,
+        maintenance: Maintenance,
+        initial: Sequence[Document],
+        version: Version,
+        *,
+        foreign: Mapping[str, Sequence[Document]],
+        settings: RenewalSettings,
+        stale_dropped: bool = False,
+    ) -> None:
+        self.maintenance = maintenance
+        self._settings = settings
+        self._pace = RenewalPace(settings)
+        self._machine = Machine(maintenance, initial, foreign, slack=self._pace.slack)
+        repeatable = maintenance.memory is Memory.MEMBERSHIP
+        self._versions = Versions(version, repeatable=repeatable, dropped=stale_dropped)
+        self._seen = version
+        self._request: RenewalRequest | None = None
+        self._broken = False
+        self._waiting: list[AfterImage] = []
+        self._asked_slack = self._pace.slack
+        self._insisted = False
+        if self._machine.lacking:
+            self._ask(_USED_UP)
+
+    @property
+    def renewal(self) -> RenewalRequest | None:
+        """What has to be read again; until then the result stands still as it last was. None: nothing."""
+        return self._request
+
+    @property
+    def slack(self) -> int | None:
+        """How many removals can be borne without a renewal; None: any number."""
+        return self._machine.slack
+
+    @property
+    def remembered(self) -> int:
+        """For how many records the aggregation stage remembers what they contributed."""
+        return self._machine.remembered
+
+    def holds(self, namespace: str, key: Any) -> bool:
+        """Whether a write to this record may change the result although the record does not match after it.
+
+        For whoever finds the results that a write concerns by an index: a write to a record that does not match and is
+        not held need not be applied (but its version has to be known to whoever drops stale images).
+        """
+        if self._request is not None or self.maintenance.memory is Memory.BEFORE_IMAGES:
+            return namespace in self.maintenance.namespaces
+        if any(side.namespace == namespace for side in self.maintenance.lookups.values()):
+            return True
+        return namespace == self.maintenance.query.namespace and self._machine.holds(order_key(key))
+
+    def result(self) -> list[Any]:
+        """The result as the database would return it; of count a list with the number. O(its length).
+
+        Empty if nothing is kept of it (an unordered find by before-images tells its events only).
+        """
+        return [row.document for row in self._machine.shown()]
+
+    def initial_events(self) -> list[ResultEvent]:
+        """The result as events for somebody who has nothing yet: one `add` for each row, in order."""
+        return differences((), self._machine.shown(), ordered=self._ordered)
+
+    def apply(self, image: AfterImage) -> list[ResultEvent]:
+        """Take in one write; the events lead from `result` before to `result` after. Stale images change nothing.
+
+        Never raises for the sake of a record: what cannot be decided asks for a renewal.
+        """
+        if image.kind is WriteKind.TICK:
+            return []
+        if image.kind in (WriteKind.GAP, WriteKind.COLLECTION):
+            self._on_collection(image)
+            return []
+        if image.namespace not in self.maintenance.namespaces:
+            return []
+        if not self._versions.admit((image.namespace, order_key(image.key)), image):
+            return []
+        self._seen = max(self._seen, image.version)
+        if self._request is not None:
+            self._wait(image)
+        return [] if self._broken else self._fed(image)
+
+    def renew(
+        self,
+        documents: Sequence[Document],
+        version: Version,
+        *,
+        foreign: Mapping[str, Sequence[Document]] = _NO_FOREIGN,
+        now_ms: int = 0,
+    ) -> list[ResultEvent]:
+        """Go on from what was read again; the events are the differences only.
+
+        documents, foreign, version: as for `maintain`, read by the queries of `renewal` (without one: by `bootstrap`).
+        now_ms: when; the next renewal may follow after the poll interval.
+        If meanwhile no renewal is needed any more, one that is older than what has been seen changes nothing.
+
+        Raises ValueError if the read is older than `renewal.at_least`: read again, causally after that version.
+        """
+        if self._request is None and version < self._seen:
+            return []
+        least = self._seen if self._request is None else self._request.at_least
+        if version < least:
+            raise ValueError(f"read at version {version}, needed is at least {least}: read causally after it")
+        self._pace.polled(now_ms)
+        old = self._machine.shown()
+        waiting = [image for image in self._waiting if image.version > version]
+        try:
+            self._machine = Machine(self.maintenance, documents, foreign, slack=self._asked_slack)
+        except Exception as error:
+            self._ask(f"cannot be built from what was read: {error}", broken=True)
+            return []
+        self._request, self._broken, self._insisted, self._waiting = None, False, False, []
+        self._versions.forget(version + 1)
+        self._seen = max(self._seen, version)
+        for image in waiting:
+            if self._request is not None:
+                self._wait(image)
+            if not self._broken:
+                self._fed(image)
+        if self._machine.lacking and self._request is None:
+            self._ask(_USED_UP)
+        return differences(old, self._machine.shown(), ordered=self._ordered) if self.maintenance.kept else []
+
+    def ask(self, reason: str) -> None:
+        """Ask for a renewal although nothing in the images calls for it: whoever selects them had to begin anew.
+
+        From now on images are kept for replay on what will be read.
+        """
+        self._insisted = True
+        if self._request is None:
+            self._ask(reason)
+
+    def bootstrap(self) -> tuple[Query, ...]:
+        """What to read for a renewal now: the own records, then the joined collections."""
+        return (self.maintenance.bootstrap(self._asked_slack), *self.maintenance.foreign())
+
+    def forget(self, before: Version) -> None:
+        """Images older than `before` will not arrive any more: what recognises them as stale is given up."""
+        self._versions.forget(min(before, self._seen + 1))
+
+    @property
+    def _ordered(self) -> bool:
+        return self.maintenance.window is not None
+
+    def _fed(self, image: AfterImage) -> list[ResultEvent]:
+        was_lacking = self._machine.lacking
+        try:
+            events = self._machine.feed(image)
+        except Exception as error:
+            self._ask(str(error) or repr(error), broken=True)
+            return []
+        if self._machine.lacking:
+            if self._request is None:
+                self._pace.used_up(image.wall_ms)
+                self._asked_slack = self._pace.slack
+                self._ask(_USED_UP)
+        elif was_lacking and not self._insisted:
+            self._request, self._waiting = None, []
+        return [self._attributed(event, image) for event in events]
+
+    def _attributed(self, event: ResultEvent, image: AfterImage) -> ResultEvent:
+        direct = (
+            self.maintenance.records
+            and image.namespace == self.maintenance.query.namespace
+            and order_key(event.key) == order_key(image.key)
+        )
+        return replace(event, version=image.version, operation=image.kind if direct else None)
+
+    def _on_collection(self, image: AfterImage) -> None:
+        if any(covers(image.namespace, namespace) for namespace in self.maintenance.namespaces):
+            self._seen = max(self._seen, image.version)
+            self._waiting = []
+            self._ask(f"{image.kind.value} event on {image.namespace}", broken=True)
+
+    def _ask(self, reason: str, *, broken: bool = False) -> None:
+        """Ask for a renewal at least as new as what has been seen."""
+        self._broken = self._broken or broken
+        if self._request is not None and not broken:
+            return
+        own, *foreign = self.bootstrap()
+        self._waiting = []
+        self._request = RenewalRequest(
+            query=own,
+            foreign=tuple(foreign),
+            at_least=self._seen,
+            not_before_ms=self._pace.not_before_ms,
+            reason=reason,
+        )
+
+    def _wait(self, image: AfterImage) -> None:
+        """Keep an image that what is read for the renewal may not contain."""
+        self._waiting.append(image)
+        if len(self._waiting) > self._settings.most_waiting and self._request is not None:
+            self._waiting = []
+            self._request = replace(self._request, at_least=self._seen)

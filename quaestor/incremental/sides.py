@@ -1,0 +1,64 @@
+"""The collections that a maintained query reads, each with the filter that its records pass: what a cell watches for it.
+
+Stage and cells derive the same sides from the same query, so that a side can be named by its place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quaestor.event_layer.partitioning import record_hash, record_key
+from quaestor.incremental.maintenance import Maintenance
+from quaestor.model import Document
+from quaestor.planning.access_paths import Access, access_paths
+from quaestor.query import CompiledQuery, compile_query
+from quaestor.query.text.operator import with_text_index
+
+_HASH_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SidePlan:
+    """condition: the filter, as a document; predicate: the same, compiled; access: how the index finds it."""
+
+    namespace: str
+    condition: Document
+    predicate: CompiledQuery
+    access: tuple[Access, ...]
+
+
+def sides_of(maintenance: Maintenance) -> tuple[SidePlan, ...]:
+    """The query's own namespace first, then the joined ones in the order of `Maintenance.foreign`. Raises QueryError."""
+    plans: list[SidePlan] = []
+    own = maintenance.query.namespace
+    filters = [(own, maintenance.condition, maintenance.query.text_index)]
+    filters += [(query.namespace, query.filter, query.text_index) for query in maintenance.foreign()]
+    for namespace, condition, text_index in filters:
+        whole = dict(with_text_index(condition, text_index))
+        predicate = compile_query(whole)
+        access = tuple(access_paths(predicate.root))
+        plans.append(SidePlan(namespace=namespace, condition=whole, predicate=predicate, access=access))
+    return tuple(plans)
+
+
+def seed_of(namespace: str) -> int:
+    """Tells the records of one namespace from those of another with the same `_id`."""
+    return record_hash(namespace.encode())
+
+
+def shares(namespace: str, keys: Iterable[Any], write_partitions: int) -> tuple[bytes, ...]:
+    """The records with these `_id`s as hashes, by the write partition they belong to."""
+    seed = seed_of(namespace)
+    parts = [bytearray() for _ in range(write_partitions)]
+    for key in map(record_key, keys):
+        part = 0 if write_partitions == 1 else record_hash(key) % write_partitions
+        parts[part] += struct.pack("<Q", record_hash(key, seed))
+    return tuple(map(bytes, parts))
+
+
+def hashes(share: bytes) -> Sequence[int]:
+    """What `shares` put together for one partition. Raises struct.error if it did not."""
+    return struct.unpack(f"<{len(share) // _HASH_BYTES}Q", share)

@@ -1,0 +1,57 @@
+"""Collection events that app processes send themselves: a view means something else now, a collection is invalidated by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from quaestor.clock import Clock
+from quaestor.event_layer import codec, streams
+from quaestor.model import AfterImage, GridShape, WriteKind
+from quaestor.ports import EventLayer
+
+_REMEMBERED_MS: Final = 300_000
+"""Longer than two grids of a deployment run side by side."""
+_MOST_REMEMBERED: Final = 10_000
+
+
+class CollectionEvents:
+    """shape: of the grid that is relied on; None before it was heard of, when nothing can be registered yet."""
+
+    def __init__(
+        self, layer: EventLayer, *, deployment: str, shape: Callable[[], GridShape | None], clock: Clock
+    ) -> None:
+        self._layer = layer
+        self._deployment = deployment
+        self._shape = shape
+        self._clock = clock
+        self._sent: dict[str, int] = {}
+
+    def send(self, namespaces: Iterable[str]) -> None:
+        """Whatever depends on these changes. Raises EventLayerError."""
+        now_ms = self._clock()
+        for namespace in namespaces:
+            self._sent.pop(namespace, None)
+            self._sent[namespace] = now_ms
+        while self._sent and (len(self._sent) > _MOST_REMEMBERED or self._oldest_ms() < now_ms - _REMEMBERED_MS):
+            del self._sent[next(iter(self._sent))]
+        self._append(namespaces)
+
+    def again(self) -> None:
+        """Another generation of the grid is relied on: it may have missed what was sent to the one before."""
+        since_ms = self._clock() - _REMEMBERED_MS
+        self._append([namespace for namespace, sent_ms in list(self._sent.items()) if sent_ms >= since_ms])
+
+    def _oldest_ms(self) -> int:
+        return next(iter(self._sent.values()))
+
+    def _append(self, namespaces: Iterable[str]) -> None:
+        shape = self._shape()
+        if shape is None:
+            return
+        images = [
+            codec.encode_image(AfterImage(namespace=namespace, kind=WriteKind.COLLECTION, version=0))
+            for namespace in sorted(namespaces)
+        ]
+        for partition in range(shape.write_partitions):
+            self._layer.append(streams.writes(self._deployment, partition, shape.generation), images)

@@ -1,0 +1,379 @@
+"""What an invalidation does to the world: claim, tell the sketch and evict (one operation), purge, settle.
+
+The sketch comes before the CDN, so that no client can fetch a sketch without the key after the caches are clean. A claim is
+settled only when every purge was acknowledged; a process that dies in between leaves it to be reclaimed by another. Each
+step is idempotent, so doing them twice is harmless.
+
+A process acts at once for the registrations it made itself, and a moment later for those of others, in case they died.
+An answer that was handed out just before its invalidation may reach the CDN after the purge: such keys are purged again.
+
+An entry that this process does not hold in memory is evicted from the shared store by a second call, and the purge does
+not wait for that one. Could the CDN then, purged, fetch the old answer again from our own stores? A process that has read the
+notification refuses the entry, evicted or not, in memory or in Redis: its registration is dead. Only one that lags behind in
+reading notifications would still serve it, and that one may hold it in its own memory, which no eviction reaches; so waiting
+for the eviction would not close that gap. What closes it is the second purge: it comes `repurge_after_ms` after both the
+eviction and the first purge are done, when nothing that was found before is still on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from quaestor.clock import Clock
+from quaestor.errors import CdnError, SketchError, StoreError
+from quaestor.invalidation.registry.surrogate_tags import everything_tag
+from quaestor.model import Dependent, Invalidated, MatchType, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.tracing import tell, versions_text
+from quaestor.ports import (
+    CacheSketch,
+    CdnAdapter,
+    DependencyIndex,
+    Guarded,
+    LifetimeEstimator,
+    ResponseStore,
+    SharedInvalidation,
+)
+from quaestor.settings import Settings
+from quaestor.store.invalidation_script import StepByStep
+from quaestor.tasks import ended
+
+Answer = TypeVar("Answer")
+
+FOREIGN_DELAY_S = 1.0
+"""How long the process that made a registration has to act on it before the others do."""
+CLAIM_LEASE_MS = 10_000
+"""How long a claim may stay unsettled before another process takes it over."""
+RETRY_S = 0.5
+STRIKE = 200
+"""Registrations a round trip, or entries if there are more: keeps a script in Redis to a few milliseconds."""
+
+
+class Registrations(Protocol):
+    """What effects need of the registry."""
+
+    origin: str
+
+    def keep_dead(self, registration_ids: Sequence[str]) -> None: ...
+
+    def cancel(self, registration_ids: Sequence[str]) -> None: ...
+
+    def housekeep(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One invalidation, done: for dashboards and measurements. Times are ms since the epoch.
+
+    refused_at_ms: from then on this process no longer served it; evicted_at_ms: it was gone from the stores;
+    purged_at_ms: every CDN had acknowledged, None if no copy was outside. exact: see model.Invalidated.
+    """
+
+    keys: tuple[str, ...]
+    written_at_ms: int
+    refused_at_ms: int
+    evicted_at_ms: int
+    purged_at_ms: int | None
+    exact: bool = False
+
+
+class _Death(NamedTuple):
+    """Why a registration died (None: without a write), since when it has been refused, how precisely that was judged, the
+    version of the write, and the entries that were in memory for it."""
+
+    written_at_ms: int | None
+    refused_at_ms: int
+    precision: str
+    version: Version = 0
+    entries: tuple[Guarded, ...] = ()
+
+
+def _precision(one: Invalidated) -> str:
+    return "exact" if one.exact else "widened"
+
+
+class Effects:
+    """Owns the background tasks of one process. notify() and reset() may be called from any thread.
+
+    forget: drops from this process's memory what dead registrations guarded, whoever made them, and returns it.
+    share: claims, tells the sketch and evicts in one operation; by default one after the other.
+    """
+
+    def __init__(
+        self,
+        *,
+        registrations: Registrations,
+        store: ResponseStore,
+        forget: Callable[[Sequence[str]], Sequence[Guarded]],
+        index: DependencyIndex,
+        sketch: CacheSketch,
+        estimator: LifetimeEstimator,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+        share: SharedInvalidation | None = None,
+    ) -> None:
+        self._share = share or StepByStep(index=index, sketch=sketch, store=store)
+        self._registrations = registrations
+        self._store = store
+        self._forget = forget
+        self._index = index
+        self._sketch = sketch
+        self._estimator = estimator
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self.cdn: list[CdnAdapter] = []
+        self.observers: list[Callable[[Observed], None]] = []
+        self._waiting: dict[str, _Death] = {}
+        self._draining = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: set[asyncio.Task[Any]] = set()
+        self._runner: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runner = asyncio.create_task(self._run(), name="quaestor-effects")
+
+    async def stop(self) -> None:
+        """End what is under way, and begin nothing more; what was claimed and not settled is taken over by another process."""
+        self._loop = None
+        await ended((self._runner,))
+        await ended(self._background)
+
+    def notify(self, invalidated: Sequence[Invalidated]) -> None:
+        """Act on these; called by the registry's reading thread after it has marked them dead."""
+        refused_at_ms = self._clock()
+        self._submit(lambda loop: self._enqueue(invalidated, refused_at_ms, loop))
+
+    def reset(self, why: str) -> None:
+        """Nothing stored can be trusted: forget everything, and let clients revalidate all they have."""
+        self._submit(lambda _: self._spawn(self._start_over(why)))
+
+    def _submit(self, act: Callable[[asyncio.AbstractEventLoop], object]) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop was closed: the process is ending
+                loop.call_soon_threadsafe(self._unless_stopped, act, loop)
+
+    def _unless_stopped(
+        self, act: Callable[[asyncio.AbstractEventLoop], object], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        if loop is self._loop:
+            act(loop)
+
+    def _spawn(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
+        own: dict[str, _Death] = {}
+        foreign: dict[str, _Death] = {}
+        for one in invalidated:
+            if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
+                self._telemetry.withdrawn.inc(len(one.registration_ids))
+                self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
+                death = _Death(None, refused_at_ms, "withdrawn")
+            else:
+                count = self._telemetry.invalidations.labels(one.match_type.value, _precision(one))
+                count.inc(len(one.registration_ids))
+                self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
+                death = _Death(one.written_at_ms, refused_at_ms, _precision(one), one.version)
+            for i in one.registration_ids:
+                (own if i.startswith(self._registrations.origin) else foreign)[i] = death
+        for i, entry in self._forgotten(own):
+            own[i] = own[i]._replace(entries=(*own[i].entries, entry))
+        self._work_off(own)
+        if foreign:
+            self._forgotten(foreign)
+            loop.call_later(FOREIGN_DELAY_S, self._unless_stopped, lambda _: self._work_off(foreign), loop)
+
+    def _forgotten(self, deaths: Mapping[str, _Death]) -> list[tuple[str, Guarded]]:
+        """Entries that these deaths took out of this process's memory, by registration."""
+        found = [(i, entry) for entry in self._forget(list(deaths)) for i in entry.registrations if i in deaths]
+        for i, entry in found:
+            self._telemetry.departures.judged(entry.key, deaths[i].precision)
+        return found
+
+    def _work_off(self, deaths: Mapping[str, _Death]) -> None:
+        self._waiting.update(deaths)
+        if self._waiting and not self._draining:
+            self._draining = True
+            self._spawn(self._drain())
+
+    async def _run(self) -> None:
+        """Once a second: housekeeping, and claims whose claimant died."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._registrations.housekeep()
+            self._telemetry.count_hits()
+            try:
+                now_ms = self._clock()
+                orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
+            except StoreError as error:
+                self._telemetry.failure("store", "effects.reclaim_failed", error)
+                continue
+            if orphans:
+                self._telemetry.event("effects.reclaimed", dependents=len(orphans))
+                self._spawn(self._take_over(orphans))
+
+    async def _drain(self) -> None:
+        """Claim and evict what waits, again and again. What comes in meanwhile is the next batch, so the busier it gets the
+        fewer round trips an invalidation costs. While the index is away nothing is lost, and nothing dead is served."""
+        while self._waiting:
+            deaths: dict[str, _Death] = {}
+            entries = 0
+            while self._waiting and entries < STRIKE:
+                i = next(iter(self._waiting))
+                deaths[i] = self._waiting.pop(i)
+                entries += max(1, len(deaths[i].entries))
+            try:
+                await self._strike(deaths)
+            except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
+                self._telemetry.failure("effects", "effects.failed", repr(error))
+        self._draining = False
+
+    async def _strike(self, deaths: Mapping[str, _Death]) -> None:
+        """Claim, sketch and evict; the rest follows in a task of its own, because a CDN may take long."""
+        ids = list(deaths)
+        with self._telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
+            if span is not None:
+                tell(span, versions=versions_text(death.version for death in deaths.values()))
+            await self._strike_all(ids, deaths)
+
+    async def _strike_all(self, ids: Sequence[str], deaths: Mapping[str, _Death]) -> None:
+        entries = list({id(entry): entry for death in deaths.values() for entry in death.entries}.values())
+        with self._telemetry.tracing.span("quaestor.claim", entries=len(entries)):
+            struck = await self._until_done(
+                "store",
+                lambda: self._share.strike(ids, entries, now_ms=self._clock()),
+                meanwhile=lambda: self._registrations.keep_dead(ids),
+            )
+        if struck:
+            self._telemetry.evicted.inc(len(struck))
+            # Its other queries guard nothing any more, unless others rely on them.
+            self._registrations.cancel([i for one in struck for i in one.dependent.registrations])
+            left = [one.dependent for one in struck if not one.evicted]
+            outside = [one.dependent for one in struck if one.outside_ms > 0]
+            self._spawn(self._finish([one.dependent for one in struck], left, outside, deaths, self._clock()))
+
+    async def _take_over(self, orphans: Sequence[Dependent]) -> None:
+        """What a claimant that died has left: claimed already, perhaps nothing more."""
+        lifetimes_ms = await self._until_done(
+            "sketch", lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock())
+        )
+        self._telemetry.evicted.inc(len(orphans))
+        outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
+        await self._finish(orphans, orphans, outside, {}, self._clock())
+
+    async def _finish(
+        self,
+        dependents: Sequence[Dependent],
+        left: Sequence[Dependent],
+        outside: Sequence[Dependent],
+        deaths: Mapping[str, _Death],
+        evicted_at_ms: int,
+    ) -> None:
+        """left: those whose entries may be in a store yet. outside: those of which there are copies in a CDN."""
+        eviction = self._spawn(self._evict(left)) if left else None
+        purged_at_ms = await self._purge_everywhere(outside)
+        if eviction is not None:
+            evicted_at_ms = await eviction
+        self._observe(dependents, deaths, evicted_at_ms, purged_at_ms)
+        if purged_at_ms is not None:
+            # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
+            # registration, so this second purge cannot hit the copy that has replaced it.
+            await asyncio.sleep(self._settings.repurge_after_ms / 1000)
+            await self._purge_everywhere(outside)
+        await self._until_done("store", lambda: self._index.settle(dependents))
+
+    async def _evict(self, dependents: Sequence[Dependent]) -> int:
+        with self._telemetry.tracing.span("quaestor.evict", entries=len(dependents)):
+            await self._until_done("store", lambda: self._store.evict(dependents))
+        return self._clock()
+
+    async def _purge_everywhere(self, dependents: Sequence[Dependent]) -> int | None:
+        """Returns when every CDN has acknowledged; None if there was nothing to purge."""
+        if not dependents or not self.cdn:
+            return None
+        tags = tuple(dict.fromkeys(d.tags[0] for d in dependents if d.tags))
+        urls = tuple(dict.fromkeys(url for d in dependents for url in d.urls))
+        until_ms = max(d.copies_until_ms for d in dependents)
+        with self._telemetry.tracing.span("quaestor.purge", tags=len(tags), urls=len(urls)):
+            async with asyncio.TaskGroup() as purges:
+                for adapter in self.cdn:
+                    purges.create_task(self._purge(adapter, tags, urls, until_ms))
+        return self._clock()
+
+    def _observe(
+        self,
+        dependents: Sequence[Dependent],
+        deaths: Mapping[str, _Death],
+        evicted_at_ms: int,
+        purged_at_ms: int | None,
+    ) -> None:
+        for dependent in dependents:
+            known = (deaths[i] for i in dependent.registrations if i in deaths)
+            death = next((death for death in known if death.written_at_ms is not None), None)
+            if death is None or death.written_at_ms is None:
+                continue  # withdrawn without a write, or a claim that was taken over: nobody knows any more what it was for
+            written_at_ms = death.written_at_ms
+            self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
+            if purged_at_ms is not None:
+                self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
+            observed = Observed(
+                keys=(dependent.key,),
+                written_at_ms=written_at_ms,
+                refused_at_ms=death.refused_at_ms,
+                evicted_at_ms=evicted_at_ms,
+                purged_at_ms=purged_at_ms,
+                exact=death.precision == "exact",
+            )
+            for observer in self.observers:
+                observer(observed)
+
+    async def _start_over(self, why: str) -> None:
+        """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
+        self._telemetry.event("effects.reset", why=why)
+        await self._until_done("store", self._store.clear)
+        until_ms = self._clock() + self._settings.ttl_max_ms
+        await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
+        self._registrations.resume()
+        async with asyncio.TaskGroup() as purges:
+            for adapter in self.cdn:
+                purges.create_task(self._purge(adapter, (everything_tag(self._settings.scope),), (), until_ms))
+
+    async def _until_done(
+        self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None
+    ) -> Answer:
+        while True:
+            try:
+                return await call()
+            except (StoreError, SketchError) as error:
+                self._telemetry.failure(part, f"effects.{part}_failed", error)
+                meanwhile()
+                await asyncio.sleep(RETRY_S)
+
+    async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
+        """Until acknowledged, or until every copy is dead anyway."""
+        wait_s = RETRY_S
+        while True:
+            try:
+                await adapter.purge(tags=tags, urls=urls)
+                self._telemetry.purges.labels(adapter.name, "done").inc()
+                return
+            except CdnError as error:
+                self._telemetry.purges.labels(adapter.name, "failed").inc()
+                self._telemetry.failure("cdn", "effects.purge_failed", error, cdn=adapter.name)
+                if self._clock() > until_ms:
+                    return
+                await asyncio.sleep(error.retry_after_s or wait_s)
+                wait_s = min(wait_s * 2, 10.0)

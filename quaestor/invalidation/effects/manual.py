@@ -1,0 +1,157 @@
+"""Invalidation on request: by tag, by URL, by collection.
+
+Tags and URLs are written to the database as records, and removed in the same command. What is registered as depending on them
+(see `quaestor.tags`) dies as if any other record had changed: in the order of all writes, in every process, in CDNs and
+browsers, and also if it was being computed while this was called.
+
+A collection is invalidated through the write pipelines, without touching the database: whatever depends on it dies at once, and
+once more a little later, for what was on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio.to_thread
+import pymongo
+from pymongo import DeleteMany, UpdateOne
+from pymongo.errors import PyMongoError
+from pymongo.write_concern import WriteConcern
+
+from quaestor.errors import ConfigurationError, DatabaseError
+from quaestor.model import CachedResponse
+from quaestor.namespaces import namespace_of
+from quaestor.policy import DEFAULT
+from quaestor.read_path.key import MAX_TARGET_BYTES, resource, target
+from quaestor.read_path.query import Tracking, kept
+from quaestor.settings import Settings
+from quaestor.tags import tag_name, url_name, valid_tag
+
+MAX_NAMES = 1_000
+"""Tags and URLs in one call."""
+AGAIN_AFTER_S = 2.0
+_TIMEOUT_S = 5.0
+_TRACKING = Tracking()
+
+
+class ManualInvalidation:
+    """collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises EventLayerError.
+    stored: the entry under a primary key; kill: tells every process that registrations are dead. They are for routes without a
+    declaration, whose answers are not registered under their URL.
+    """
+
+    def __init__(
+        self,
+        client: pymongo.MongoClient[Any],
+        settings: Settings,
+        *,
+        collection_changed: Callable[[frozenset[str]], None],
+        stored: Callable[[str], Awaitable[CachedResponse | None]] | None = None,
+        kill: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._collection_changed = collection_changed
+        self._stored = stored
+        self._kill = kill
+        self._again: set[asyncio.Task[None]] = set()
+
+    async def invalidate(
+        self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()
+    ) -> None:
+        """See `Quaestor.invalidate`."""
+        names = control_names(self._settings.scope, tags=tags, urls=urls)
+        namespaces = frozenset(namespace_of(one, "collections") for one in _several("collections", collections))
+        if names:
+            await anyio.to_thread.run_sync(self._write, names)
+            await self._kill_stored(urls)
+        if namespaces:
+            await anyio.to_thread.run_sync(self._collection_changed, namespaces)
+            task = asyncio.create_task(self._once_more(namespaces))
+            self._again.add(task)
+            task.add_done_callback(self._again.discard)
+
+    async def _kill_stored(self, urls: Sequence[str]) -> None:
+        if self._stored is None or self._kill is None:
+            return
+        dead: list[str] = []
+        for key in (known for url in urls for known in url_names(url) if not known.startswith("/")):
+            response = await self._stored(key)
+            if response is not None:
+                dead += response.registrations[:1]  # its own: others may guard what is stored elsewhere
+        if dead:
+            await self._kill(dead)
+
+    async def _once_more(self, namespaces: frozenset[str]) -> None:
+        await asyncio.sleep(AGAIN_AFTER_S)
+        await anyio.to_thread.run_sync(self._collection_changed, namespaces)
+
+    def close(self) -> None:
+        for task in self._again:
+            task.cancel()
+
+    def _write(self, names: Sequence[str]) -> None:
+        database, _, collection = self._settings.control_namespace.partition(".")
+        control = self._client.get_database(database).get_collection(collection, write_concern=WriteConcern("majority"))
+        change = {"$set": {"at": datetime.now(UTC)}, "$inc": {"n": 1}}
+        try:
+            with pymongo.timeout(_TIMEOUT_S):
+                control.bulk_write(
+                    [
+                        *(UpdateOne({"_id": name}, change, upsert=True) for name in names),
+                        DeleteMany({"_id": {"$in": list(names)}}),
+                    ]
+                )
+        except PyMongoError as error:
+            raise DatabaseError(
+                f"cannot write to {self._settings.control_namespace}, so nothing was invalidated for certain: {error}; call it "
+                "again; the user needs readWrite there (another place: control_namespace)"
+            ) from error
+
+
+def control_names(deployment: str, *, tags: Sequence[str] = (), urls: Sequence[str] = ()) -> list[str]:
+    """The records to write. Raises ConfigurationError for what is no tag or no URL, and for too many of them."""
+    names: list[str] = []
+    for tag in _several("tags", tags):
+        reason = valid_tag(tag) if isinstance(tag, str) else "it is no text"
+        if reason:
+            raise ConfigurationError(f"{tag!r} is no tag: {reason}")
+        names.append(tag_name(deployment, tag))
+    for url in _several("urls", urls):
+        names += [url_name(deployment, known) for known in url_names(url)]
+    if len(names) > MAX_NAMES:
+        raise ConfigurationError(f"{len(names)} tags and URLs in one call: at most {MAX_NAMES}; call it several times")
+    return list(dict.fromkeys(names))
+
+
+def url_names(url: str) -> list[str]:
+    """What answers under a URL are registered as depending on: with all its parameters, and without the tracking ones.
+
+    A URL with a host means that host; one that begins with `/` means that path on every host.
+    """
+    scheme, has_scheme, rest = url.partition("://")
+    host, slash, path = rest.partition("/") if has_scheme else ("", "/", url.removeprefix("/"))
+    if len(url) > MAX_TARGET_BYTES or (not has_scheme and not url.startswith("/")):
+        raise ConfigurationError(f"{url[:200]!r} is no URL: begin with '/', 'http://' or 'https://'")
+    if has_scheme and "?" in host:
+        host, _, rest = host.partition("?")
+        slash, path = "/", "?" + rest
+    raw_path, _, raw_query = (slash + path).partition("#")[0].encode().partition(b"?")
+    found: list[str] = []
+    for query in (raw_query, kept(raw_query, DEFAULT, _TRACKING)):
+        if not has_scheme:
+            found.append(resource(raw_path, query))
+        elif (named := target(scheme.lower(), host.encode(), raw_path, query)) is not None:
+            found.append(named.key)
+        else:
+            raise ConfigurationError(f"{url[:200]!r} is no URL: {host!r} is no host")
+    return list(dict.fromkeys(found))
+
+
+def _several(name: str, values: Iterable[Any]) -> Iterable[Any]:
+    if isinstance(values, str | bytes):
+        raise ConfigurationError(f"{name}={values!r} is one text: give a list, [{values!r}]")
+    return values

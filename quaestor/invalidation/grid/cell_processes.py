@@ -1,0 +1,72 @@
+"""Which process runs each cell of a grid, the how many-th since its start: told by the cells, read by whoever looks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+import bson
+
+from quaestor.event_layer import streams
+from quaestor.invalidation.grid.resizing.state import get_state
+from quaestor.model import Cell, GridShape
+from quaestor.ports import EventLayer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellProcess:
+    """run: of the grid's start that it belongs to. starts: 1 for the first process of the cell in this run."""
+
+    run: str
+    pid: int
+    host: str
+    starts: int
+
+
+class Announcement:
+    """Says that this process runs a cell, again and again, so that it is known also to an event layer that lost its data."""
+
+    def __init__(self, layer: EventLayer, deployment: str, cell: Cell, shape: GridShape, *, run: str) -> None:
+        self._layer = layer
+        self._name = streams.process(deployment, cell, shape.generation)
+        self._run = run
+        self._starts = 0
+
+    def make(self) -> None:
+        """Raises EventLayerError."""
+        if not self._starts:
+            before = _decoded(self._layer.get(self._name))
+            self._starts = 1 if before is None or before.run != self._run else before.starts + 1
+        fields = {"v": 1, "run": self._run, "pid": os.getpid(), "host": socket.gethostname(), "starts": self._starts}
+        self._layer.put(self._name, bson.encode(fields))
+
+
+def cell_processes(layer: EventLayer, deployment: str) -> dict[Cell, CellProcess]:
+    """The process of each cell of the current grid, on whatever host; cells that have not started are missing.
+
+    While a grid takes over, its cells are named once they run. Raises EventLayerError.
+    """
+    state = get_state(layer, deployment)
+    if state is None:
+        return {}
+    found: dict[Cell, CellProcess] = {}
+    for one in (state.serving, *((state.successor,) if state.successor is not None else ())):
+        for cell in one.shape.cells:
+            process = _decoded(layer.get(streams.process(deployment, cell, one.shape.generation)))
+            if process is not None and process.run == one.run:
+                found[cell] = process
+    return found
+
+
+def cell_pids(layer: EventLayer, deployment: str) -> dict[Cell, int]:
+    """The process ids of `cell_processes`."""
+    return {cell: process.pid for cell, process in cell_processes(layer, deployment).items()}
+
+
+def _decoded(value: bytes | None) -> CellProcess | None:
+    if value is None:
+        return None
+    fields = bson.decode(value)
+    starts = int(fields.get("starts", 1))
+    return CellProcess(run=fields["run"], pid=int(fields["pid"]), host=fields["host"], starts=starts)

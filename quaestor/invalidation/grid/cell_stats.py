@@ -1,0 +1,246 @@
+"""What each cell says of itself once a second, for people: a small value in the event layer, nothing depends on it.
+
+| field | meaning |
+|---|---|
+| v, t | format 1, `s` |
+| cell, shape, at | whose, in which grid, as of when (ms since the epoch) |
+| q, r, b | queries and registrations held, and the bytes they are taken to cost |
+| w, try, fail, evict | since the cell started: writes matched, predicates tried, those that failed, registrations evicted |
+| wps, tpw | over the last period: writes per second, predicates tried per write |
+| p50, p99 | over the last period: ms from the database's write to its matching; -1 without writes |
+| rss | resident memory of the cell's process, in bytes; 0 where the system does not tell |
+| pipe | the pipelines around it, when it looked last: [name, entries, bytes, lag in ms; -1: not known to this cell] |
+| cap | what a pipeline may hold: [entries, bytes]; 0: not told |
+| ten | the largest tenants: [name, registrations, bytes, predicates tried per second, predicates failed] |
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import bson
+from bson.errors import BSONError
+
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.shapes import decode_shape, encode_shape
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Cell, GridShape
+from quaestor.ports import EventLayer
+
+_FORMAT: Final = 1
+_MOST_LAGS: Final = 10_000
+_MOST_CELLS: Final = 4_096
+_STATM: Final = Path("/proc/self/statm")
+UNKNOWN_LAG: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantStats:
+    """What one tenant uses of a cell. tried_per_s: how many of its predicates the writes try, per second. failed: how many
+    times one of them raised, since the tenant came."""
+
+    tenant: str
+    registrations: int
+    bytes: int
+    tried_per_s: float
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStats:
+    """pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions and
+    their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell has looked at.
+
+    lag_ms: how far this cell, as its reader, is behind; UNKNOWN_LAG: others read it.
+    """
+
+    pipeline: str
+    entries: int
+    bytes: int
+    lag_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellStats:
+    """One cell as of at_ms; see the table above. A cell that is gone leaves its last value: mind its age."""
+
+    cell: Cell
+    shape: GridShape
+    at_ms: int
+    queries: int
+    registrations: int
+    bytes: int
+    writes: int
+    tried: int
+    failed: int
+    evicted: int
+    writes_per_s: float
+    tried_per_write: float
+    lag_p50_ms: float
+    lag_p99_ms: float
+    rss_bytes: int
+    tenants: tuple[TenantStats, ...] = ()
+    pipelines: tuple[PipelineStats, ...] = ()
+    pipeline_max_entries: int = 0
+    pipeline_max_bytes: int = 0
+
+
+def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
+    """What the cells of the current grid said last, in the order of the cells; those that never said anything are missing.
+
+    One value is read for each cell. Raises EventLayerError.
+    """
+    shape = _shape(layer, deployment)
+    if shape is None:
+        return []
+    said = (_read(layer, deployment, cell, shape.generation) for cell in shape.cells[:_MOST_CELLS])
+    return [stats for stats in said if stats is not None and stats.shape == shape]
+
+
+def _shape(layer: EventLayer, deployment: str) -> GridShape | None:
+    """Of the grid that was started last; where none was started on a cluster, as the first cell has it."""
+    value = layer.get(streams.grid(deployment))
+    if value is not None:
+        return decode_shape(bson.decode(value)["shape"])
+    first = _read(layer, deployment, Cell(query_partition=0, write_partition=0), 0)
+    return None if first is None else first.shape
+
+
+def _read(layer: EventLayer, deployment: str, cell: Cell, generation: int) -> CellStats | None:
+    value = layer.get(streams.stats(deployment, cell, generation))
+    return None if value is None else decode_stats(value)
+
+
+def encode_stats(stats: CellStats) -> bytes:
+    cell, shape = stats.cell, stats.shape
+    return bson.encode(
+        {
+            "v": _FORMAT, "t": "s", "cell": [cell.query_partition, cell.write_partition],
+            "shape": encode_shape(shape), "at": stats.at_ms,
+            "q": stats.queries, "r": stats.registrations, "b": stats.bytes,
+            "w": stats.writes, "try": stats.tried, "fail": stats.failed, "evict": stats.evicted,
+            "wps": stats.writes_per_s, "tpw": stats.tried_per_write,
+            "p50": stats.lag_p50_ms, "p99": stats.lag_p99_ms, "rss": stats.rss_bytes,
+            "pipe": [[one.pipeline, one.entries, one.bytes, one.lag_ms] for one in stats.pipelines],
+            "cap": [stats.pipeline_max_entries, stats.pipeline_max_bytes],
+            "ten": [[one.tenant, one.registrations, one.bytes, one.tried_per_s, one.failed] for one in stats.tenants],
+        }
+    )  # fmt: skip
+
+
+def decode_stats(value: bytes) -> CellStats | None:
+    """None if it is of another format: it is for people, so nobody has to fail for it."""
+    try:
+        fields: dict[str, Any] = bson.decode(value)
+        if fields["v"] != _FORMAT:
+            return None
+        query_partition, write_partition = fields["cell"]
+        most_entries, most_bytes = fields.get("cap", (0, 0))
+        return CellStats(
+            cell=Cell(query_partition=query_partition, write_partition=write_partition),
+            shape=decode_shape(fields["shape"]),
+            at_ms=int(fields["at"]),
+            queries=fields["q"],
+            registrations=fields["r"],
+            bytes=fields["b"],
+            writes=fields["w"],
+            tried=fields["try"],
+            failed=fields["fail"],
+            evicted=fields["evict"],
+            writes_per_s=fields["wps"],
+            tried_per_write=fields["tpw"],
+            lag_p50_ms=fields["p50"],
+            lag_p99_ms=fields["p99"],
+            rss_bytes=fields["rss"],
+            tenants=tuple(
+                TenantStats(
+                    tenant=tenant, registrations=registrations, bytes=size, tried_per_s=tried_per_s, failed=failed
+                )
+                for tenant, registrations, size, tried_per_s, failed in fields["ten"]
+            ),
+            pipelines=tuple(
+                PipelineStats(pipeline=name, entries=entries, bytes=size, lag_ms=lag_ms)
+                for name, entries, size, lag_ms in fields.get("pipe", ())
+            ),
+            pipeline_max_entries=most_entries,
+            pipeline_max_bytes=most_bytes,
+        )
+    except (BSONError, KeyError, TypeError, ValueError):
+        return None
+
+
+class CellMeter:
+    """Measures one cell between two of its values. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._lags_ms: list[int] = []
+        self._begun_s = time.monotonic()
+        self._writes = 0
+        self._tried = 0
+
+    def matched(self, *, wall_ms: int, now_ms: int) -> None:
+        """One write has been matched. O(1); beyond 10,000 a period only the rate counts them."""
+        if wall_ms and len(self._lags_ms) < _MOST_LAGS:
+            self._lags_ms.append(now_ms - wall_ms)
+
+    def take(
+        self,
+        node: MatchingNode,
+        *,
+        now_ms: int,
+        pipelines: Sequence[PipelineStats] = (),
+        bounds: PipelineBounds | None = None,
+    ) -> CellStats:
+        """The period since the last call, and what the node holds now. pipelines, bounds: around it, as far as known."""
+        tally, now_s = node.tally, time.monotonic()
+        writes, tried = tally.writes - self._writes, tally.tried - self._tried
+        lags_ms, seconds = sorted(self._lags_ms), max(now_s - self._begun_s, 1e-3)
+        self._lags_ms, self._begun_s, self._writes, self._tried = [], now_s, tally.writes, tally.tried
+        return CellStats(
+            cell=node.cell,
+            shape=node.shape,
+            at_ms=now_ms,
+            queries=node.queries,
+            registrations=node.registrations,
+            bytes=node.bytes,
+            writes=tally.writes,
+            tried=tally.tried,
+            failed=tally.failed,
+            evicted=tally.evicted,
+            writes_per_s=writes / seconds,
+            tried_per_write=tried / writes if writes else 0.0,
+            lag_p50_ms=_quantile(lags_ms, 0.5),
+            lag_p99_ms=_quantile(lags_ms, 0.99),
+            rss_bytes=rss_bytes(),
+            tenants=tuple(
+                TenantStats(
+                    tenant=one.name,
+                    registrations=one.registrations,
+                    bytes=one.bytes,
+                    tried_per_s=tried_per_s,
+                    failed=one.failed,
+                )
+                for one, tried_per_s in node.largest_tenants()
+            ),
+            pipelines=tuple(pipelines),
+            pipeline_max_entries=0 if bounds is None else bounds.entries,
+            pipeline_max_bytes=0 if bounds is None else bounds.bytes,
+        )
+
+
+def _quantile(ordered: list[int], quantile: float) -> float:
+    return float(ordered[min(int(len(ordered) * quantile), len(ordered) - 1)]) if ordered else -1.0
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process; 0 where /proc does not tell."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,46 @@
+"""What a cell believes of what lies in its query pipeline. The apps of every tenant write there, so an entry may claim anything.
+
+An id says whose it is, and that must be who speaks: nobody registers in another's name, on another's account, or cancels what is
+another's. Names become names of pipelines, so they are those that settings allow. A lease keeps an entry in the pipeline of all,
+so it ends one day. (Who can write to the event layer can still lie about who he is: tenants that do not trust each other need
+deployments, and Redis users, of their own.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, TypeVar, cast
+
+from quaestor.errors import EventLayerError
+from quaestor.event_layer.tenancy import tenant_of
+from quaestor.model import Cancellation, Registration, Usage
+from quaestor.settings import is_tenant
+
+LONGEST_LEASE_MS: Final = 366 * 86_400_000
+_LONGEST_ID: Final = 256
+
+Event = TypeVar("Event", bound=Registration | Cancellation | Usage)
+
+
+def authorized(event: Event, deployment: str) -> Event:
+    """The event, without what it says of others. Raises EventLayerError if nothing is left. O(ids)."""
+    if isinstance(event, Usage):
+        return event
+    if not _is_name(event.tenant) or not (event.tenant == deployment or is_tenant(event.tenant)):
+        raise EventLayerError(f"no tenant is called {event.tenant!r:.100}", retryable=False)
+    ids = [event.id] if isinstance(event, Registration) else event.registration_ids
+    own = tuple(one for one in ids if _is_name(one) and tenant_of(one, deployment) == event.tenant)
+    if not own:
+        raise EventLayerError(f"ids like {ids[0]!r:.100} are not of tenant {event.tenant!r}", retryable=False)
+    if not _is_name(event.query_id):
+        raise EventLayerError(f"no query id is like {event.query_id!r:.100}", retryable=False)
+    return cast(Event, replace(event, registration_ids=own)) if isinstance(event, Cancellation) else event
+
+
+def lease_ms(expires_at_ms: int, *, since_ms: int) -> int:
+    """Until when a lease that was asked for at `since_ms` keeps anything; 0 if for longer than anybody may."""
+    return expires_at_ms if expires_at_ms <= since_ms + LONGEST_LEASE_MS else 0
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_ID

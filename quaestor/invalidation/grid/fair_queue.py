@@ -1,0 +1,131 @@
+"""What a cell has read of its query pipeline and not worked off yet: tenants take turns, so a flood of one does not delay the
+others' few by more than the reading of it. A turn that took long is paid for by letting others go first, so neither do a few
+entries that cost much each. Within a tenant, order is kept.
+
+It reaches so many entries and bytes ahead, no further: who is behind that waits until the flood has moved on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
+from quaestor.event_layer import offsets
+from quaestor.invalidation.grid.checkpoint import LongestLeases
+from quaestor.invalidation.grid.event_authorization import lease_ms
+from quaestor.ports import StreamEntry
+
+_OF_NOBODY: Final = ""
+_TURN_S: Final = 0.01
+"""What a turn may cost; for each further time this, everybody else goes first once more."""
+_MOST_OWING: Final = 10_000
+_LEASED: Final = ("r", "s")
+"""Registrations and subscriptions: who replaces a cell or a stage needs them (see the codecs)."""
+
+
+class FairQueue:
+    """read_to: offset of the last entry that has arrived. worked_off: everything up to this offset has been taken.
+
+    O(1) for each entry. Not thread-safe.
+    """
+
+    def __init__(self, *, most_entries: int = 50_000, most_bytes: int = 64 * 1024 * 1024) -> None:
+        self._most_entries = most_entries
+        self._most_bytes = most_bytes
+        self._lanes: OrderedDict[str, deque[StreamEntry]] = OrderedDict()
+        self._outstanding: deque[tuple[str, str]] = deque()
+        self._taken: set[str] = set()
+        self._owed_s: dict[str, float] = {}
+        self.restart(offsets.START)
+
+    def __len__(self) -> int:
+        return self._entries
+
+    @property
+    def full(self) -> bool:
+        """No more should be read before something is taken."""
+        return self._entries >= self._most_entries or self._bytes >= self._most_bytes
+
+    @property
+    def worked_off(self) -> str:
+        """Taken, that is: ask when what was taken has been dealt with."""
+        return self._outstanding[0][0] if self._outstanding else self.read_to
+
+    def restart(self, offset: str) -> None:
+        """Nothing is outstanding; what follows `offset` will arrive."""
+        self.read_to = offset
+        self._lanes.clear()
+        self._outstanding.clear()
+        self._taken.clear()
+        self._bytes = self._entries = 0
+
+    def arrived(self, entries: Sequence[StreamEntry], leases: LongestLeases) -> None:
+        """In the order of the pipeline, and in that order their leases are noted, whoever's turn comes first."""
+        for entry in entries:
+            tenant, expires_at_ms = _glance(entry.payload)
+            self._lanes.setdefault(tenant, deque()).append(entry)
+            at_ms = offsets.appended_at_ms(entry.offset)
+            leases.add(at_ms, lease_ms(expires_at_ms, since_ms=at_ms))
+            self._outstanding.append((self.read_to, entry.offset))
+            self.read_to = entry.offset
+            self._bytes += len(entry.payload)
+            self._entries += 1
+
+    def turns(
+        self, most: int, *, within_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> Iterator[StreamEntry]:
+        """Up to so many, one of each tenant in turn, while there is time. Each is dealt with before the next is asked for."""
+        end_s = clock() + within_s
+        for _ in range(most):
+            name = self._next()
+            if name is None:
+                return
+            begun_s = clock()
+            yield from self.take(1)
+            now_s = clock()
+            if now_s - begun_s > _TURN_S and len(self._owed_s) < _MOST_OWING:
+                self._owed_s[name] = now_s - begun_s
+            if now_s >= end_s:
+                return
+
+    def _next(self) -> str | None:
+        """Whose turn it is, who is first from now on; None if nobody waits."""
+        while self._lanes:
+            name = next(iter(self._lanes))
+            owed_s = self._owed_s.pop(name, 0.0)
+            if owed_s <= _TURN_S or len(self._lanes) == 1:
+                return name
+            self._owed_s[name] = owed_s - _TURN_S
+            self._lanes.move_to_end(name)
+        return None
+
+    def take(self, most: int) -> list[StreamEntry]:
+        """Up to so many, one of each tenant in turn; the first come first if that is all."""
+        taken: list[StreamEntry] = []
+        while self._lanes and len(taken) < most:
+            name, lane = self._lanes.popitem(last=False)
+            taken.append(lane.popleft())
+            if lane:
+                self._lanes[name] = lane
+        for entry in taken:
+            self._taken.add(entry.offset)
+            self._bytes -= len(entry.payload)
+        self._entries -= len(taken)
+        while self._outstanding and self._outstanding[0][1] in self._taken:
+            self._taken.remove(self._outstanding.popleft()[1])
+        return taken
+
+
+def _glance(payload: bytes) -> tuple[str, int]:
+    """Whose turn an entry takes, and until when it has to be retained; what no tenant sent has a turn of its own."""
+    try:
+        fields = RawBSONDocument(payload)
+        tenant, leased = fields.get("tenant", _OF_NOBODY), fields["t"] in _LEASED
+        return str(tenant), int(fields["exp"]) if leased else 0
+    except (BSONError, KeyError, TypeError, ValueError, OverflowError):
+        return _OF_NOBODY, 0

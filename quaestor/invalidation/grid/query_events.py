@@ -1,0 +1,151 @@
+"""What a cell does with the entries of its query pipeline: registrations, cancellations, reports of use, what a stage
+announces, and what a resize brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from quaestor.clock import Clock
+from quaestor.errors import EventLayerError
+from quaestor.event_layer import offsets
+from quaestor.event_layer.codec import decode_query_event
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
+from quaestor.invalidation.grid.checkpoint import LongestLeases
+from quaestor.invalidation.grid.event_authorization import authorized, lease_ms
+from quaestor.invalidation.grid.resizing.cell_side import Succession
+from quaestor.invalidation.grid.resizing.messages import concerns_resizing
+from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Activated, Cancellation, Cell, Invalidated, MatchType, Refused, Registration, Usage
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import StreamEntry
+from quaestor.realtime.codec import concerns_standing
+
+_NO_VERSION: Final = 0
+
+
+class QueryEvents:
+    """Not thread-safe. What there is to say goes into the outbox, in order."""
+
+    def __init__(
+        self,
+        node: MatchingNode,
+        cell: Cell,
+        *,
+        deployment: str,
+        standing: SubscriptionEvents,
+        succession: Succession,
+        leases: LongestLeases,
+        out: CellOutbox,
+        clock: Clock,
+        telemetry: Telemetry,
+    ) -> None:
+        self._node = node
+        self._cell = cell
+        self._deployment = deployment
+        self._standing = standing
+        self._succession = succession
+        self._leases = leases
+        self._out = out
+        self._clock = clock
+        self._telemetry = telemetry
+
+    def take(self, entry: StreamEntry, *, refused: bool = False) -> None:
+        """Do what it says. refused: but guard nothing for it: there is no room for what is waiting (query_retention.py)."""
+        if concerns_standing(entry.payload):
+            self._keep(entry, self._standing.take_query_event(entry.payload))
+            return
+        if concerns_resizing(entry.payload):
+            if (registration := self._resized(entry)) is not None:
+                self.take_over(entry, registration)
+            return
+        event = self._understood(entry)
+        if isinstance(event, Cancellation):
+            self._node.cancel(event)
+        elif isinstance(event, Usage):
+            self._node.used(event, now_ms=self._clock())
+        elif event is not None:
+            if refused:
+                # Not merely refused: the cell before this one may have activated it.
+                self._out.say(
+                    self._node.give_up([event.id], now_ms=self._clock()) or [self.invalidated(event, MatchType.EVICTED)]
+                )
+            elif self._succession.fenced:
+                reason = "the grid is partitioned anew"
+                self._out.say([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
+            else:
+                self._out.say(self._registered(entry, event))
+
+    def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
+        """An entry that the cell before this one has dealt with: what still matters of it."""
+        if concerns_standing(entry.payload):
+            self._keep(entry, self._standing.lease_of(entry.payload))
+            return None
+        event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)
+        if isinstance(event, Usage):
+            self._node.used(event, now_ms=offsets.appended_at_ms(entry.offset))
+            return None
+        return event
+
+    def take_over(self, entry: StreamEntry, registration: Registration) -> None:
+        """It was active in another cell, as of its `since`: it needs no second activation."""
+        for outcome in self._registered(entry, registration):
+            if isinstance(outcome, Refused):
+                self._out.say([self.invalidated(registration)])
+            elif isinstance(outcome, Invalidated):
+                self._out.say([outcome])
+
+    def invalidated(self, registration: Registration, match_type: MatchType = MatchType.MATCH) -> Invalidated:
+        """By nothing in particular: it cannot be guarded any more."""
+        return Invalidated(
+            registration_ids=(registration.id,),
+            query_id=registration.query_id,
+            match_type=match_type,
+            version=_NO_VERSION,
+            key=None,
+            written_at_ms=self._clock(),
+            cell=self._cell,
+        )
+
+    def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:
+        """None, with a log line, if it is not: its sender waits in vain for an activation and does not cache."""
+        try:
+            return authorized(decode_query_event(entry.payload), self._deployment)
+        except EventLayerError as error:
+            self._unreadable(error)
+            return None
+
+    def _resized(self, entry: StreamEntry) -> Registration | None:
+        try:
+            registration = self._succession.take_query_event(entry)
+            return None if registration is None else authorized(registration, self._deployment)
+        except EventLayerError as error:  # so was the registration behind it: nobody relies on it
+            self._unreadable(error)
+            return None
+
+    def _unreadable(self, error: EventLayerError) -> None:
+        self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
+
+    def _keep(self, entry: StreamEntry, expires_at_ms: int) -> bool:
+        """The entry is needed until then, if that may be."""
+        at_ms = offsets.appended_at_ms(entry.offset)
+        until_ms = lease_ms(expires_at_ms, since_ms=at_ms)
+        self._leases.add(at_ms, until_ms)
+        return until_ms > 0
+
+    def _registered(
+        self, entry: StreamEntry, registration: Registration
+    ) -> Sequence[Activated | Refused | Invalidated]:
+        if not self._keep(entry, registration.expires_at_ms):
+            return [Refused(registration_id=registration.id, cell=self._cell, reason="its lease is over, or too long")]
+        try:
+            return self._node.register(registration, now_ms=self._clock())
+        except Exception as error:  # one bad query must not stop the node
+            self._telemetry.failure("matching", "cell.registration_failed", error, cell=str(self._cell))
+            self._node.cancel(
+                Cancellation(
+                    tenant=registration.tenant, query_id=registration.query_id, registration_ids=(registration.id,)
+                )
+            )
+            return [Refused(registration_id=registration.id, cell=self._cell, reason=f"matching failed: {error!r}")]

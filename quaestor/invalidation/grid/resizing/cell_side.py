@@ -1,0 +1,79 @@
+"""A cell's part in a resize: it says that it runs, and is silent about its freshness until it has read what it takes over; as
+one of an older generation, it activates nothing behind the fence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import bson
+
+from quaestor.event_layer import offsets, streams
+from quaestor.invalidation.grid.checkpoint import LongestLeases
+from quaestor.invalidation.grid.resizing.messages import Fence, TakenOver, decode
+from quaestor.model import Cell, GridShape, Registration
+from quaestor.ports import EventLayer, StreamEntry
+
+_FOR_EVER: Final = 1 << 62
+
+
+class Succession:
+    """joined: every registration that this generation takes over has been read. fenced: a later generation takes over.
+
+    Not thread-safe.
+    """
+
+    def __init__(
+        self, layer: EventLayer, cell: Cell, shape: GridShape, *, deployment: str, leases: LongestLeases
+    ) -> None:
+        self.joined = not shape.generation
+        self.fenced = False
+        self._layer = layer
+        self._generation = shape.generation
+        self._presence = streams.presence(deployment, cell, shape.generation)
+        self._handover = streams.handover(deployment, shape.generation)
+        self._fence = streams.fence(deployment, cell.query_partition, shape.generation)
+        self._fence_kept = False
+        self._leases = leases
+        self._present = not shape.generation
+        self._all_written = False
+
+    def lost(self) -> None:
+        """The event layer has lost its data: nobody knows that this cell runs, and what older cells have activated since is to be
+        taken over anew."""
+        self.joined = self._present = not self._generation
+        self.fenced = self._all_written = False
+        self._fence_kept = False
+
+    def take_query_event(self, entry: StreamEntry) -> Registration | None:
+        """A registration to be taken over, if it is one. Raises EventLayerError."""
+        event = decode(entry.payload)
+        if isinstance(event, TakenOver):
+            return event.registration
+        if isinstance(event, Fence) and event.generation > self._generation:
+            self.fenced = True
+            # The fence is retained, so that whoever replaces this cell finds it.
+            self._leases.add(offsets.appended_at_ms(entry.offset), _FOR_EVER)
+        return None
+
+    def keep_fence(self) -> None:
+        """Before the fence is trimmed, for whoever has not read it yet, or reads anew. Raises EventLayerError."""
+        if self.fenced and not self._fence_kept:
+            self._layer.put(self._fence, b"1")
+            self._fence_kept = True
+
+    def look_for_fence(self) -> None:
+        """What may be missing in the query pipeline may be a fence. Raises EventLayerError."""
+        self.fenced = self.fenced or self._layer.get(self._fence) is not None
+
+    def look(self) -> None:
+        """Called before each read. Raises EventLayerError."""
+        if not self._present:
+            self._layer.put(self._presence, b"1")
+            self._present = True
+        if not (self.joined or self._all_written):
+            value = self._layer.get(self._handover)
+            self._all_written = value is not None and bool(bson.decode(value)["done"])
+
+    def read(self, query_events: int) -> None:
+        """A read behind `look` brought so many entries of the query pipeline."""
+        self.joined = self.joined or (self._all_written and not query_events)

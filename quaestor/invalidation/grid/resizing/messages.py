@@ -1,0 +1,60 @@
+"""What ingest of a new generation puts into query pipelines, as BSON: `{"v": 1, "t": <type>, ...}`.
+
+| pipeline | type | fields |
+|---|---|---|
+| query, old generation | `f` fence | g: the generation that takes over |
+| query, new generation | `t` taken over | r: the registration's payload, as: it holds as of this version |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import bson
+
+from quaestor.errors import EventLayerError
+from quaestor.event_layer.codec import FORMAT, Fields, decode_payload, decode_query_event, type_of
+from quaestor.model import Registration, Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """No registration behind it is activated by cells of an older generation than this."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    """A registration that cells of an older generation may have activated. Its `since` is already that of the take-over."""
+
+    registration: Registration
+
+
+def concerns_resizing(payload: bytes) -> bool:
+    """Whether an entry of the query pipeline is one of ours, without decoding it."""
+    letter = type_of(payload)
+    return letter is not None and letter in b"ft"
+
+
+def encode_fence(fence: Fence) -> bytes:
+    return bson.encode({"v": FORMAT, "t": "f", "g": fence.generation})
+
+
+def encode_taken_over(payload: bytes, as_of: Version) -> bytes:
+    """payload: of a registration, not looked at."""
+    return bson.encode({"v": FORMAT, "t": "t", "as": as_of, "r": payload})
+
+
+def decode(payload: bytes) -> Fence | TakenOver:
+    """Raises EventLayerError if it is neither."""
+    return decode_payload(payload, _message)
+
+
+def _message(fields: Fields) -> Fence | TakenOver:
+    if fields["t"] == "f":
+        return Fence(generation=int(fields["g"]))
+    registration = decode_query_event(fields["r"])
+    if not isinstance(registration, Registration):
+        raise EventLayerError("what was taken over is no registration", retryable=False)
+    return TakenOver(registration=replace(registration, since=max(registration.since, int(fields["as"]))))

@@ -1,0 +1,14 @@
+"""Spark's Python daemon, with the grid's code loaded before it forks workers.
+
+A worker that replaces a killed one has nothing to import then: it matches again within a fraction of the time, and the
+workers of an executor share the memory of the code. Importing starts no thread, so forking is safe.
+"""
+
+from __future__ import annotations
+
+import quaestor.invalidation.grid.spark.job  # noqa: F401
+
+if __name__ == "__main__":
+    from pyspark import daemon, worker  # noqa: F401
+
+    daemon.manager()

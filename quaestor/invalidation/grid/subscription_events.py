@@ -1,0 +1,136 @@
+"""A cell's part in standing queries: what the stage announces goes into the node, what the node finds to the stage.
+
+Payloads are collected and appended by the cell's loop, in order, before its position counts as reached.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quaestor.errors import EventLayerError, QueryError
+from quaestor.event_layer.codec import encode_image
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.invalidation.matching.subscription_matching import StandingError
+from quaestor.model import AfterImage, Cell, WriteKind
+from quaestor.observability.telemetry import Telemetry
+from quaestor.realtime.codec import decode_query_event, encode_matched
+from quaestor.realtime.messages import (
+    CellStarted,
+    Lost,
+    Matched,
+    MatchedEvent,
+    NoLonger,
+    Reached,
+    Ready,
+    Standing,
+    StillStanding,
+    Subscription,
+)
+
+_TO_ALL: Final = (WriteKind.GAP, WriteKind.COLLECTION)
+
+
+class SubscriptionEvents:
+    """stream: where the payloads of `pending` belong. Not thread-safe."""
+
+    def __init__(self, node: MatchingNode, cell: Cell, *, stream: str, telemetry: Telemetry) -> None:
+        self.stream = stream
+        self.pending: list[bytes] = []
+        self._node = node
+        self._cell = cell
+        self._telemetry = telemetry
+        self._ticked: AfterImage | None = None
+
+    def started(self) -> None:
+        """The cell begins, or begins anew: its node has no standing queries."""
+        self._say(CellStarted(cell=self._cell))
+
+    def lease_of(self, payload: bytes) -> int:
+        """Until when this entry of the query pipeline must be retained; 0: not at all. A starting stage reads leases."""
+        event = self._understood(payload)
+        return event.expires_at_ms if isinstance(event, Subscription) else 0
+
+    def take_query_event(self, payload: bytes) -> int:
+        """Do what the stage says. Returns the same as `lease_of`."""
+        event = self._understood(payload)
+        match event:
+            case Standing():
+                self._announced(event)
+            case StillStanding():
+                for query_id, token in event.queries:
+                    if not self._node.standing.keep(query_id, token, event.expires_at_ms):
+                        self._lost(query_id, token, "not announced to this cell", final=False)
+            case NoLonger():
+                for query_id in event.query_ids:
+                    self._node.standing.end(query_id)
+            case Subscription():
+                return event.expires_at_ms
+        return 0
+
+    def processed(self, image: AfterImage, payload: bytes | None) -> None:
+        """The node has taken in this event. payload: as it lies on the write pipeline, if it does."""
+        standing = self._node.standing
+        if image.kind is WriteKind.TICK:
+            self._ticked = image
+            if standing:
+                self._reached(image)
+            return
+        if image.kind in _TO_ALL:
+            standing.take()
+            if standing:
+                self._say(Matched(query_ids=None, image=image), encode_image(image))
+            return
+        found = standing.take()
+        if found:
+            self._say(Matched(query_ids=found, image=image), payload or encode_image(image))
+            for query in list(standing.crowded(found)):
+                standing.end(query.query_id)
+                self._lost(query.query_id, query.token, "its membership has outgrown its announcement", final=False)
+
+    def _announced(self, event: Standing) -> None:
+        try:
+            members = None if event.members is None else [self._share(side) for side in event.members]
+            replayed = self._node.standing.announce(
+                event.query_id,
+                event.token,
+                event.query,
+                memory=event.memory,
+                version=event.version,
+                members=members,
+                expires_at_ms=event.expires_at_ms,
+            )
+        except StandingError as error:
+            self._lost(event.query_id, event.token, str(error), final=error.final)
+        except QueryError as error:
+            self._lost(event.query_id, event.token, str(error), final=True)
+        except Exception as error:  # one bad query must not stop the node
+            self._telemetry.failure("matching", "cell.announcement_failed", repr(error), cell=str(self._cell))
+            self._node.standing.end(event.query_id)
+            self._lost(event.query_id, event.token, f"matching failed: {error!r}", final=True)
+        else:
+            for image in replayed:
+                self._say(Matched(query_ids=(event.query_id,), image=image), encode_image(image))
+            self._say(Ready(cell=self._cell, query_id=event.query_id, token=event.token))
+            if self._ticked is not None and len(self._node.standing) == 1:
+                self._reached(self._ticked)
+
+    def _share(self, side: tuple[bytes, ...]) -> bytes:
+        if len(side) != self._node.shape.write_partitions:
+            raise StandingError("announced to a grid of another shape", final=False)
+        return side[self._cell.write_partition]
+
+    def _reached(self, tick: AfterImage) -> None:
+        self._say(Reached(cell=self._cell, version=tick.version, fresh_as_of_ms=tick.wall_ms))
+
+    def _lost(self, query_id: str, token: str, reason: str, *, final: bool) -> None:
+        self._say(Lost(cell=self._cell, query_id=query_id, token=token, reason=reason, final=final))
+
+    def _understood(self, payload: bytes) -> object:
+        try:
+            return decode_query_event(payload)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
+            return None
+
+    def _say(self, event: MatchedEvent, image: bytes = b"") -> None:
+        self.pending.append(encode_matched(event, image))

@@ -1,0 +1,1 @@
+"""Ingest: the change stream of MongoDB as after-images in the write pipelines."""

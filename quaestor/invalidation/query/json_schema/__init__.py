@@ -1,7 +1,0 @@
-"""`$jsonSchema`: MongoDB's dialect of JSON Schema draft 4, as mongod 6.0 matches it."""
-
-from __future__ import annotations
-
-from quaestor.invalidation.query.json_schema.compiler import compile_schema
-
-__all__ = ["compile_schema"]

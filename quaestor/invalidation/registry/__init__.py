@@ -1,0 +1,1 @@
+"""The app's side of the grid: registrations of what was read, and their validity."""

@@ -1,0 +1,149 @@
+"""Reads a tenant's notification pipeline, for one app process: all of it, in order, from where somebody has read.
+
+While app processes run, every invalidation is seen by all of them. While none runs, the grid goes on invalidating, and
+nobody evicts or purges. So the processes keep a mark of how far the pipeline has been attended to; a starting process reads on
+from there, and if what lies between has been trimmed already, nothing stored or handed out can be trusted (a reset).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from quaestor.clock import Clock
+from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
+from quaestor.event_layer import codec, offsets, streams
+from quaestor.event_layer.bounds import doubtful_after_ms
+from quaestor.model import Notification
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import EventLayer, StreamEntry
+from quaestor.settings import Settings
+
+LOOK_BACK_MS = 120_000
+"""How far back a starting process reads at least, to know the dead among what others have stored."""
+MARK_EVERY_MS = 5_000
+"""How often the mark is moved, to where the reader was one such period ago: what it has read since may not be worked off."""
+BATCH = 1_000
+"""Notifications read at once; fewer than that means that the reader has caught up."""
+RECONNECT_S = 0.2
+MISCONFIGURED_S = 5.0
+"""What is wrong with a server's configuration somebody has to mend."""
+
+
+class NotificationReader:
+    """take: gets every notification, in order, at least once. reset: nothing stored may be trusted, and why.
+
+    Both are called in the thread that runs run(). caught_up: whether all that there was at the start has been taken.
+    known_since_ms: of what was stored before, it is not known whether it was invalidated (event layer's clock).
+    """
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        *,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+        take: Callable[[Sequence[Notification]], None],
+        reset: Callable[[str], None],
+    ) -> None:
+        self.caught_up = False
+        self.known_since_ms = 0
+        self._layer = layer
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self._take = take
+        self._reset = reset
+        tenant = settings.owner
+        self._stream = streams.notifications(settings.deployment, tenant)
+        self._mark_name = streams.attended(settings.deployment, tenant)
+        self._heartbeats = None if tenant == settings.deployment else streams.heartbeats(settings.deployment)
+        self._heard: str | None = None
+        self._beats: list[Notification] = []
+        self._offset: str | None = None
+        self._to_mark: str | None = None
+        self._marked_at_ms = 0
+        self._read_at_ms = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stop is set; survives whatever the event layer does."""
+        while not stop.is_set():
+            try:
+                self._step()
+            except EventLayerResetError as error:
+                self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
+                self._reset(str(error))
+                self._offset = self._to_mark = self._heard = None
+                self._beats.clear()
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "registry.read_failed", error)
+                stop.wait(RECONNECT_S)
+            except ConfigurationError as error:
+                self._telemetry.failure("configuration", "registry.misconfigured", error)
+                stop.wait(MISCONFIGURED_S)
+            except Exception as error:  # a payload nobody understands must not end the only reader
+                self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
+                self._reset(f"a notification could not be read: {error}")
+
+    def _step(self) -> None:
+        offset = self._offset if self._offset is not None else self._begin()
+        now_ms = self._clock()
+        if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._settings.retention_ms):
+            first = self._layer.first_offset(self._stream)
+            if first is None or streams.missed(offset, first):
+                self._reset("notifications were trimmed before they were read")
+        entries = self._read(offset)
+        self._read_at_ms = self._clock()
+        if entries:
+            self._offset = entries[-1].offset
+            self._take([codec.decode_notification(entry.payload) for entry in entries])
+        if self._beats and len(entries) < BATCH:
+            beats, self._beats = self._beats, []
+            self._take(beats)
+        if not self.caught_up and len(entries) < BATCH:
+            self.caught_up = True
+        if self.caught_up and entries and self._read_at_ms - self._marked_at_ms >= MARK_EVERY_MS:
+            self._to_mark = self._to_mark or self._offset  # the first mark is made at once
+            self._mark()
+
+    def _read(self, offset: str) -> list[StreamEntry]:
+        """What this tenant was told; heartbeats that lie elsewhere are put aside until all that was told before is taken."""
+        wait_ms = self._settings.heartbeat_ms
+        if self._heartbeats is None:
+            return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
+        positions = {self._stream: offset, self._heartbeats: self._heard or offset}
+        entries = self._layer.read(positions, count=BATCH, block_ms=wait_ms)
+        told: list[StreamEntry] = []
+        for entry in entries:
+            if entry.stream == self._stream:
+                told.append(entry)
+            else:
+                self._heard = entry.offset
+                self._beats.append(codec.decode_notification(entry.payload))
+        return told
+
+    def _begin(self) -> str:
+        """Where to start: LOOK_BACK_MS ago, or where the mark is if that is earlier."""
+        start = self._layer.offset_at(self._stream, self._clock() - LOOK_BACK_MS)
+        first = self._layer.first_offset(self._stream)
+        mark = self._layer.get(self._mark_name)
+        if mark is not None:
+            attended = mark.decode()
+            if offsets.epoch_of(attended) == offsets.epoch_of(start):
+                if first is None or streams.missed(attended, first):
+                    self._reset("the grid went on while no process was there to evict what it invalidated")
+                else:
+                    start = min(start, attended)
+            else:
+                self._reset("the event layer lost data while no process was there")
+        self.known_since_ms = offsets.appended_at_ms(start if first is None else max(start, first))
+        self._offset = start
+        return start
+
+    def _mark(self) -> None:
+        """Only entries are marked: of a moment nobody could tell later whether what followed it is still there."""
+        if self._to_mark is not None and offsets.is_entry(self._to_mark):
+            self._layer.put(self._mark_name, self._to_mark.encode())
+        self._to_mark = self._offset
+        self._marked_at_ms = self._read_at_ms

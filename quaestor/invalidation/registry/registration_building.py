@@ -1,0 +1,147 @@
+"""From captured reads to registrations: what the matching nodes must know of a result, and nothing more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
+from quaestor.planning.plan import QueryPlan, Result
+from quaestor.planning.plan_cache import plan_of
+from quaestor.query.aggregation import projects, shows
+
+SECONDARY_MARGIN_S = 2
+"""How much further back a read on a secondary is dated, beside its own duration: its replies' operationTime is taken
+after the scan, and batches are applied behind it."""
+
+
+_SPARE = 4
+"""Registrations last a quarter longer than what they are made for, so that others can rely on them for some time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """One distinct query of a response, planned, with the read that answered it."""
+
+    query: Query
+    plan: QueryPlan
+    read: CapturedRead
+
+
+def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
+    """The distinct queries behind these reads.
+
+    A query that was run twice counts once, dated by its older read: if the runs differ, a write came in between, and
+    replaying from the older one finds it.
+    """
+    found: dict[str, Dependency] = {}
+    for read in reads:
+        plan = plan_of(read.query)
+        _keep_older(found, Dependency(query=read.query, plan=plan, read=read))
+    return list(found.values())
+
+
+def _keep_older(found: dict[str, Dependency], dependency: Dependency) -> None:
+    known = found.get(dependency.plan.query_id)
+    if known is None or dependency.read.read_at < known.read.read_at:
+        found[dependency.plan.query_id] = dependency
+
+
+@dataclass(slots=True)
+class Guard:
+    """ids: what a response is valid by, the first of them its own alone, at least to begin with. new: of these, the ones to be
+    activated. shared: the ones that others rely on already. rate_hz: summed write rate of the members of those."""
+
+    ids: tuple[str, ...]
+    new: list[Registration]
+    shared: list[str]
+    rate_hz: float
+
+
+def guarding(
+    found: Sequence[Dependency],
+    held: SharedRegistrations,
+    *,
+    new_id: Callable[[str], str],
+    tenant: str,
+    since: Version,
+    now_ms: int,
+    expires_at_ms: int,
+) -> Guard:
+    """What a response needs that depends on these. Everything that is shared has to be leased. new_id: for a query id."""
+    guard = Guard((), [], [], 0.0)
+    ids: list[str] = []
+    for dependency in found:
+        at_hand = held.at_hand(
+            dependency.plan.query_id, since=since_of(dependency.read, since), expires_at_ms=expires_at_ms
+        )
+        if at_hand is not None:
+            registration_id, rate_hz = at_hand
+            guard.rate_hz += rate_hz
+            guard.shared.append(registration_id)
+        else:
+            registration_id = new_id(dependency.plan.query_id)
+            one = registration(
+                dependency,
+                registration_id=registration_id,
+                tenant=tenant,
+                since=since,
+                expires_at_ms=expires_at_ms + max(0, expires_at_ms - now_ms) // _SPARE,
+            )
+            guard.new.append(one)
+        ids.append(registration_id)
+    if guard.shared[:1] == ids[:1]:
+        # No cell knows of this one. It tells the response from its siblings: what is purged, evicted or killed by name is it.
+        ids.insert(0, new_id(found[0].plan.query_id))
+    guard.ids = tuple(ids)
+    return guard
+
+
+def registration(
+    dependency: Dependency, *, registration_id: str, tenant: str, since: Version, expires_at_ms: int
+) -> Registration:
+    read = dependency.read
+    members = read.ids if dependency.plan.result is Result.RECORDS else None
+    return Registration(
+        id=registration_id,
+        tenant=tenant,
+        query_id=dependency.plan.query_id,
+        query=dependency.query,
+        since=since_of(read, since),
+        read_at=read.read_at,
+        members=members,
+        last=None if members is None else _last(dependency.plan, len(members), read.last),
+        expires_at_ms=expires_at_ms,
+    )
+
+
+def since_of(read: CapturedRead, since: Version) -> Version:
+    """Every write up to it was visible to the read. since: the newest that had been reported before the read began.
+
+    A primary whose reply is dated before that has been succeeded and does not know it yet, or was asked for what a majority has.
+    """
+    return min(since, read.read_at if read.primary else _secondary_since(read))
+
+
+def _secondary_since(read: CapturedRead) -> Version:
+    seconds = (read.read_at >> 32) - int(read.duration_ms / 1000) - 1 - SECONDARY_MARGIN_S
+    return max(0, seconds) << 32
+
+
+def _last(plan: QueryPlan, members: int, last: Document | None) -> Document | None:
+    """The last member of a full window, reduced to the fields that it is ordered by and _id."""
+    limit = plan.query.limit
+    if not plan.ordering or not limit or members < limit or last is None:
+        return None
+    fields = {path.split(".", 1)[0] for path in plan.ordering} | {"_id"}
+    if not all(_kept(plan, field) for field in fields - {"_id"}):
+        return None
+    return {field: last[field] for field in fields if field in last}
+
+
+def _kept(plan: QueryPlan, field: str) -> bool:
+    """Whether the reply certainly shows this field as the stored record has it."""
+    if plan.query.operation is Operation.AGGREGATE:
+        return shows(plan.dressing, field)
+    return projects(plan.query.projection, field)

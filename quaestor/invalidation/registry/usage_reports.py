@@ -1,0 +1,68 @@
+"""How often what is guarded was read: gathered from the hits of one app process, told to the matching nodes every few seconds.
+
+The nodes keep what saves most (matching/eviction.py). A report is a hint: it is bounded, the least read are left out, and
+what happened in the second before an entry died may be missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from quaestor.event_layer import streams
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.model import GridShape, Usage
+
+REPORT_EVERY_MS: Final = 3_000
+MOST_REPORTED: Final = 1_000
+"""Queries, and registrations of others, in one message: the most read ones."""
+_MOST_GATHERED: Final = 100_000
+
+Served = Iterable[tuple[Sequence[str], int]]
+"""(registrations of an entry, how often it was served)"""
+
+
+class UsageReports:
+    """One per process. source: what was served since it was asked last; called once a second, nothing on the hit path.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, *, deployment: str, tenant: str | None = None) -> None:
+        self.source: Callable[[], Served] = tuple
+        self._deployment = deployment
+        self._tenant = tenant or deployment
+        self._queries: Counter[str] = Counter()
+        self._foreign: Counter[str] = Counter()
+        self._due_ms = 0
+
+    def gather(self, query_of: Callable[[str], str | None], *, origin: str) -> None:
+        """Take in what was served. query_of: the query behind a live registration of this process."""
+        for registrations, reads in self.source():
+            for registration_id in registrations:
+                query_id = query_of(registration_id)
+                if query_id is not None:
+                    self._queries[query_id] += reads
+                elif not registration_id.startswith(origin):
+                    self._foreign[registration_id] += reads
+        for gathered in (self._queries, self._foreign):
+            if len(gathered) > _MOST_GATHERED:
+                gathered.clear()  # nobody has taken it for long
+
+    def due(self, shape: GridShape, *, now_ms: int) -> Iterator[tuple[str, Usage]]:
+        """Query pipelines with what to tell them, every few seconds; what was not read is not told."""
+        if now_ms < self._due_ms:
+            return
+        self._due_ms = now_ms + REPORT_EVERY_MS
+        by_partition: dict[int, Counter[str]] = {}
+        for query_id, reads in self._queries.items():
+            partition = query_partition(query_id, shape.query_partitions)
+            by_partition.setdefault(partition, Counter())[query_id] = reads
+        foreign = tuple(self._foreign.most_common(MOST_REPORTED))
+        self._queries.clear()
+        self._foreign.clear()
+        for partition in range(shape.query_partitions) if foreign else sorted(by_partition):
+            queries = tuple(by_partition.get(partition, Counter()).most_common(MOST_REPORTED))
+            usage = Usage(tenant=self._tenant, queries=queries, registrations=foreign)
+            yield streams.queries(self._deployment, partition, shape.generation), usage

@@ -1,6 +1,0 @@
-"""The grid on Spark: the thin shell around cells and ingest."""
-
-from quaestor.invalidation.processes import cell_pids
-from quaestor.invalidation.spark.grid import SparkGrid
-
-__all__ = ["SparkGrid", "cell_pids"]

@@ -1,0 +1,1 @@
+"""Metrics, log events and traces: one name for every failure."""

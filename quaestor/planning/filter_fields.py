@@ -1,0 +1,52 @@
+"""Which paths of a record a filter reads: a record that differs elsewhere matches as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quaestor.errors import QueryError
+from quaestor.query.ast import Conjunction, Disjunction, Negation, Node, Predicate
+from quaestor.query.expressions import field_paths
+from quaestor.query.text.index import TextIndex
+from quaestor.query.text.matching import Search
+
+
+def filter_paths(root: Node) -> frozenset[str] | None:
+    """The dotted paths that decide whether a record matches; None if it may be anything (`$jsonSchema`, `$text` over all
+    fields, expressions with `$$ROOT`). O(size of the filter)."""
+    found = frozenset(_paths_of(root))
+    return None if None in found else frozenset(path for path in found if path is not None)
+
+
+def _paths_of(node: Node) -> Iterable[str | None]:
+    if isinstance(node, Predicate):
+        yield from (node.path,) if node.path else _of_document(node)
+    elif isinstance(node, Conjunction | Disjunction):
+        for member in node.members:
+            yield from _paths_of(member)
+    elif isinstance(node, Negation):
+        yield from _paths_of(node.member)
+
+
+def _of_document(node: Predicate) -> Iterable[str | None]:
+    """Operators on the whole record."""
+    if node.operator == "$expr":
+        try:
+            return [path or None for path in field_paths(node.operand)]
+        except QueryError:
+            return [None]
+    if node.operator == "$text" and isinstance(node.operand, Search):
+        return searched_paths(node.operand.index) or [None]
+    return [None]
+
+
+def searched_paths(index: TextIndex) -> frozenset[str] | None:
+    """The weighted paths, and on the way to each the field that says in which language it is; None: all of the record."""
+    if index.everything:
+        return None
+    found = {index.override}
+    for path, _ in index.weights:
+        found.add(path)
+        parts = path.split(".")
+        found.update(".".join((*parts[:depth], index.override)) for depth in range(1, len(parts) + 1))
+    return frozenset(found)

@@ -1,0 +1,223 @@
+"""Which paths of a record a pipeline's result can depend on, by what its stages read.
+
+Sound because it only ever collects: whatever an expression reads counts, in whichever stage and whether or not its value is
+used later, so it does not matter which fields were computed, renamed or replaced on the way. What is left out are the
+fields that no stage reads once a stage has closed the record: a `$group` and its kin, or a `$project` that includes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from bson.decimal128 import Decimal128
+
+from quaestor.errors import QueryError
+from quaestor.model import Document
+from quaestor.planning.filter_fields import filter_paths
+from quaestor.query.ast import Node
+from quaestor.query.compiled import compile_query
+from quaestor.query.expressions import field_paths
+
+_WHOLE: Final = ""
+_SWITCHES: Final = (bool, int, float)
+
+
+class _UnknownError(Exception):
+    """A stage may read anything."""
+
+
+def pipeline_paths(stages: Iterable[Document], root: Node) -> frozenset[str] | None:
+    """The dotted paths that matter to the result of a pipeline; None if all of the record may.
+
+    stages: what follows the leading `$match`; root: its filter. O(size of the pipeline). Never raises.
+    """
+    try:
+        read = _filter(root)
+        return frozenset(read) if _walk(stages, read) else None
+    except (_UnknownError, QueryError, ValueError, AttributeError, TypeError, KeyError):
+        return None
+
+
+def _walk(stages: Iterable[Document], read: set[str], *, ordered: bool = False) -> bool:
+    """Collect what the stages read. Returns whether nothing else of the record can show at the end."""
+    closed = False
+    for stage in stages:
+        ((name, operand),) = stage.items()
+        if name == "$facet":
+            branches = [_walk(branch, read, ordered=ordered) for branch in operand.values()]
+            return closed or all(branches)
+        if name in _GROUPING:
+            _GROUPING[name](operand, read, closed)
+            return True
+        if name in ("$limit", "$skip"):
+            if not ordered:
+                raise _UnknownError("some records in whatever order an index gives them")
+            continue
+        ordered = ordered or name == "$sort"
+        if name == "$project":
+            closed = _project(operand, read, closed) or closed
+        elif name in _READING:
+            _READING[name](operand, read, closed)
+        else:
+            raise _UnknownError(name)
+    return closed
+
+
+def _expression(expression: Any, read: set[str], closed: bool) -> None:
+    paths = field_paths(expression)
+    if _WHOLE in paths and not closed:
+        raise _UnknownError("the whole record")
+    read.update(paths - {_WHOLE})
+
+
+def _filter(root: Node) -> set[str]:
+    paths = filter_paths(root)
+    if paths is None:
+        raise _UnknownError("a filter on the whole record")
+    return set(paths)
+
+
+def _match(condition: Any, read: set[str], closed: bool) -> None:
+    read |= _filter(compile_query(condition).root)
+
+
+def _sort(order: Any, read: set[str], closed: bool) -> None:
+    if not all(isinstance(direction, _SWITCHES) for direction in order.values()):
+        raise _UnknownError("an order by score")
+    read.update(order)
+
+
+def _unwind(operand: Any, read: set[str], closed: bool) -> None:
+    path = operand["path"] if isinstance(operand, Mapping) else operand
+    read.add(path.removeprefix("$"))
+
+
+def _set(fields: Any, read: set[str], closed: bool) -> None:
+    for value in fields.values():
+        _expression(value, read, closed)
+
+
+def _unset(fields: Any, read: set[str], closed: bool) -> None:
+    """Hides; what shows nevertheless is said by others."""
+
+
+def _replace(operand: Any, read: set[str], closed: bool) -> None:
+    _expression(operand["newRoot"], read, closed)
+
+
+def _lookup(operand: Any, read: set[str], closed: bool) -> None:
+    """What it reads of the other collection is that collection's business."""
+    if "localField" in operand:
+        read.add(operand["localField"])
+    for value in operand.get("let", {}).values():
+        _expression(value, read, closed)
+
+
+def _graph_lookup(operand: Any, read: set[str], closed: bool) -> None:
+    _expression(operand["startWith"], read, closed)
+
+
+def _union_with(operand: Any, read: set[str], closed: bool) -> None:
+    """Only adds records of the other collection."""
+
+
+def _project(projection: Any, read: set[str], closed: bool) -> bool:
+    """Returns whether it includes, so that nothing but what it names is left."""
+    projection = dict(_flat(projection, ""))
+    switches = {path: value for path, value in projection.items() if isinstance(value, _SWITCHES)}
+    hides = [path for path, value in switches.items() if not value]
+    includes = len(switches) < len(projection) or any(value for value in switches.values())
+    if not includes:
+        return False
+    if any(path != "_id" for path in hides):
+        raise _UnknownError("a projection of both kinds")
+    for path, value in projection.items():
+        if path in hides:
+            continue
+        read.add(path)
+        if path not in switches:
+            _expression(value, read, closed)
+    return True
+
+
+def _flat(projection: Mapping[str, Any], parent: str) -> Iterator[tuple[str, Any]]:
+    """`{a: {b: 1}}` is `{"a.b": 1}`."""
+    for name, value in projection.items():
+        path = f"{parent}{name}"
+        if isinstance(value, Mapping) and not next(iter(value), "$").startswith("$"):
+            yield from _flat(value, f"{path}.")
+        elif isinstance(value, Decimal128):
+            raise _UnknownError("a switch of a rare type")
+        else:
+            yield path, value
+
+
+_SIMPLE: Final = frozenset(
+    {
+        "$addToSet",
+        "$avg",
+        "$first",
+        "$last",
+        "$max",
+        "$mergeObjects",
+        "$min",
+        "$push",
+        "$stdDevPop",
+        "$stdDevSamp",
+        "$sum",
+    }
+)
+_OF_SEVERAL: Final = frozenset({"$firstN", "$lastN", "$maxN", "$minN", "$top", "$topN", "$bottom", "$bottomN"})
+
+
+def _accumulators(fields: Any, read: set[str], closed: bool) -> None:
+    for value in fields.values():
+        ((accumulator, argument),) = value.items()
+        if accumulator in _SIMPLE:
+            _expression(argument, read, closed)
+        elif accumulator in _OF_SEVERAL:
+            for name, part in argument.items():
+                if name == "sortBy":
+                    _sort(part, read, closed)
+                else:
+                    _expression(part, read, closed)
+        elif accumulator != "$count":
+            raise _UnknownError(accumulator)
+
+
+def _group(operand: Any, read: set[str], closed: bool) -> None:
+    _expression(operand.get("_id"), read, closed)
+    _accumulators({name: value for name, value in operand.items() if name != "_id"}, read, closed)
+
+
+def _bucket(operand: Any, read: set[str], closed: bool) -> None:
+    _expression(operand["groupBy"], read, closed)
+    _accumulators(operand.get("output", {}), read, closed)
+
+
+def _count(operand: Any, read: set[str], closed: bool) -> None:
+    """Reads nothing."""
+
+
+_Reader = Callable[[Any, set[str], bool], None]
+_READING: Final[Mapping[str, _Reader]] = {
+    "$match": _match,
+    "$sort": _sort,
+    "$unwind": _unwind,
+    "$set": _set,
+    "$addFields": _set,
+    "$unset": _unset,
+    "$replaceRoot": _replace,
+    "$replaceWith": lambda operand, read, closed: _expression(operand, read, closed),
+    "$lookup": _lookup,
+    "$graphLookup": _graph_lookup,
+    "$unionWith": _union_with,
+}
+_GROUPING: Final[Mapping[str, _Reader]] = {
+    "$group": _group,
+    "$sortByCount": _expression,
+    "$bucket": _bucket,
+    "$bucketAuto": _bucket,
+    "$count": _count,
+}

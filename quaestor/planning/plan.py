@@ -1,0 +1,287 @@
+"""What can be done for a query: exact or widened, by which index, and why. The node and `explain` use the same plan.
+
+*Exact* means that a write is judged by what the query matches; *widened* that more writes count than change the result:
+with a predicate those that concern what a pipeline's leading `$match` lets through, without one every write to the
+namespace. A plan is a pure function of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import bson
+from xxhash import xxh128_hexdigest
+
+from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
+from quaestor.event_layer.partitioning import OPTIONS
+from quaestor.model import Document, Operation, Query
+from quaestor.planning.access_paths import Access, access_paths
+from quaestor.planning.filter_fields import searched_paths
+from quaestor.planning.pipeline_shape import PipelineShape
+from quaestor.planning.relevant_fields import (
+    ALL,
+    Fields,
+    fields_of_pipeline,
+    fields_of_values,
+    fields_that_matter,
+    fields_that_place,
+    fields_that_show,
+)
+from quaestor.query import aggregation
+from quaestor.query.ast import Node
+from quaestor.query.compiled import CompiledQuery, compile_query
+from quaestor.query.geo.near import near_of
+from quaestor.query.ranking import Rank, rank_key
+from quaestor.query.sorting import parse_sort
+from quaestor.query.text.operator import search_of, with_text_index
+
+_BY_SCORE: Final = {"$meta": "textScore"}
+_WITHOUT_LETTERS: Final = (
+    *(int, float, bool, type(None), bytes),
+    *(bson.ObjectId, bson.Decimal128, bson.Timestamp, datetime, UUID),
+)
+"""Types of values that no collation orders."""
+TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
+TO_ITSELF: Final = "pipeline that reads its own collection again: widened to the collection"
+TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
+
+
+class Window(StrEnum):
+    """How much of what matches the result holds, and what tells whether a record falls into it."""
+
+    NONE = "none"
+    """All of it."""
+    BOUNDARY = "boundary"
+    """The first `limit` in sort order: the key of the last one tells."""
+    UNORDERED = "unordered"
+    """Some `limit` of them: nothing tells, any match counts."""
+    OFFSET = "offset"
+    """A stretch after `skip`: records before it count too."""
+
+
+class Result(StrEnum):
+    """What the reply is made of."""
+
+    RECORDS = "records"
+    COUNT = "count"
+    VALUES = "values"
+    OPAQUE = "opaque"
+    """Anything computed from the matching records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """match: "exact" or "widened"; reason: why it is widened, a sentence, else None.
+
+    query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of that.
+    query_id: equal for equal queries, however written.
+    condition: the filter that says which records concern the query; predicate: the same, compiled. None: all of the
+        namespace.
+    index: how the node finds the query from a written record, for people.
+    access: the same for the node: alternatives, best first; empty: always tried.
+    fields: what of a record matters to the result. visible: what of it matters if it matches before and after a write, and
+        its sort key stays. placing: what of it decides whether and where it is in the result.
+    ordering: the paths that decide where a record stands. dressing: what a pipeline does to each record at last.
+    rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
+    foreign_namespaces: other collections a pipeline reads; every write to them counts.
+    """
+
+    query: Query
+    query_id: str
+    match: str
+    reason: str | None
+    condition: Document | None
+    predicate: CompiledQuery | None
+    window: Window
+    result: Result
+    index: str
+    access: tuple[Access, ...]
+    fields: Fields
+    visible: Fields
+    placing: Fields
+    ordering: tuple[str, ...] = ()
+    dressing: tuple[Document, ...] = ()
+    rank: Rank | None = None
+    foreign_namespaces: tuple[str, ...] = ()
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Every namespace whose writes concern the query, its own first."""
+        own = self.query.namespace
+        return (own, *(name for name in self.foreign_namespaces if name != own))
+
+
+def plan_query(query: Query) -> QueryPlan:
+    """Plan a query. Never refuses what mongod accepts: what this engine cannot match is widened.
+
+    Raises MalformedQueryError if mongod would refuse it too. O(size of the query).
+    """
+    asked = query
+    shape = PipelineShape.of(query) if query.operation is Operation.AGGREGATE else None
+    if shape is not None and shape.as_find is not None:
+        query = shape.as_find
+    by_score = query.text_index is not None and [direction for _, direction in query.sort] == [_BY_SCORE]
+    query = _without_rank(query)
+    foreign = tuple(sorted(aggregation.foreign_namespaces(query.pipeline, query.namespace.split(".", 1)[0])))
+    reason = query.widened or _collated(query)
+    if reason is None and query.namespace in foreign:
+        reason = TO_ITSELF
+    condition: Document | None = None
+    predicate: CompiledQuery | None = None
+    if reason is None:
+        try:
+            condition, reason = _condition(query, shape)
+            if condition is not None:
+                condition = dict(with_text_index(condition, query.text_index))
+            predicate = None if condition is None else compile_query(condition)
+        except UnsupportedQueryError as unsupported:
+            condition, reason = None, unsupported.reason
+    if condition is None and reason == TO_COLLECTION and shape is not None:
+        condition, predicate = _whole_collection(query, shape)
+    root = None if predicate is None else predicate.root
+    access = () if root is None else tuple(access_paths(root))
+    ordering = () if root is None else _ordering(query, root, by_score=by_score)
+    window = _window(query, ranked=bool(ordering))
+    fields = ALL if root is None else _fields(query, shape, root)
+    return QueryPlan(
+        query=query,
+        query_id=_query_id(asked, predicate),
+        match="exact" if reason is None else "widened",
+        reason=reason,
+        condition=condition,
+        predicate=predicate,
+        window=window,
+        result=_result(query, shape),
+        index="every write" if predicate is None else access[0].describe() if access else "always try",
+        access=access,
+        fields=fields,
+        visible=fields if root is None else _visible(query, shape, fields),
+        placing=ALL if root is None else fields_that_place(query, root),
+        ordering=ordering,
+        dressing=() if shape is None else shape.dressing,
+        rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
+        foreign_namespaces=foreign,
+    )
+
+
+def _without_rank(query: Query) -> Query:
+    """The query without an order by score: any change of a record can move it then, so where it stands need not be known."""
+    if query.text_index is None or not any(direction == _BY_SCORE for _, direction in query.sort):
+        return query
+    return replace(query, sort=())
+
+
+def _whole_collection(query: Query, shape: PipelineShape) -> tuple[Document | None, CompiledQuery | None]:
+    """A pipeline over all records depends on each, but only on what it reads of them, if that is known."""
+    everything: Document = {}
+    predicate = compile_query(everything)
+    return (None, None) if _fields(query, shape, predicate.root) == ALL else (everything, predicate)
+
+
+def _collated(query: Query) -> str | None:
+    """Why a collation matters. It has no say where neither the filter nor the order compares a string."""
+    if query.collation is None or query.collation.get("locale") == "simple":
+        return None
+    plain = query.operation in (Operation.FIND, Operation.COUNT) and not query.sort
+    if plain and not _compares_strings(query.filter):
+        return None
+    return f"collation {query.collation.get('locale')!r}: strings compare by rules of a language"
+
+
+def _compares_strings(operand: Any) -> bool:
+    if isinstance(operand, Mapping):
+        return any(_compares_strings(value) for value in operand.values())
+    if isinstance(operand, list | tuple):
+        return any(_compares_strings(value) for value in operand)
+    return not isinstance(operand, _WITHOUT_LETTERS)
+
+
+def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | None, str | None]:
+    """What decides which records concern the query, and why that is more than what changes its result."""
+    if query.let is not None:
+        raise UnsupportedQueryError("let: variables of the command")
+    if shape is None or shape.as_find is not None:
+        if any(path == "$natural" for path, _ in query.sort):
+            raise UnsupportedQueryError("$natural: the order of storage")
+        parse_sort(query.sort)
+        return query.filter, None
+    if shape.counts:
+        return shape.leading or {}, None
+    return (shape.leading, TO_COLLECTION if shape.leading is None else TO_LEADING_MATCH)
+
+
+def _window(query: Query, ranked: bool) -> Window:
+    if query.skip:
+        return Window.OFFSET
+    if not query.limit:
+        return Window.NONE
+    return Window.BOUNDARY if query.sort or ranked else Window.UNORDERED
+
+
+def _result(query: Query, shape: PipelineShape | None) -> Result:
+    if query.operation is Operation.COUNT or (shape is not None and shape.counts):
+        return Result.COUNT
+    if query.operation is Operation.DISTINCT:
+        return Result.VALUES
+    return Result.RECORDS if shape is None or shape.as_find is not None else Result.OPAQUE
+
+
+def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
+    if _result(query, shape) in (Result.COUNT, Result.VALUES):
+        return fields_of_values(query, root)
+    known = ALL if shape is not None and shape.as_find is None else fields_that_matter(query, root)
+    return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
+
+
+def _visible(query: Query, shape: PipelineShape | None, fields: Fields) -> Fields:
+    """Of a find with a sort, what it shows. Without one, what the filter reads may be the order (`$near`, an index)."""
+    return fields if shape is not None or not query.sort else fields_that_show(query)
+
+
+def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:
+    """The paths that decide where a record stands in the result; empty if there is no order, or one by all of the record."""
+    if query.sort:
+        return tuple(path for path, _ in query.sort)
+    near, search = near_of(root), search_of(root)
+    if near is not None:
+        return (near.path,)
+    return () if search is None or not by_score else tuple(sorted(searched_paths(search.index) or ()))
+
+
+def _plain_sort(query: Query) -> list[list[Any]]:
+    try:
+        return [[path, direction] for path, direction in parse_sort(query.sort)]
+    except QueryError:
+        return [[path, direction] for path, direction in query.sort]
+
+
+def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
+    pipeline = list(query.pipeline)
+    essence = {
+        "namespace": query.namespace,
+        "operation": query.operation.value,
+        "filter": query.filter if predicate is None or pipeline else predicate.identity,
+        "sort": _plain_sort(query),
+        "skip": query.skip,
+        "limit": query.limit,
+        "projection": query.projection or None,
+        "pipeline": pipeline,
+        "distinct_key": query.distinct_key,
+        "collation": query.collation if _collated(query) else None,
+        "let": query.let,
+        "widened": query.widened,
+    }
+    if query.text_index is not None:
+        essence["text_index"] = query.text_index
+    try:
+        return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
+    except (bson.errors.BSONError, OverflowError) as error:
+        raise MalformedQueryError(f"the query on {query.namespace} holds what BSON cannot: {error}") from error
+
+
+__all__ = ["QueryPlan", "Result", "Window", "plan_query"]

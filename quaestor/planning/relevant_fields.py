@@ -1,0 +1,170 @@
+"""Which parts of a record a query's result can show: a change elsewhere changes nothing.
+
+A find with a projection shows only what it projects; what the filter and the sort read counts as well, since it decides
+where the record stands. Images are compared as BSON bytes, so order of fields and numeric types count as they do for a
+reader of the result; without images, the paths that an update touched tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import bson
+
+from quaestor.event_layer.partitioning import OPTIONS
+from quaestor.model import Document, Query
+from quaestor.planning.filter_fields import filter_paths
+from quaestor.planning.pipeline_fields import pipeline_paths
+from quaestor.query.ast import Node
+from quaestor.query.paths import is_array
+
+Tree = dict[str, "Tree"]
+"""Paths by component; an empty tree is everything below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What matters of a record.
+
+    shown: paths whose values matter. hidden: if not None, everything matters but these, and `shown` in any case.
+    """
+
+    shown: tuple[str, ...]
+    hidden: tuple[str, ...] | None = None
+
+    def same(self, before: Document, after: Document) -> bool:
+        """Whether nothing that matters differs. O(size of the records)."""
+        if not _equal(_only(before, _tree(self.shown)), _only(after, _tree(self.shown))):
+            return False
+        return self.hidden is None or _equal(_without(before, _tree(self.hidden)), _without(after, _tree(self.hidden)))
+
+    def untouched(self, changed: Iterable[str]) -> bool:
+        """Whether an update that touched these paths left alone all that matters. See `AfterImage.changed`.
+
+        Where a dot could also be part of a field's name, the answer is no if one of the two readings matters.
+        O(number of paths).
+        """
+        if self.hidden == ():
+            return False
+        return not any(_overlaps(_tree(self.shown), path) for path in changed) and (
+            self.hidden is None or all(path in self.hidden and "." not in path for path in changed)
+        )
+
+    def describe(self) -> str:
+        if self.hidden is None:
+            return ", ".join(self.shown) or "none"
+        return "all" if not self.hidden else f"all but {', '.join(self.hidden)}"
+
+
+ALL: Final = Fields((), ())
+
+
+def fields_that_place(query: Query, root: Node) -> Fields:
+    """What decides whether a record belongs to the result and where: filter and sort."""
+    read = filter_paths(root)
+    return _fields(None if read is None else read.union(path for path, _ in query.sort))
+
+
+def fields_that_show(query: Query) -> Fields:
+    """From the projection. Whatever cannot be read off a path (computed fields) makes it all."""
+    if not query.projection:
+        return ALL
+    switches = {path: value for path, value in query.projection.items() if isinstance(value, bool | int | float)}
+    if len(switches) < len(query.projection) or any("$" in path for path in switches):
+        return ALL
+    shows = [path for path, on in switches.items() if on]
+    if shows and (shows != ["_id"] or len(switches) == 1):
+        return _fields(shows)
+    return Fields((), tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path))))
+
+
+def fields_that_matter(query: Query, root: Node) -> Fields:
+    """What shows, and what decides whether a record belongs to the result and where."""
+    shown = fields_that_show(query)
+    if shown == ALL:
+        return ALL
+    placing = fields_that_place(query, root)
+    if placing == ALL:
+        return ALL
+    return Fields(tuple(sorted({*placing.shown, *shown.shown})), shown.hidden)
+
+
+def fields_of_values(query: Query, root: Node) -> Fields:
+    """count and distinct: what the filter reads, and the values that are collected."""
+    read = filter_paths(root)
+    return _fields(read | {query.distinct_key} if read is not None and query.distinct_key else read)
+
+
+def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
+    """stages: what follows the leading `$match`; root: its filter."""
+    return _fields(pipeline_paths(stages, root))
+
+
+def _fields(paths: Iterable[str] | None) -> Fields:
+    """`_id` never changes. A path that begins with a number, for once, leaves nothing to go by."""
+    known = None if paths is None else tuple(sorted(path for path in paths if path != "_id"))
+    return ALL if known is None or any(path.split(".", 1)[0].isdigit() for path in known) else Fields(known)
+
+
+def _has_number(path: str) -> bool:
+    return any(part.isdigit() for part in path.split("."))
+
+
+@lru_cache(maxsize=4096)
+def _tree(paths: tuple[str, ...]) -> Tree:
+    """Not to be changed. From a number on, whether it is a position or a name is open: all of what holds it counts."""
+    tree: Tree = {}
+    whole: list[Tree] = []
+    for path in paths:
+        below = tree
+        for part in path.split("."):
+            if part.isdigit():
+                break
+            below = below.setdefault(part, {})
+        whole.append(below)
+    for below in whole:
+        below.clear()
+    return tree
+
+
+def _overlaps(tree: Tree, path: str) -> bool:
+    """Whether the path, its positions in arrays left out, lies above, at or below one in the tree."""
+    if not tree:
+        return False
+    below = tree
+    for part in path.split("."):
+        if part.isdigit():
+            continue
+        if part not in below:
+            return False
+        below = below[part]
+        if not below:
+            return True
+    return True
+
+
+def _only(value: Any, tree: Tree) -> Any:
+    if is_array(value):
+        return [_only(element, tree) for element in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _only(member, tree[name]) if tree[name] else member for name, member in value.items() if name in tree}
+
+
+def _without(value: Any, tree: Tree) -> Any:
+    if is_array(value):
+        return [_without(element, tree) for element in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: _without(member, tree[name]) if name in tree else member
+        for name, member in value.items()
+        if name not in tree or tree[name]
+    }
+
+
+def _equal(a: Document, b: Document) -> bool:
+    return bson.encode(a, codec_options=OPTIONS) == bson.encode(b, codec_options=OPTIONS)

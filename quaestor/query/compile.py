@@ -1,0 +1,141 @@
+"""From the tree to functions: everything that can be decided once is decided here, the rest are closures.
+
+A query that cannot match costs one call and one dictionary look-up. Conjunctions try their cheapest member first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
+from quaestor.query.fast_paths import paired_ranges, short_cut
+from quaestor.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
+from quaestor.query.paths import Matcher, Test, matcher
+
+_COSTS: Final = {"$eq": 0, "$in": 1, "$exists": 1, "$regex": 6, "$elemMatch": 8, "$expr": 20, "$jsonSchema": 20}
+_ORDINARY: Final = 2
+
+_Function = Callable[[Any], bool]
+
+
+def compile_node(node: Node) -> Matcher:
+    """A function that says whether a document matches.
+
+    The function raises UncertainMatchError when a regular expression could not be decided in time. It is pure and may be
+    called from several threads.
+    """
+    return short_cut(node, general_matcher) or general_matcher(node)
+
+
+def general_matcher(node: Node) -> Matcher:
+    """As `compile_node`, without a short cut for the node itself."""
+    match node:
+        case Predicate():
+            return _predicate(node)
+        case Conjunction():
+            return _all([compile_node(member) for member in sorted(paired_ranges(node.members), key=cost)])
+        case Disjunction():
+            return _any([compile_node(member) for member in sorted(node.members, key=cost)])
+        case Negation():
+            inner = compile_node(node.member)
+            return lambda document: not inner(document)
+        case Constant():
+            value = node.value
+            return lambda _: value
+
+
+def compile_test(node: Node) -> Test:
+    """A function of one bare value, for what stands in `$elemMatch` over values: all its predicates have no path."""
+    match node:
+        case Predicate():
+            test = FIELD_OPERATORS[node.operator].test
+            if test is None:
+                raise TypeError(f"{node.operator} has no meaning for a value without a path")
+            return test(_COMPILER, node)
+        case Conjunction():
+            return _all([compile_test(member) for member in sorted(node.members, key=cost)])
+        case Disjunction():
+            return _any([compile_test(member) for member in sorted(node.members, key=cost)])
+        case Negation():
+            inner = compile_test(node.member)
+            return lambda value: not inner(value)
+        case Constant():
+            constant = node.value
+            return lambda _: constant
+
+
+def cost(node: Node) -> int:
+    """A rough measure of what evaluating the node costs, for ordering members."""
+    match node:
+        case Predicate():
+            return _COSTS.get(node.operator, _ORDINARY) + node.path.count(".")
+        case Negation():
+            return cost(node.member)
+        case Conjunction() | Disjunction():
+            return sum(map(cost, node.members))
+        case Constant():
+            return 0
+
+
+class _Compiler:
+    """Implements `operators.contract.Compiler`."""
+
+    __slots__ = ()
+
+    def matcher(self, node: Node) -> Matcher:
+        return compile_node(node)
+
+    def test(self, node: Node) -> Test:
+        return compile_test(node)
+
+
+_COMPILER: Final = _Compiler()
+
+
+def _predicate(node: Predicate) -> Matcher:
+    document_operator = DOCUMENT_OPERATORS.get(node.operator)
+    if document_operator is not None and document_operator.matcher is not None:
+        return document_operator.matcher(_COMPILER, node)
+    operator = FIELD_OPERATORS[node.operator]
+    if operator.matcher is not None:
+        return operator.matcher(_COMPILER, node)
+    if operator.test is None:
+        raise TypeError(f"{node.operator} cannot be evaluated; parse() never yields it")
+    return matcher(node.path, operator.test(_COMPILER, node), whole_arrays=operator.whole_arrays)
+
+
+def _all(members: list[_Function]) -> _Function:
+    if not members:
+        return lambda _: True
+    if len(members) == 1:
+        return members[0]
+    first, second, *rest = members
+    if not rest:
+        return lambda document: first(document) and second(document)
+
+    def every(document: Any) -> bool:
+        for member in members:  # noqa: SIM110 - a generator costs more than the members
+            if not member(document):
+                return False
+        return True
+
+    return every
+
+
+def _any(members: list[_Function]) -> _Function:
+    if not members:
+        return lambda _: False
+    if len(members) == 1:
+        return members[0]
+    first, second, *rest = members
+    if not rest:
+        return lambda document: first(document) or second(document)
+
+    def some(document: Any) -> bool:
+        for member in members:  # noqa: SIM110 - see above
+            if member(document):
+                return True
+        return False
+
+    return some

@@ -1,0 +1,48 @@
+"""A filter made ready: what callers outside this package use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.query.ast import Node
+from quaestor.query.compile import compile_node
+from quaestor.query.geo.near import near_of, require_one
+from quaestor.query.normalise import normalise_and_identify
+from quaestor.query.parse import parse
+from quaestor.query.paths import Matcher
+from quaestor.query.text import TextIndex
+from quaestor.query.text.operator import bind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledQuery:
+    """matches(document): does mongod return this document for the filter? May raise UncertainMatchError.
+
+    root: the normalised tree. identity: equal for equal queries, however they are written.
+    """
+
+    matches: Matcher
+    root: Node
+    identity: bytes
+
+
+def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None) -> CompiledQuery:
+    """Make a filter ready to be matched against many documents.
+
+    text_index: what `$text` searches; without it a filter that holds one is unsupported.
+
+    Raises:
+        MalformedQueryError: mongod would refuse it.
+        UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
+    """
+    try:
+        parsed = bind(parse(source), text_index)
+        require_one(parsed)
+        root, identity = normalise_and_identify(parsed)
+        near_of(root)
+        return CompiledQuery(compile_node(root), root, identity)
+    except RecursionError as error:
+        raise UnsupportedQueryError("a filter too deeply nested for the stack that is left") from error

@@ -1,0 +1,142 @@
+"""Powers, roots, exponentials and logarithms: doubles, or Decimal128 where an operand is one.
+
+The last digit of a Decimal128 may differ from mongod's, whose library does not always round correctly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from bson import Decimal128
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.query.expressions.errors import ExpressionError
+from quaestor.query.expressions.forms import fixed
+from quaestor.query.expressions.kinds import NUMERIC, is_nullish, kind_of
+from quaestor.query.expressions.nodes import Operator
+from quaestor.query.expressions.numeric import DECIMAL, decimal128, fits_long, integer, to_decimal, to_double, widest
+from quaestor.query.expressions.rounding import number
+from quaestor.query.expressions.text import double_text
+
+
+def _sqrt(name: str, value: Any) -> Any:
+    if is_nullish(value):
+        return None
+    double = to_double(number(name, value))
+    if double < 0:
+        raise ExpressionError("$sqrt's argument must be greater than or equal to 0")
+    return decimal128(DECIMAL.sqrt(value.to_decimal())) if isinstance(value, Decimal128) else math.sqrt(double)
+
+
+def _exp(name: str, value: Any) -> Any:
+    if is_nullish(value):
+        return None
+    number(name, value)
+    if isinstance(value, Decimal128):
+        return decimal128(DECIMAL.exp(value.to_decimal()))
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def _logarithm(name: str, value: Any) -> Any:
+    """`$ln` and `$log10`."""
+    if is_nullish(value):
+        return None
+    double = to_double(number(name, value))
+    if isinstance(value, Decimal128) and not math.isnan(double) and value.to_decimal() > 0:
+        exact = value.to_decimal()
+        return decimal128(DECIMAL.ln(exact) if name == "$ln" else DECIMAL.log10(exact))
+    if double <= 0:
+        raise ExpressionError(f"{name}'s argument must be a positive number, but is {double_text(double)}")
+    return math.log(double) if name == "$ln" else math.log10(double)
+
+
+def _log(value: Any, base: Any) -> Any:
+    if is_nullish(value) or is_nullish(base):
+        return None
+    for operand, role in ((value, "argument"), (base, "base")):
+        if kind_of(operand) not in NUMERIC:
+            raise ExpressionError(f"$log's {role} must be numeric, not {kind_of(operand)}")
+    if to_double(value) <= 0:
+        raise ExpressionError(f"$log's argument must be a positive number, but is {value}")
+    if to_double(base) <= 0 or to_double(base) == 1:
+        raise ExpressionError(f"$log's base must be a positive number not equal to 1, but is {base}")
+    if widest((kind_of(value), kind_of(base))) == "decimal":
+        return _decimal_log(to_decimal(value), to_decimal(base))
+    return math.log(to_double(value)) / math.log(to_double(base))
+
+
+def _decimal_log(value: Decimal, base: Decimal) -> Any:
+    if value.is_nan() or base.is_nan():
+        return math.nan
+    if base == 10:
+        return decimal128(DECIMAL.log10(value))
+    if base == 2:
+        return decimal128(DECIMAL.divide(DECIMAL.ln(value), DECIMAL.ln(base)))
+    # mongod 6.0 divides the natural logarithm by the base itself; who can say which server corrects it.
+    raise UnsupportedQueryError("$log of a Decimal128 to a base other than 2 and 10 differs between servers")
+
+
+def _pow(base: Any, exponent: Any) -> Any:
+    if is_nullish(base) or is_nullish(exponent):
+        return None
+    for operand, role in ((base, "base"), (exponent, "exponent")):
+        if kind_of(operand) not in NUMERIC:
+            raise ExpressionError(f"$pow's {role} must be numeric, not {kind_of(operand)}")
+    if to_double(base) == 0 and to_decimal(base) == 0 and _is_negative(exponent):
+        raise ExpressionError("$pow cannot take a base of 0 and a negative exponent")
+    kind = widest((kind_of(base), kind_of(exponent)))
+    if kind == "decimal":
+        return decimal128(_decimal_power(to_decimal(base), to_decimal(exponent)))
+    if kind == "double":
+        return _double_power(to_double(base), to_double(exponent))
+    whole = _integer_power(int(base), int(exponent))
+    return integer(whole, kind) if whole is not None else _double_power(float(base), float(exponent))
+
+
+def _is_negative(exponent: Any) -> bool:
+    """Of a Decimal128 the sign alone counts, even of a zero."""
+    return exponent.to_decimal().is_signed() if isinstance(exponent, Decimal128) else bool(exponent < 0)
+
+
+def _integer_power(base: int, exponent: int) -> int | None:
+    """The exact power if it is an integer that fits a long."""
+    if base in (1, -1):
+        return base if exponent % 2 else 1
+    if exponent < 0 or (exponent > 63 and base != 0):
+        return None
+    power = base**exponent if base else int(exponent == 0)
+    return power if fits_long(power) else None
+
+
+def _double_power(base: float, exponent: float) -> float:
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and math.fmod(exponent, 2) else math.inf
+    except ValueError:
+        return math.nan
+
+
+def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
+    if exponent.is_infinite() or (base.is_infinite() and exponent != exponent.to_integral_value()):
+        base = abs(base)
+    if exponent.is_zero() or base == 1:
+        return Decimal(1)
+    power = DECIMAL.power(base, exponent)
+    return abs(power) if power.is_infinite() and base.is_finite() else power
+
+
+OPERATORS: Final[Mapping[str, Operator]] = {
+    "$sqrt": fixed(1, _sqrt, named=True),
+    "$exp": fixed(1, _exp, named=True),
+    "$ln": fixed(1, _logarithm, named=True),
+    "$log10": fixed(1, _logarithm, named=True),
+    "$log": fixed(2, _log),
+    "$pow": fixed(2, _pow),
+}

@@ -1,0 +1,39 @@
+"""A stored or asked-for geometry, taken apart into points, lines and polygons.
+
+That is all a comparison needs: a collection intersects if any part does and is contained if every part is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quaestor.query.geo.coordinates import Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Geometry:
+    """points: all of them on the sphere, unless `single`. lines: S2Polylines. polygons: S2Polygons.
+
+    single: it is one point and nothing else; it can then be looked at in the plane as well.
+    big: the S2Loop of a polygon whose winding order says which side is meant; it stands alone.
+    """
+
+    points: tuple[Point, ...] = ()
+    lines: tuple[Any, ...] = ()
+    polygons: tuple[Any, ...] = ()
+    single: bool = False
+    big: Any = None
+
+    @property
+    def on_sphere(self) -> bool:
+        return not self.single or self.points[0].on_sphere
+
+
+def together(geometries: list[Geometry]) -> Geometry:
+    """All parts of several geometries as one."""
+    return Geometry(
+        points=tuple(point for geometry in geometries for point in geometry.points),
+        lines=tuple(line for geometry in geometries for line in geometry.lines),
+        polygons=tuple(polygon for geometry in geometries for polygon in geometry.polygons),
+    )

@@ -1,0 +1,137 @@
+"""Parentheses: groups, look-around, inline options."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final, Protocol
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.query.pcre.pieces import LETTERS, NAME, Options, Piece
+from quaestor.query.pcre.reader import Reader
+
+_LOOK_AROUND: Final = ("?<=", "?<!", "?=", "?!")
+_VERB: Final = re.compile(r"\*(ACCEPT|COMMIT|F|FAIL|(MARK|PRUNE|SKIP|THEN)?(:[^)]*)?|PRUNE|SKIP|THEN)\)")
+_OPTIONS: Final = re.compile(r"\?([imsxUJX]*)(?:-([imsxUJX]*))?([:)])")
+_CALL: Final = re.compile(r"\?(R\)|[+-]?[0-9]+\)|&|P>)")
+
+
+class Grammar(Protocol):
+    """What reading a group needs of the translator."""
+
+    reader: Reader
+    options: Options
+    groups: int
+    names: set[str]
+    linear: bool
+
+    def alternatives(self, depth: int, *, look_behind: bool = False, at_most: int | None = None) -> Piece: ...
+
+    def reference(self, group: int | str) -> Piece: ...
+
+
+def read_group(grammar: Grammar, depth: int) -> list[Piece]:
+    """Read on from after the opening parenthesis to after the closing one. [] for inline options: they yield nothing."""
+    reader = grammar.reader
+    if reader.peek() == "*" and re.compile(r"\*(?:[A-Z]+[:)]|:)").match(reader.source, reader.at):
+        if not _VERB.match(reader.source, reader.at):
+            raise reader.malformed("(*VERB) not recognized or malformed")
+        raise UnsupportedQueryError("a regular expression with (*VERB)")
+    if reader.peek() != "?":
+        grammar.groups += 1
+        return [_inner(grammar, depth, "(?:", "(", overhead=8)]
+    for opening in _LOOK_AROUND:
+        if reader.take(opening):
+            grammar.linear = False
+            inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
+            return [replace(inner, full=f"(?:{inner.full})", width=0)]
+    if reader.take("?>"):
+        grammar.linear = False
+        return [_inner(grammar, depth, "(?:", "(?>")]
+    if _CALL.match(reader.source, reader.at):
+        raise UnsupportedQueryError("a regular expression that calls a part of itself")
+    if reader.take("?("):
+        return [_condition(grammar, depth)]
+    for opening, what in (("?|", "alternatives that share group numbers"), ("?C", "a callout")):
+        if reader.take(opening):
+            raise UnsupportedQueryError(f"a regular expression with {what}")
+    if reader.take("?P="):
+        name = reader.until(")", "group name")
+        if not NAME.fullmatch(name):
+            raise reader.malformed("subpattern name expected")
+        return [grammar.reference(name)]
+    for opening, closing in (("?P<", ">"), ("?<", ">"), ("?'", "'")):
+        if reader.take(opening):
+            return [_named(grammar, depth, closing)]
+    return _with_options(grammar, depth)
+
+
+def _named(grammar: Grammar, depth: int, closing: str) -> Piece:
+    reader = grammar.reader
+    name = reader.until(closing, "group name")
+    if not NAME.fullmatch(name):
+        raise reader.malformed("subpattern name expected")
+    if name in grammar.names:
+        raise reader.malformed("two named subpatterns have the same name")
+    grammar.names.add(name)
+    grammar.groups += 1
+    return _inner(grammar, depth, "(?:", f"(?P<{name}>", overhead=8)
+
+
+def _with_options(grammar: Grammar, depth: int) -> list[Piece]:
+    reader = grammar.reader
+    found = _OPTIONS.match(reader.source, reader.at)
+    if found is None:
+        raise reader.malformed("unrecognized character after (? or (?-")
+    if "J" in found[0]:
+        raise UnsupportedQueryError("a regular expression with duplicate group names")
+    reader.at = found.end()
+    changes = {LETTERS[letter]: True for letter in found[1] if letter in LETTERS}
+    changes |= {LETTERS[letter]: False for letter in found[2] or "" if letter in LETTERS}
+    outer = grammar.options
+    grammar.options = replace(outer, **changes)
+    if found[3] == ")":
+        return []  # until the end of the group around it, where the translator restores them
+    inner = _inner(grammar, depth, "(?:", "(?:")
+    grammar.options = outer
+    return [inner]
+
+
+def _condition(grammar: Grammar, depth: int) -> Piece:
+    """`(?(1)yes|no)`: one branch if the group took part in the match, the other if not."""
+    reader = grammar.reader
+    if reader.peek() == "?":
+        raise UnsupportedQueryError("a regular expression with a look-around condition")
+    name = reader.until(")", "condition")
+    if name[:1] + name[-1:] in ("<>", "''"):
+        name = name[1:-1]
+    if name == "DEFINE" or name[:1] == "R":
+        raise UnsupportedQueryError("a regular expression with a condition on recursion")
+    if name.lstrip("+-").isdigit():
+        number = int(name)
+        if name[0] in "+-":
+            number += grammar.groups + (number < 0)
+        grammar.reference(number)
+        name = str(number)
+    elif NAME.fullmatch(name):
+        grammar.reference(name)
+    else:
+        raise reader.malformed("assertion expected after (?( or (?(?C)")
+    return _inner(grammar, depth, "(?:", f"(?({name})", at_most=2)
+
+
+def _inner(
+    grammar: Grammar,
+    depth: int,
+    linear: str,
+    full: str,
+    *,
+    look_behind: bool = False,
+    at_most: int | None = None,
+    overhead: int = 6,
+) -> Piece:
+    inner = grammar.alternatives(depth, look_behind=look_behind, at_most=at_most)
+    if not grammar.reader.take(")"):
+        raise grammar.reader.malformed("missing )")
+    text = f"{full}{inner.full})"
+    return Piece(f"{linear}{inner.linear})", text, inner.width, size=inner.size + overhead, group=True)

@@ -1,0 +1,376 @@
+"""From PCRE's syntax to that of two engines: RE2 (linear time) and `regex` (look-around and back references, bounded).
+
+Only whether a pattern is found matters here, not where, so laziness, group numbers and names are dropped for RE2.
+Options are resolved while translating: each atom carries its own, since the engines scope them differently.
+
+Refused as malformed is what PCRE 8 refuses; constructs whose meaning neither engine shares (recursion, callouts,
+backtracking verbs, single bytes, line breaks, grapheme clusters) raise UnsupportedQueryError.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from quaestor.errors import UnsupportedQueryError
+from quaestor.query.pcre.brackets import Bracket, property_escape, read_bracket
+from quaestor.query.pcre.case import other_cases
+from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped
+from quaestor.query.pcre.groups import read_group
+from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, NAME, Options, Piece, Shape
+from quaestor.query.pcre.reader import Reader
+
+_QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
+_WORD: Final = "[A-Za-z0-9_]"
+_BOUNDARY: Final = f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"
+_NO_BOUNDARY: Final = f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))"
+_LONGEST_REPEAT: Final = 65535
+_LARGEST_RE2_REPEAT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """linear: for RE2, or None if it cannot express the pattern. full: for `regex`.
+
+    newline_sensitive: on a text that ends with a newline, `linear` may differ from PCRE (`$` before it): use `full`.
+    ascii_only: on other texts `linear` may differ (RE2 finds `\\B` inside a character of several bytes): use `full`.
+    starts: anchored to the start of the text. prefix: every match starts with this text (and at the start if `starts`).
+    plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
+    only_prefix: the pattern is nothing but `prefix`. ends: `$` follows it directly.
+    """
+
+    linear: str | None
+    full: str
+    newline_sensitive: bool
+    ascii_only: bool
+    plain: bool
+    starts: bool
+    prefix: str
+    only_prefix: bool
+    ends: bool
+
+
+def translate(source: str, options: Options) -> Translation:
+    """Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
+    return Translator(source, options).run()
+
+
+class Translator:
+    __slots__ = (
+        "ascii_only",
+        "groups",
+        "linear",
+        "names",
+        "newline_sensitive",
+        "options",
+        "plain",
+        "reader",
+        "references",
+        "shape",
+    )
+
+    def __init__(self, source: str, options: Options) -> None:
+        self.reader = Reader(source)
+        self.options = options
+        self.groups = 0
+        self.names: set[str] = set()
+        self.references: list[int | str] = []
+        self.linear = True
+        self.plain = True
+        self.newline_sensitive = False
+        self.ascii_only = False
+        self.shape = Shape()
+
+    def run(self) -> Translation:
+        reader = self.reader
+        while verb := _LEADING_VERB.match(reader.source, reader.at):
+            reader.at = verb.end()
+            if verb[1] == "UCP":
+                self.options = replace(self.options, unicode=True)
+        piece = self.alternatives(depth=0)
+        if not reader.done:
+            raise reader.malformed("unmatched parentheses")
+        if piece.size > LARGEST_SIZE:
+            raise reader.malformed("regular expression is too large")
+        for reference in self.references:
+            known = reference in self.names if isinstance(reference, str) else 0 < reference <= self.groups
+            if not known:
+                raise reader.malformed(f"reference to non-existent subpattern {reference!r}")
+        return Translation(
+            linear=piece.linear if self.linear else None,
+            full=piece.full,
+            newline_sensitive=self.newline_sensitive,
+            ascii_only=self.ascii_only,
+            plain=self.plain,
+            starts=self.shape.starts,
+            prefix="".join(self.shape.text),
+            only_prefix=self.shape.simple,
+            ends=self.shape.ends,
+        )
+
+    def alternatives(self, depth: int, *, look_behind: bool = False, at_most: int | None = None) -> Piece:
+        """Up to the closing parenthesis, which is left, or the end. at_most: that many branches."""
+        if depth > DEEPEST:
+            raise self.reader.malformed("parentheses are too deeply nested")
+        outer = self.options
+        pieces = [self._sequence(depth)]
+        while self.reader.take("|"):
+            if depth == 0:
+                self.shape = Shape(open=False, simple=False)
+            pieces.append(self._sequence(depth))
+        self.options = outer
+        if at_most is not None and len(pieces) > at_most:
+            raise self.reader.malformed(f"conditional group contains more than {at_most} branches")
+        widths = {piece.width for piece in pieces}
+        if look_behind:
+            if None in widths:
+                raise self.reader.malformed("lookbehind assertion is not fixed length")
+            width: int | None = 0
+        else:
+            width = widths.pop() if len(widths) == 1 else None
+        linear, full = "|".join(piece.linear for piece in pieces), "|".join(piece.full for piece in pieces)
+        return Piece(linear, full, width, size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1))
+
+    def _sequence(self, depth: int) -> Piece:
+        linear: list[str] = []
+        full: list[str] = []
+        width: int | None = 0
+        size = 0
+        first = True
+        while True:
+            self._skip()
+            if self.reader.done or self.reader.peek() in ("|", ")"):
+                return Piece("".join(linear), "".join(full), width, size=size)
+            pieces = self._atoms(depth)
+            self._skip()
+            for position, atom in enumerate(pieces, start=1):
+                # A quantifier after a quotation belongs to its last character.
+                lowest, highest, piece = self._quantified(atom) if position == len(pieces) else (1, 1, atom)
+                if depth == 0:
+                    if piece.linear == "\\z" and piece.full == "$" and self._at_end_of_branch():
+                        # At the end of a branch the newline before which $ also holds can simply be consumed.
+                        piece = replace(piece, linear="\\n?\\z")
+                    self.shape.see(piece, lowest, highest, at_start=first)
+                if piece.linear == "\\z" and piece.full != "\\Z":
+                    self.newline_sensitive = True
+                first = False
+                linear.append(piece.linear)
+                full.append(piece.full)
+                size += piece.size
+                width = None if width is None or piece.width is None else width + piece.width
+
+    def _at_end_of_branch(self) -> bool:
+        return self.reader.done or self.reader.peek() == "|"
+
+    def _skip(self) -> None:
+        """Go past comments, white space where it does not count, and inline options."""
+        reader = self.reader
+        while True:
+            if reader.take("(?#"):
+                reader.until(")", "comment")
+            elif not (reader.take("\\Q\\E") or reader.take("\\E") or self._unread()):
+                return
+
+    def _unread(self) -> bool:
+        """Go past one thing that does not count with the option x, if it comes next."""
+        reader = self.reader
+        if not self.options.extended:
+            return False
+        if reader.peek() == "#":
+            reader.until("\n", "comment")
+            return True
+        if reader.peek() in _SPACES:
+            reader.next()
+            return True
+        return False
+
+    def _quantified(self, piece: Piece) -> tuple[int, int | None, Piece]:
+        """Reads the quantifier that may follow. Returns least and greatest (None: no bound) repetition too."""
+        found = _QUANTIFIER.match(self.reader.source, self.reader.at)
+        if found is None:
+            return 1, 1, piece
+        if not piece.quantifiable:
+            raise self.reader.malformed("nothing to repeat")
+        self.reader.at = found.end()
+        self.plain = False
+        lowest, highest = self._bounds(found)
+        greedy = not self.options.ungreedy
+        # Less may stand here than between items: no quotation, and of comments in parentheses one, the last.
+        while self._unread():
+            pass
+        if self.reader.take("(?#"):
+            self.reader.until(")", "comment")
+        lazy = self.reader.take("?")
+        possessive = not lazy and self.reader.take("+")
+        if possessive or max(lowest, highest or 0) > _LARGEST_RE2_REPEAT:
+            self.linear = False
+        suffix = f"{{{lowest},{'' if highest is None else highest}}}"
+        width = piece.width * lowest if piece.width is not None and lowest == highest else None
+        mode = "+" if possessive else "?" if lazy == greedy else ""
+        return (
+            lowest,
+            highest,
+            Piece(
+                f"(?:{piece.linear}){suffix}",
+                f"(?:{piece.full}){suffix}{mode}",
+                width,
+                literal=piece.literal,
+                size=_repeated_size(piece, lowest, highest),
+            ),
+        )
+
+    def _bounds(self, found: re.Match[str]) -> tuple[int, int | None]:
+        if found[0] in ("*", "+", "?"):
+            return (1 if found[0] == "+" else 0), (1 if found[0] == "?" else None)
+        lowest = int(found[1])
+        highest = lowest if found[2] is None else int(found[3]) if found[3] else None
+        if max(lowest, highest or 0) > _LONGEST_REPEAT:
+            raise self.reader.malformed("number too big in {} quantifier")
+        if highest is not None and highest < lowest:
+            raise self.reader.malformed("numbers out of order in {} quantifier")
+        return lowest, highest
+
+    def _atoms(self, depth: int) -> list[Piece]:
+        """What comes next: mostly one piece; several for a quotation, none for something without meaning by itself."""
+        reader = self.reader
+        character = reader.next()
+        if character == "\\":
+            return self._escape()
+        if character == "(":
+            self.plain = False
+            return read_group(self, depth + 1)
+        if character == "[":
+            bracket = read_bracket(reader, self.options)
+            text = bracket.text(ignore_case=self.options.ignore_case)
+            return [Piece(text, text, size=33)]
+        if character == ".":
+            text = "(?s:.)" if self.options.dot_all else "[^\\n]"
+            return [Piece(text, text)]
+        if character == "^":
+            return [self._start()]
+        if character == "$":
+            if self.options.multiline:
+                return [Piece("(?m:$)", "(?m:$)", 0, quantifiable=False)]
+            return [Piece("\\z", "$", 0, quantifiable=False)]
+        if character in "*+?" or (character == "{" and _QUANTIFIER.match(reader.source, reader.at - 1)):
+            raise reader.malformed("nothing to repeat")
+        return [self._literal(ord(character))]
+
+    def _start(self) -> Piece:
+        if not self.options.multiline:
+            return Piece("\\A", "\\A", 0, quantifiable=False)
+        # Unlike RE2, PCRE sees no line after a newline that ends the text.
+        self.newline_sensitive = True
+        return Piece("(?m:^)", "(?:\\A|(?<=\\n)(?!\\Z))", 0, quantifiable=False)
+
+    def _literal(self, code: int) -> Piece:
+        character = chr(code)
+        text = escaped(code)
+        size = 1 + len(character.encode())
+        if self.options.ignore_case and (others := other_cases(character)):
+            text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
+            return Piece(text, text, size=size)
+        return Piece(text, text, literal=character, size=size)
+
+    def _escape(self) -> list[Piece]:
+        reader = self.reader
+        letter = reader.next()
+        if not letter:
+            raise reader.malformed("\\ at end of pattern")
+        if letter == "Q":
+            return [self._literal(ord(character)) for character in reader.until("\\E", "\\Q")]
+        if letter in ESCAPES:
+            bracket = Bracket()
+            bracket.add_escape(letter, self.options)
+            text = bracket.text(ignore_case=False)
+            return [Piece(text, text)]
+        if letter in CONTROL:
+            return [self._literal(CONTROL[letter])]
+        if letter in "pP":
+            text = property_escape(reader, letter)
+            return [Piece(text, text)]
+        if letter in _ASSERTIONS:
+            linear, full = _ASSERTIONS[letter]
+            self.ascii_only = self.ascii_only or letter == "B"
+            if letter in "bB" and self.options.unicode:
+                self.linear = False
+                full = full.replace(_WORD, UNICODE_WORD)
+            return [Piece(linear, full, 0, quantifiable=False)]
+        if letter == "K":
+            return []
+        if letter == "N":
+            if _NAMED_CHARACTER.match(reader.source, reader.at):
+                raise reader.malformed("\\N{name} is not supported")
+            return [Piece("[^\\n]", "[^\\n]")]
+        if letter in "CRX":
+            # PCRE 8 lets a repeated dot swallow what \R is for, and knows other grapheme clusters (\X) than Unicode today.
+            raise UnsupportedQueryError(f"a regular expression with \\{letter}")
+        if letter in "lLuU":
+            raise reader.malformed(f"\\{letter} is not supported")
+        if letter in "123456789":
+            return [self._digit(letter)]
+        if letter in "gk":
+            return [self._named_reference(letter)]
+        code = reader.code_point(letter)
+        return [self._literal(ord(letter) if code is None else code)]
+
+    def _digit(self, first: str) -> Piece:
+        """A back reference or a character by its octal number, decided as PCRE decides it."""
+        found = re.compile(r"[0-9]*").match(self.reader.source, self.reader.at)
+        rest = found[0] if found else ""
+        number = int(first + rest)
+        if number < 8 or number <= self.groups:
+            self.reader.at += len(rest)
+            return self.reference(number)
+        if first in "89":
+            return self._literal(ord(first))
+        return self._literal(self.reader.octal(first))
+
+    def reference(self, group: int | str) -> Piece:
+        self.linear = False
+        self.references.append(group)
+        text = f"(?P={group})" if isinstance(group, str) else f"(?:\\{group})"
+        return Piece("", f"(?i:{text})" if self.options.ignore_case else text, None)
+
+    def _named_reference(self, letter: str) -> Piece:
+        reader = self.reader
+        opening = reader.peek()
+        closing = {"{": "}", "<": ">", "'": "'"}.get(opening)
+        if letter == "g" and opening in ("<", "'"):
+            raise UnsupportedQueryError("a regular expression with a subroutine call")
+        if closing is None:
+            found = re.compile(r"-?[0-9]+").match(reader.source, reader.at)
+            if letter == "k" or found is None:
+                raise reader.malformed(f"\\{letter} is not followed by a group")
+            reader.at = found.end()
+            name = found[0]
+        else:
+            reader.next()
+            name = reader.until(closing, f"\\{letter}")
+        if letter == "g" and name.lstrip("-").isdigit():
+            number = int(name)
+            return self.reference(self.groups + 1 + number if number < 0 else number)
+        if not NAME.fullmatch(name):
+            raise reader.malformed("subpattern name expected")
+        return self.reference(name)
+
+
+def _repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
+    if not piece.group:
+        return piece.size + 4
+    optional = 0 if highest is None else highest - lowest
+    return max(lowest, 1) * piece.size + optional * (piece.size + 7)
+
+
+_SPACES: Final = frozenset(" \t\n\v\f\r")
+_LEADING_VERB: Final = re.compile(r"\(\*(UTF8?|UCP)\)")
+_NAMED_CHARACTER: Final = re.compile(r"\{(?![0-9]+(?:,[0-9]*)?\})")
+_ASSERTIONS: Final = {
+    "b": ("\\b", _BOUNDARY),
+    "B": ("\\B", _NO_BOUNDARY),
+    "A": ("\\A", "\\A"),
+    "G": ("\\A", "\\A"),
+    "Z": ("\\z", "$"),
+    "z": ("\\z", "\\Z"),
+}

@@ -1,0 +1,263 @@
+"""Coalescing: of the requests for one key, one runs the handler and the others wait for what it stores.
+
+In this process a flight is followed by whoever comes later. Across processes its leader takes a lease in the shared store
+first; who does not get it waits until the entry appears there, or until the lease is free. A leader lands exactly once,
+whatever becomes of it (stored, refused, left), and a lease that nobody renews expires, so nobody waits for ever. A key whose
+answer could not be stored is remembered for a moment: its next requests do not queue up behind each other for nothing.
+
+Nobody's fate hangs on another's client: a follower that goes away takes nothing with it, and when a leader goes away one of
+its followers leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from enum import Enum, auto
+from itertools import count
+from typing import Any
+
+from quaestor.errors import StoreError
+from quaestor.model import CachedResponse
+from quaestor.ports import Leases, Turn
+
+SOLO_MS = 5_000
+"""How long a key that could not be stored is not coalesced."""
+SPARED_MS = 1_000
+"""How long a store that did not answer is not asked for the same key again: the next requests need not wait for it too."""
+MOST_REMEMBERED = 4096
+LEASE_MS = 3_000
+"""After so long without a sign of life a process that fetches something counts as dead. It renews three times as often."""
+LEASE_WAIT_S = 8.0
+"""How long another process's fetch is waited for before this one runs its own handler."""
+_STEP_AWAY_MS = 200
+"""How long a lease says that an answer was refused this once: every process that waits has heard of it by then."""
+_FIRST_POLL_S = 0.002
+_LAST_POLL_S = 0.05
+_POLL_GROWTH = 1.5
+
+
+class Landing(Enum):
+    STORED = auto()
+    REFUSED = auto()
+    """The answer exists, but must not be given to anybody else."""
+    LEFT = auto()
+    """No answer: the handler raised, or its client went away."""
+
+
+class Flight:
+    """One handler run that others may wait for. Its leader calls land(); calling it again changes nothing.
+
+    waited: whether another process's fetch was waited for.
+    """
+
+    def __init__(self, flights: RequestCoalescing, key: str) -> None:
+        self._flights = flights
+        self._key = key
+        self._landed: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
+        self._holder = ""
+        self._renewal: asyncio.TimerHandle | None = None
+        self.waited = False
+
+    def land(self, how: Landing) -> None:
+        if not self._landed.done():
+            self._landed.set_result(how)
+            self._flights.forget(self._key, self)
+            if self._renewal is not None:
+                self._renewal.cancel()
+                self._flights.spawn(self._release(how))
+
+    async def landing(self, *, deadline_s: float) -> Landing:
+        """How it ended; REFUSED if it has not within the deadline, or if it belongs to another event loop."""
+        if self._landed.get_loop() is not asyncio.get_running_loop():
+            return Landing.REFUSED
+        await asyncio.wait((self._landed,), timeout=deadline_s)
+        return self._landed.result() if self._landed.done() else Landing.REFUSED
+
+    async def fetch(
+        self, usable: Callable[[CachedResponse], bool], *, wait: Callable[[], bool] = lambda: True
+    ) -> CachedResponse | None:
+        """What the shared store holds, or what another process puts there while this one waits.
+
+        None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the holder is
+        too slow; after that land() must be called, as ever. usable: whether a found entry may be served; one that may not
+        is passed over. wait: asked while another process is fetching; if it says no: None, and `waited` says why.
+        Raises StoreError: nobody knows; the handler has to run here. With no shared store, None at once.
+        """
+        leases = self._flights.leases
+        if leases is None:
+            return None
+        holder = self._flights.holder()
+        dead: CachedResponse | None = None
+        pause_s, give_up_s = _FIRST_POLL_S, time.monotonic() + LEASE_WAIT_S
+        while True:
+            cancellations = _cancellations()
+            try:
+                found = await leases.take(self._key, holder=holder, lease_ms=LEASE_MS, passing=dead)
+                if _cancellations() > cancellations:
+                    # The answer came at that very moment: up to Python 3.11 asyncio.wait_for() then forgets the cancellation.
+                    raise asyncio.CancelledError
+            except asyncio.CancelledError:
+                self._holder = holder  # perhaps it was granted
+                self._flights.spawn(self._release(Landing.LEFT))
+                raise
+            if isinstance(found, CachedResponse):
+                if usable(found):
+                    return found
+                dead, turn = found, None
+            else:
+                turn = found
+            if turn is Turn.MINE:
+                self._hold(holder)
+            elif turn is Turn.THEIRS:
+                self.waited = True
+            if turn is Turn.MINE or turn is Turn.SOLO or time.monotonic() > give_up_s or (self.waited and not wait()):
+                return None
+            if turn is Turn.THEIRS:
+                # A random part, so that the waiting processes do not ask in step.
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+                pause_s = min(pause_s * _POLL_GROWTH, _LAST_POLL_S)
+
+    async def fetch_kept(
+        self,
+        usable: Callable[[CachedResponse], bool],
+        *,
+        keepable: Callable[[CachedResponse], bool],
+        instead: Callable[[CachedResponse], bool],
+    ) -> CachedResponse | None:
+        """As fetch(); but rather than nothing the last entry that was passed over, if it is kept beyond its lifetime.
+
+        instead: whether a kept entry may be used instead of waiting for another process to make it anew.
+        """
+        stale: list[CachedResponse] = []
+
+        def fresh(response: CachedResponse) -> bool:
+            if usable(response):
+                return True
+            stale.append(response)
+            return False
+
+        response = await self.fetch(fresh, wait=lambda: not (stale and keepable(stale[-1]) and instead(stale[-1])))
+        if response is None and stale and keepable(stale[-1]):
+            return stale[-1]
+        return response
+
+    def _hold(self, holder: str) -> None:
+        self._holder = holder
+        if self._landed.done():  # it was given up while it asked
+            self._flights.spawn(self._release(Landing.LEFT))
+            return
+        self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
+
+    def _renew(self) -> None:
+        self._flights.spawn(self._renewed())
+        self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
+
+    async def _renewed(self) -> None:
+        if self._flights.leases is not None:
+            with suppress(StoreError):  # if it stays away the lease expires, and others run their own handlers
+                await self._flights.leases.renew(self._key, holder=self._holder, lease_ms=LEASE_MS)
+
+    async def _release(self, how: Landing) -> None:
+        solo_ms = 0
+        if how is Landing.REFUSED:
+            solo_ms = SOLO_MS if self._flights.is_solo(self._key) else _STEP_AWAY_MS
+        if self._flights.leases is not None:
+            with suppress(StoreError):  # it expires by itself
+                await self._flights.leases.release(self._key, holder=self._holder, solo_ms=solo_ms)
+
+
+def _cancellations() -> int:
+    """How often the running task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+class RequestCoalescing:
+    """Flights under way, by key. Use from one event loop at a time.
+
+    leases: of the store that is shared with other processes; None: this process is alone.
+    """
+
+    def __init__(self, leases: Leases | None = None) -> None:
+        self.leases = leases
+        self._under_way: dict[str, Flight] = {}
+        self._solo, self._spared = _ForAWhile(), _ForAWhile()
+        self._name = secrets.token_hex(8)
+        self._attempts = count(1)
+        self._background: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def under_way(self, key: str) -> Flight | None:
+        return self._under_way.get(key)
+
+    def lead(self, key: str) -> Flight:
+        """Begin a flight that others can follow."""
+        flight = self._under_way[key] = Flight(self, key)
+        return flight
+
+    def forget(self, key: str, flight: Flight) -> None:
+        if self._under_way.get(key) is flight:
+            del self._under_way[key]
+
+    def holder(self) -> str:
+        """A name for one attempt at a lease, unlike any other."""
+        return f"{self._name}:{next(self._attempts)}"
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that no request waits for."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def settle(self) -> None:
+        """Returns when every lease that is being given back has been given back. Before the shared store is closed."""
+        loop = asyncio.get_running_loop()
+        while mine := [task for task in self._background if task.get_loop() is loop]:
+            await asyncio.wait(mine)
+
+    def solo(self, key: str, *, now_ms: int) -> bool:
+        """Whether requests for this key run on their own for now."""
+        return self._solo.holds(key, now_ms)
+
+    def is_solo(self, key: str) -> bool:
+        """Whether it was said lately that they do."""
+        return key in self._solo.until_ms
+
+    def go_solo(self, key: str, *, now_ms: int) -> None:
+        self._solo.hold(key, now_ms + SOLO_MS)
+
+    def spare(self, key: str, *, now_ms: int) -> None:
+        """The store did not answer when it was asked for this key."""
+        self._spared.hold(key, now_ms + SPARED_MS)
+
+    def spared(self, key: str, *, now_ms: int) -> bool:
+        """Whether the store is left alone for this key for now."""
+        return self._spared.holds(key, now_ms)
+
+
+class _ForAWhile:
+    """What holds for some keys until some time; the youngest 4,096 of them."""
+
+    def __init__(self) -> None:
+        self.until_ms: OrderedDict[str, int] = OrderedDict()
+
+    def hold(self, key: str, until_ms: int) -> None:
+        self.until_ms[key] = until_ms
+        self.until_ms.move_to_end(key)
+        while len(self.until_ms) > MOST_REMEMBERED:
+            self.until_ms.popitem(last=False)
+
+    def holds(self, key: str, now_ms: int) -> bool:
+        until_ms = self.until_ms.get(key)
+        if until_ms is not None and until_ms <= now_ms:
+            del self.until_ms[key]
+            return False
+        return until_ms is not None

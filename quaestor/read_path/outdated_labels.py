@@ -1,0 +1,93 @@
+"""Which entries unsafe requests have outdated by name: a URI in all its variants (RFC 9111, section 4.4), a group (RFC 9875).
+
+An entry has labels: its URI's if only its own lifetime guards it, those of its groups in any case. Striking a label drops what
+this process holds under it, and refuses what was stored before the strike wherever it comes from later. Entries that queries
+guard die by their registrations besides: so every process, every CDN and every sketch hears of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from quaestor.model import CachedResponse
+from quaestor.read_path import shared_cache_rules
+from quaestor.read_path import unsafe_invalidation as unsafe
+from quaestor.read_path.freshness import values
+
+REMEMBERED = 65_536
+"""Outdated labels, and entries with labels, that are remembered. What is older is refused."""
+
+
+def labels(response: CachedResponse) -> tuple[str, ...]:
+    """What an entry can be outdated by: its URI, its path on any host, everything; its groups. O(size of its fields)."""
+    named = values(response.headers, b"cache-groups")
+    by_itself = shared_cache_rules.is_explicit(response)
+    if not (named or by_itself):
+        return ()
+    primary = response.key.partition("#")[0]
+    origin = unsafe.origin(primary)
+    found = [unsafe.group_label(origin, group) for group in unsafe.groups(response.headers, b"cache-groups")]
+    if by_itself:
+        found += [
+            unsafe.uri_label(primary),
+            unsafe.uri_label(response.resource),
+            unsafe.EVERYTHING,
+        ]
+    return tuple(found)
+
+
+class OutdatedLabels:
+    """One per read path. Use from one event loop. Every call is O(1) a label and entry."""
+
+    def __init__(self, limit: int = REMEMBERED) -> None:
+        self._limit = limit
+        self._struck_at_ms: OrderedDict[str, int] = OrderedDict()
+        self._floor_ms = -1
+        self._held: OrderedDict[str, tuple[tuple[str, ...], tuple[str, ...]]] = OrderedDict()
+        self._by_label: dict[str, set[str]] = {}
+
+    def hold(self, response: CachedResponse, names: Sequence[str]) -> str | None:
+        """Note that an entry with these labels is in memory. Returns the key of one that has to leave it, if any."""
+        if not names:
+            return None
+        self.release(response.key)
+        self._held[response.key] = (tuple(names), response.registrations)
+        for name in names:
+            self._by_label.setdefault(name, set()).add(response.key)
+        if len(self._held) <= self._limit:
+            return None
+        oldest = next(iter(self._held))
+        self.release(oldest)
+        return oldest
+
+    def release(self, key: str) -> tuple[str, ...]:
+        """Forget an entry; returns its registrations."""
+        names, registrations = self._held.pop(key, ((), ()))
+        for name in names:
+            keys = self._by_label[name]
+            keys.discard(key)
+            if not keys:
+                del self._by_label[name]
+        return registrations
+
+    def strike(self, names: Iterable[str], *, at_ms: int) -> tuple[list[str], list[str]]:
+        """Outdate what was stored under these labels until now. Returns the keys to drop and the registrations to kill: of every
+        entry the first, which is its own; others may guard what has nothing to do with these labels."""
+        keys: list[str] = []
+        registrations: list[str] = []
+        for name in names:
+            self._struck_at_ms[name] = max(at_ms, self._struck_at_ms.get(name, -1))
+            self._struck_at_ms.move_to_end(name)
+            for key in list(self._by_label.get(name, ())):
+                keys.append(key)
+                registrations += self.release(key)[:1]
+        while len(self._struck_at_ms) > self._limit:
+            self._floor_ms = max(self._floor_ms, self._struck_at_ms.popitem(last=False)[1])
+        return keys, registrations
+
+    def struck(self, names: Sequence[str], *, since_ms: int) -> bool:
+        """Whether any of them was outdated since then. In the same millisecond counts."""
+        if not names:
+            return False
+        return since_ms <= self._floor_ms or any(since_ms <= self._struck_at_ms.get(name, -1) for name in names)

@@ -1,0 +1,88 @@
+"""What decides between answers besides the URL: for whom, which declared fields, which claims, which body. Pure.
+
+All of it becomes one digest behind the key, length-prefixed, so that no two different requests write the same bytes: a user
+called `ann` with a cookie `b=c` is nobody else's neighbour. Texts about people are in the key as this digest only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+from quaestor.policy import RoutePolicy
+from quaestor.read_path import forwarded_fields
+from quaestor.read_path.forwarded_fields import Claims
+
+Headers = Sequence[tuple[bytes, bytes]]
+_PLAIN_COOKIES = re.compile(rb'[^\s";,=]+=[^\s";,]*(?:; ?[^\s";,=]+=[^\s";,]*)*')
+_BODY_FIELDS = frozenset({b"content-type", b"content-encoding", b"content-language"})
+COVERED_BY_AUDIENCE = frozenset({b"authorization", b"cookie"})
+"""Of a `Vary`: what `by` has answered already."""
+
+
+def selection(
+    policy: RoutePolicy,
+    headers: Headers,
+    *,
+    claimed: Claims = (),
+    audience: str | None = None,
+    method: str = "GET",
+    body: bytes | None = None,
+) -> str | None:
+    """What to append to the key; empty if the URL alone decides, None if it cannot be keyed.
+
+    audience: what `policy.by` said. body: of a request that is keyed by it. O(size).
+    """
+    parts: list[bytes] = []
+    if claimed:
+        known = forwarded_fields.digest(claimed)
+        if known is None:
+            return None
+        parts += (b"claims", known.encode())
+    if policy.personal:
+        if not audience:
+            return None
+        parts += (policy.sharing.value.encode(), audience.encode("utf-8", "surrogatepass"))
+    for name in policy.headers:
+        values = [value for field, value in headers if field == name]
+        parts += (b"header", name, b"%d" % len(values), *values)
+    if policy.cookies:
+        parts += (b"cookies", *cookie_values(headers, frozenset(name.encode() for name in policy.cookies)))
+    if body is not None:
+        described = [piece for field in headers if field[0] in _BODY_FIELDS for piece in field]
+        parts += (b"body", method.encode(), b"%d" % len(described), *described, body)
+    return f"#s{_digest(parts)}" if parts else ""
+
+
+def covered(policy: RoutePolicy) -> frozenset[bytes]:
+    """The request fields that a `Vary` need not add to the key, because selection() has them already."""
+    names = forwarded_fields.CLAIMS.union(policy.headers)
+    return names | COVERED_BY_AUDIENCE if policy.personal else names
+
+
+def cookie_values(headers: Headers, names: frozenset[bytes]) -> list[bytes]:
+    """The declared cookies as sent, repeated ones in order. Where parsers disagree about a field, all of it counts.
+
+    Empty if none of them is there.
+    """
+    found: list[bytes] = []
+    for field, value in headers:
+        if field != b"cookie":
+            continue
+        if _PLAIN_COOKIES.fullmatch(value) is None:
+            found += (b"", value)
+            continue
+        for piece in value.split(b";"):
+            name, _, text = piece.strip().partition(b"=")
+            if name in names:
+                found += (name, text)
+    return found
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    hashed = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        hashed.update(b"%d:" % len(part))
+        hashed.update(part)
+    return hashed.hexdigest()

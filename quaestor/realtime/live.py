@@ -1,0 +1,184 @@
+"""What a subscriber holds: the result of a query, and the events by which it changes, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from quaestor.errors import SubscriptionError
+from quaestor.incremental import ResultEvent
+from quaestor.model import Query, Version
+from quaestor.realtime.messages import Progress
+from quaestor.realtime.replica import Replica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """The whole result, to begin with, or because events had to be dropped (`overflow`).
+
+    rows: (key, document) of each, in order if the query has one. For what a key is, see ResultEvent.
+    """
+
+    rows: tuple[tuple[Any, Any], ...]
+    overflow: bool
+
+    @property
+    def documents(self) -> tuple[Any, ...]:
+        return tuple(document for _, document in self.rows)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Column:
+    """How far the stage of one query partition has got, as it said last. See Progress."""
+
+    stage: str = " "
+    version: Version = 0
+    fresh_as_of_ms: int = 0
+    behind: frozenset[str] = frozenset()
+
+    def take(self, progress: Progress) -> None:
+        self.stage, self.behind = progress.stage, frozenset(progress.behind)
+        self.version, self.fresh_as_of_ms = progress.version, progress.fresh_as_of_ms
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Shared:
+    """One query of this process, whoever follows it here. lock: of the reading thread and the event loops.
+
+    fresh: its stage has to show the result, whatever is known of it here.
+    """
+
+    lock: threading.RLock
+    query_id: str
+    query: Query
+    replica: Replica
+    column: Column
+    fresh: bool = True
+    _version: Version = 0
+    _fresh_as_of_ms: int = 0
+
+    def reached(self) -> tuple[Version, int]:
+        """Version and moment up to which the result contains every write. O(1): asked for, not told to each query."""
+        column = self.column
+        with self.lock:
+            current = not self.fresh and self.replica.epoch.startswith(column.stage)
+            if current and self.query_id not in column.behind:
+                self._version = max(self._version, column.version)
+                self._fresh_as_of_ms = max(self._fresh_as_of_ms, column.fresh_as_of_ms)
+            return self._version, self._fresh_as_of_ms
+
+
+class LiveResult:
+    """An asynchronous iterator: first a `Whole`, then `ResultEvent`s, each exactly once and in order.
+
+    A subscriber that is slow gets no more than `queue` events; then a `Whole` takes the place of those that wait. Iteration
+    raises SubscriptionError when the query cannot be followed any more, and stops after `cancel`. For one task.
+    """
+
+    def __init__(self, shared: Shared, *, queue: int, cancel: Callable[[LiveResult, Shared], Awaitable[None]]) -> None:
+        self._shared = shared
+        self._most = queue
+        self._cancel = cancel
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._events: deque[ResultEvent] = deque()
+        self._whole = True
+        self._overflow = False
+        self._error: SubscriptionError | None = None
+        self._cancelled = False
+
+    @property
+    def query(self) -> Query:
+        return self._shared.query
+
+    @property
+    def known(self) -> bool:
+        """Whether the result has arrived."""
+        return self._shared.replica.known
+
+    @property
+    def waiting(self) -> int:
+        """How many events, or whole results, could be taken without waiting."""
+        with self._shared.lock:
+            return int(self._whole and self._shared.replica.known) + len(self._events)
+
+    @property
+    def version(self) -> Version:
+        """Every write up to it is contained in `rows`, and in what the events so far amount to once they are taken."""
+        return self._shared.reached()[0]
+
+    @property
+    def fresh_as_of_ms(self) -> int:
+        """The same as a time: every write that the database performed before then. It stands still if the grid does."""
+        return self._shared.reached()[1]
+
+    async def ready(self) -> None:
+        """Returns when the result is known. Raises SubscriptionError if it will not be."""
+        while not self.known:
+            if self._error is not None:
+                raise self._error
+            self._arrived.clear()
+            if not self.known and self._error is None:
+                await self._arrived.wait()
+
+    def rows(self) -> tuple[tuple[Any, Any], ...]:
+        """The result as it is now, whatever events have been taken. O(its length)."""
+        with self._shared.lock:
+            return self._shared.replica.rows()
+
+    async def cancel(self) -> None:
+        """Follow the query no longer. What was not taken is dropped. Does nothing the second time."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._arrived.set()
+            await self._cancel(self, self._shared)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Whole | ResultEvent:
+        while True:
+            if self._cancelled:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            with self._shared.lock:
+                if self._whole and self._shared.replica.known:
+                    self._whole = False
+                    return Whole(rows=self._shared.replica.rows(), overflow=self._overflow)
+                if self._events:
+                    return self._events.popleft()
+            if self._error is not None:
+                raise self._error
+            await self._arrived.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.cancel()
+
+    def push(self, events: Sequence[ResultEvent]) -> None:
+        """From the reading thread, which holds the lock: the result has changed by these."""
+        if not self._whole:
+            self._events.extend(events)
+            if len(self._events) > self._most:
+                self._events.clear()
+                self._whole = self._overflow = True
+        self._wake()
+
+    def fail(self, error: SubscriptionError) -> None:
+        """From the reading thread: there will be no more."""
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._arrived.set)

@@ -1,0 +1,32 @@
+"""The bounds of a stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quaestor.incremental import RenewalSettings
+from quaestor.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRules:
+    """lease_ms: how long subscriptions last, and what is announced to the cells, unless they are extended.
+
+    max_queries, max_bytes: followed at once by one partition, and what their results are taken to cost (see quotas.py).
+    max_subscriptions: app servers that follow one query.
+    max_result_bytes: a message with a result, encoded. readers: threads that read from the database; 0: the stage's own.
+    """
+
+    lease_ms: int = 120_000
+    max_queries: int = 100_000
+    max_bytes: int = 2 * 1024**3
+    max_subscriptions: int = 10_000
+    max_result_bytes: int = 16 * 1024 * 1024
+    readers: int = 4
+    renewal: RenewalSettings = field(default_factory=RenewalSettings)
+
+    @classmethod
+    def of(cls, settings: Settings) -> StageRules:
+        """As the settings say."""
+        renewal = RenewalSettings(poll_interval_ms=settings.poll_interval_ms)
+        return cls(lease_ms=settings.subscription_lease_ms, max_bytes=settings.node_memory_bytes, renewal=renewal)

@@ -1,0 +1,88 @@
+"""What an invalidation does to what all processes share: claim, tell the sketch, evict.
+
+Where index, sketch and store live in one Redis it is one script, so one round trip, and nobody sees a part of it done without
+the rest. Which entries to evict is known to the process that holds them in memory; one that has fallen out of it is evicted
+by a call of its own, because a script must be told every key that it touches.
+
+In a cluster they lie on several servers, entries everywhere, so it is one after the other there. To have them in one slot would
+give that one server all the work, and its memory all the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quaestor.cache_sketch import RedisCacheSketch
+from quaestor.ports import CacheSketch, ClaimedDependent, DependencyIndex, Guarded, ResponseStore, SharedInvalidation
+from quaestor.redis.clients import spans_servers
+from quaestor.store import entry_codec
+from quaestor.store.index_redis import RedisIndex, decode
+from quaestor.store.redis import RedisStore
+from quaestor.store.scripts import source
+
+
+def shared_invalidation(*, index: RedisIndex, sketch: RedisCacheSketch, store: RedisStore) -> SharedInvalidation:
+    """For parts in Redis, each on a client of its own or all on one: one script where they share a server."""
+    one_server = index.client is sketch.client is store.client and not spans_servers(store.client)
+    return (RedisStrike if one_server else StepByStep)(index=index, sketch=sketch, store=store)
+
+
+class StepByStep:
+    """Implements SharedInvalidation for any three parts, one after the other.
+
+    A failure after the claim leaves it to be reclaimed.
+    """
+
+    def __init__(self, *, index: DependencyIndex, sketch: CacheSketch, store: ResponseStore) -> None:
+        self._index = index
+        self._sketch = sketch
+        self._store = store
+
+    async def strike(
+        self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
+    ) -> list[ClaimedDependent]:
+        dependents = await self._index.claim(registration_ids, now_ms=now_ms)
+        lifetimes_ms = await self._sketch.report_write([d.resource for d in dependents], now_ms=now_ms)
+        await self._store.evict([*entries, *dependents])
+        return [
+            ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=True)
+            for dependent, outside_ms in zip(dependents, lifetimes_ms, strict=True)
+        ]
+
+
+class RedisStrike:
+    """Implements SharedInvalidation for an index, a sketch and a store in one Redis: one script, O(log n) a dependent.
+
+    Keep calls to a few hundred registrations: while a script runs, the server does nothing else.
+    """
+
+    def __init__(self, *, index: RedisIndex, sketch: RedisCacheSketch, store: RedisStore) -> None:
+        self._index = index
+        self._sketch = sketch
+        self._store = store
+        self._script = sketch.joined(source("index_claiming", "store_evicting", "strike"))
+
+    async def strike(
+        self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
+    ) -> list[ClaimedDependent]:
+        if not registration_ids and not entries:
+            return []
+        reply = await self._sketch.run(
+            self._script,
+            keys=[*self._index.keys, *(self._store.name(entry.key) for entry in entries)],
+            arguments=[
+                *self._index.claim_limits(now_ms),
+                *entry_codec.GUARD_RANGE,
+                len(entries),
+                *(entry_codec.guard(entry.registrations) for entry in entries),
+                *registration_ids,
+            ],
+            now_ms=now_ms,
+        )
+        gone = {(entry.key, entry.registrations) for entry in entries}
+        struck = []
+        for payload, until_ms, outside_ms in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            dependent = decode(payload, until_ms)
+            evicted = (dependent.key, dependent.registrations) in gone
+            struck.append(ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=evicted))
+        return struck

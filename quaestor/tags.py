@@ -1,0 +1,30 @@
+"""The names that an answer can be invalidated by, as one query on a collection that exists for this only. Pure.
+
+A tag is a record: `invalidate(tags=["items"])` writes it, and every answer with that tag is registered as depending on it, like
+on anything else that it read. So tags need no machinery of their own: races, several processes, restarts, CDNs and the Cache
+Sketch are dealt with by what invalidates queries. The record is removed in the same breath: nothing piles up.
+"""
+
+from __future__ import annotations
+
+MAX_TAG_CHARS = 200
+MAX_TAGS = 64
+"""In one declaration."""
+
+
+def valid_tag(tag: str) -> str | None:
+    """Why a tag cannot be used, or None."""
+    if not tag or len(tag) > MAX_TAG_CHARS:
+        return f"a tag has 1 to {MAX_TAG_CHARS} characters"
+    if not tag.isprintable() or any(c in ' ,"' for c in tag):
+        return "a tag has no spaces, commas, quotes or control characters"
+    return None
+
+
+def tag_name(deployment: str, tag: str) -> str:
+    return f"{deployment} tag {tag}"
+
+
+def url_name(deployment: str, url: str) -> str:
+    """url: a resource (any host) or a key without its selection (this scheme and host only)."""
+    return f"{deployment} url {url}"

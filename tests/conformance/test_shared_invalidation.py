@@ -1,0 +1,186 @@
+"""What every SharedInvalidation promises: claimed, known to the sketch and evicted, or none of it.
+
+On one Redis in one round trip.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pybloom_live
+import pytest
+from redis.asyncio import Redis
+
+from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.demo import servers
+from quaestor.errors import DependencyError
+from quaestor.model import CachedResponse, Dependent
+from quaestor.ports import CacheSketch, DependencyIndex, ResponseStore, SharedInvalidation
+from quaestor.redis.clients import SharedClient
+from quaestor.store.index_memory import MemoryIndex
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.invalidation_script import StepByStep, shared_invalidation
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from tests.support import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass
+class Share:
+    index: DependencyIndex
+    sketch: CacheSketch
+    store: ResponseStore
+    effects: SharedInvalidation
+
+    async def cache(self, key: str, *registrations: str, copy: bool = True) -> CachedResponse:
+        response = CachedResponse(
+            key=key, status=200, headers=(), body=b"x" * 100, etag=b'"e"', stored_at_ms=NOW_MS,
+            fresh_until_ms=NOW_MS + 60_000, registrations=registrations, tags=("t",), resource=f"/{key}",
+        )  # fmt: skip
+        dependent = Dependent(
+            key=key,
+            registrations=registrations,
+            resource=f"/{key}",
+            urls=(),
+            tags=("t",),
+            copies_until_ms=NOW_MS + 60_000,
+        )
+        await self.index.add(dependent)
+        if copy:
+            await self.sketch.report_read(f"/{key}", expires_at_ms=NOW_MS + 60_000, now_ms=NOW_MS)
+        await self.store.put(response, ttl_ms=60_000)
+        return response
+
+    async def reported(self, resource: str) -> bool:
+        snapshot = await self.sketch.snapshot(now_ms=NOW_MS + 1)
+        return resource in pybloom_live.BloomFilter.fromfile(io.BytesIO(snapshot))
+
+
+def in_redis(client: SharedClient, deployment: str) -> Share:
+    index, store = RedisIndex(client, deployment=deployment), RedisStore(client, deployment=deployment)
+    sketch = RedisCacheSketch(client, deployment=deployment)
+    return Share(index, sketch, store, shared_invalidation(index=index, sketch=sketch, store=store))
+
+
+def step_by_step(index: DependencyIndex, sketch: CacheSketch, store: ResponseStore) -> Share:
+    return Share(index, sketch, store, StepByStep(index=index, sketch=sketch, store=store))
+
+
+@pytest.fixture(params=["memory", "redis step by step", "redis"])
+def share(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> Share:
+    if request.param == "memory":
+        return step_by_step(MemoryIndex(), MemoryCacheSketch(), MemoryStore(budget_bytes=10**6))
+    redis = in_redis(client, prefix)
+    return redis if request.param == "redis" else step_by_step(redis.index, redis.sketch, redis.store)
+
+
+async def test_what_depends_is_claimed_reported_and_evicted(share: Share) -> None:
+    one = await share.cache("one", "o:1", "o:2")
+    await share.cache("two", "o:2")
+    await share.cache("other", "o:3")
+    struck = {each.dependent.key: each for each in await share.effects.strike(["o:2"], [one], now_ms=NOW_MS + 1)}
+    assert struck.keys() == {"one", "two"}
+    assert struck["one"].evicted
+    assert {each.outside_ms for each in struck.values()} == {59_999}
+    assert await share.store.get("one") is None
+    assert await share.reported("/one")
+    assert await share.reported("/two")
+    assert not await share.reported("/other")
+    assert await share.store.get("other") is not None
+
+
+async def test_an_entry_nobody_has_in_memory_is_not_said_to_be_evicted_before_it_is(share: Share) -> None:
+    await share.cache("one", "o:1")
+    [struck] = await share.effects.strike(["o:1"], [], now_ms=NOW_MS + 1)
+    assert struck.evicted == (await share.store.get("one") is None)
+
+
+async def test_claims_are_durable_until_they_are_settled(share: Share) -> None:
+    one = await share.cache("one", "o:1")
+    [struck] = await share.effects.strike(["o:1"], [one], now_ms=NOW_MS + 1)
+    assert await share.effects.strike(["o:1"], [], now_ms=NOW_MS + 2) == [], "it is somebody's already"
+    taken = await share.index.reclaim(claimed_before_ms=NOW_MS + 3, now_ms=NOW_MS + 3)
+    assert taken == [struck.dependent]
+    await share.index.settle(taken)
+    assert await share.index.reclaim(claimed_before_ms=NOW_MS + 9, now_ms=NOW_MS + 9) == []
+
+
+async def test_what_was_handed_out_to_nobody_needs_no_purge(share: Share) -> None:
+    one = await share.cache("one", "o:1", copy=False)
+    [struck] = await share.effects.strike(["o:1"], [one], now_ms=NOW_MS + 1)
+    assert struck.outside_ms == 0
+    assert not await share.reported("/one")
+
+
+async def test_the_successor_of_a_dead_entry_is_spared(share: Share) -> None:
+    dead = await share.cache("one", "o:1")
+    successor = await share.cache("one", "o:2")
+    await share.effects.strike(["o:1"], [dead], now_ms=NOW_MS + 1)
+    assert await share.store.get("one") == successor
+
+
+async def test_nothing_is_struck_without_effect(share: Share) -> None:
+    assert await share.effects.strike([], [], now_ms=NOW_MS) == []
+    assert await share.effects.strike(["o:404"], [], now_ms=NOW_MS) == []
+
+
+async def test_a_late_dependent_is_claimed_by_a_second_strike(share: Share) -> None:
+    """An answer that was on its way out while its result changed."""
+    await share.effects.strike(["o:1"], [], now_ms=NOW_MS)
+    await share.cache("late", "o:1")
+    assert [each.dependent.key for each in await share.effects.strike(["o:1"], [], now_ms=NOW_MS + 1)] == ["late"]
+
+
+@pytest.mark.parametrize("shared_url", ["server"], indirect=True)
+async def test_on_one_server_all_of_it_is_one_round_trip(client: SharedClient, prefix: str) -> None:
+    share = in_redis(client, prefix)
+    await share.effects.strike(["warm-up"], [], now_ms=NOW_MS)
+    one, two = await share.cache("one", "o:1"), await share.cache("two", "o:2")
+
+    def from_clients(stats: dict[str, dict[str, int]]) -> int:
+        return sum(int(s["calls"]) for name, s in stats.items() if name.startswith("cmdstat_eval"))
+
+    before = from_clients(await client.info("commandstats"))
+    assert len(await share.effects.strike(["o:1", "o:2"], [one, two], now_ms=NOW_MS + 1)) == 2
+    assert from_clients(await client.info("commandstats")) == before + 1
+    assert await share.store.get("one") is None
+    assert await share.store.get("two") is None
+
+
+async def test_a_sketch_that_was_lost_turns_dark_in_the_same_call(client: SharedClient, prefix: str) -> None:
+    share = in_redis(client, prefix)
+    one = await share.cache("one", "o:1")
+    names = [name async for name in client.scan_iter(match=f"*{prefix}:sketch*")]
+    await client.delete(*names)
+    [struck] = await share.effects.strike(["o:1"], [one], now_ms=NOW_MS + 1)
+    assert struck.outside_ms > 0, "nobody knows what was handed out: purge"
+    assert await share.reported("/anything")
+
+
+async def test_a_server_above_its_memory_limit_still_lets_go_of_what_is_dead(tmp_path: Path, prefix: str) -> None:
+    """Were it refused, nothing dead would ever make room."""
+    server = servers.redis_server(tmp_path, persistent=False)
+    server.start()
+    client = Redis.from_url(server.url, protocol=2, socket_timeout=PATIENCE_S)
+    try:
+        share = in_redis(client, prefix)
+        one = await share.cache("one", "o:1")
+        await client.config_set("maxmemory", "1")
+        with pytest.raises(DependencyError):
+            await share.store.put(replace(one, key="more"), ttl_ms=60_000)
+        with pytest.raises(DependencyError):
+            await share.cache("more", "o:9")
+        [struck] = await share.effects.strike(["o:1"], [one], now_ms=NOW_MS + 1)
+        await share.index.settle([struck.dependent])
+        assert await share.store.get("one") is None
+        assert await share.reported("/one")
+        assert await share.index.reclaim(claimed_before_ms=NOW_MS + 9, now_ms=NOW_MS + 9) == []
+    finally:
+        await client.aclose()
+        server.stop()

@@ -1,0 +1,174 @@
+"""What a process holds registered: who may rely on a registration that is not its own, and how long it is kept."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaestor.invalidation.registry.shared_registrations import MOST_SHARED, SharedRegistrations
+from quaestor.model import Operation, Query, Registration
+
+QUERY = Query(namespace="a.b", operation=Operation.FIND, filter={"x": 1})
+
+
+def registered(name: str, *, since: int = 10, read_at: int = 12, expires_at_ms: int = 100_000) -> Registration:
+    return Registration(
+        id=name, tenant="t", query_id="q", query=QUERY, since=since, read_at=read_at, members=(), last=None,
+        expires_at_ms=expires_at_ms,
+    )  # fmt: skip
+
+
+def holding(dead: set[str] | None = None, **fields: int) -> SharedRegistrations:
+    """One registration, active and stored."""
+    held = SharedRegistrations(dead if dead is not None else set())
+    held.open(registered("r", **fields))
+    held.offer("r", rate_hz=0.5)
+    held.lease("r", until_ms=50_000)
+    return held
+
+
+def at_hand(held: SharedRegistrations, *, since: int = 12, expires_at_ms: int = 80_000) -> str | None:
+    found = held.at_hand("q", since=since, expires_at_ms=expires_at_ms)
+    return None if found is None else found[0]
+
+
+def test_one_that_is_not_active_is_not_relied_on() -> None:
+    held = SharedRegistrations(set())
+    held.open(registered("r"))
+    assert at_hand(held) is None
+
+
+def test_who_has_read_the_same_state_relies_on_it() -> None:
+    assert holding().at_hand("q", since=12, expires_at_ms=80_000) == ("r", 0.5)
+
+
+def test_who_may_have_read_an_older_state_does_not() -> None:
+    """The registration's read may hold a write that the newcomer's missed, and would not be killed by it."""
+    assert at_hand(holding(), since=11) is None
+    assert at_hand(holding(since=20, read_at=0), since=19) is None
+    assert at_hand(holding(since=20, read_at=0), since=20) == "r"
+
+
+def test_who_lives_longer_than_it_does_not() -> None:
+    assert at_hand(holding(), expires_at_ms=100_001) is None
+
+
+def test_the_dead_are_not_relied_on_even_when_their_tombstone_is_gone() -> None:
+    dead: set[str] = set()
+    held = holding(dead)
+    dead.add("r")
+    assert at_hand(held) is None
+    held.take(["r"])
+    dead.clear()
+    assert at_hand(held) is None
+
+
+def test_after_a_reset_nothing_is_relied_on() -> None:
+    dead: set[str] = set()
+    held = holding(dead)
+    dead.update(held)
+    held.withdraw_all()
+    dead.clear()
+    assert at_hand(held) is None
+
+
+def test_one_that_died_before_it_was_offered_is_not_offered() -> None:
+    held = SharedRegistrations({"r"})
+    held.open(registered("r"))
+    held.offer("r", rate_hz=0.0)
+    assert at_hand(held) is None
+
+
+def test_it_is_kept_until_the_last_who_relies_on_it_is_done() -> None:
+    held = holding()
+    assert at_hand(held) == "r"
+    assert held.over(60_000) == [], "the newcomer is still being stored"
+    held.lease("r", until_ms=70_000)
+    assert held.over(62_000) == []
+    assert held.over(90_000) == ["r"]
+
+
+def test_a_newcomer_that_is_not_stored_after_all_changes_nothing() -> None:
+    held = holding()
+    assert at_hand(held) == "r"
+    held.lease("r", until_ms=0)
+    assert held.over(49_000) == []
+    assert held.over(55_000) == ["r"]
+
+
+def test_alone_its_last_lease_counts() -> None:
+    held = holding()
+    held.lease("r", until_ms=0)
+    assert held.over(2_000) == ["r"]
+
+
+def test_what_others_rely_on_survives_the_death_of_one_response() -> None:
+    dead: set[str] = set()
+    held = holding(dead)
+    assert at_hand(held) == "r"
+    assert held.take(["r"], unshared=True) == {}
+    dead.add("r")
+    assert held.take(["r"], unshared=True) == {"q": ["r"]}
+    assert len(held) == 0
+
+
+def test_so_many_rely_on_it_then_one_makes_another() -> None:
+    held = holding()
+    found = [at_hand(held) for _ in range(MOST_SHARED)]
+    assert found == ["r"] * (MOST_SHARED - 1) + [None]
+    assert at_hand(held) == "r", "whoever comes while the other one is being activated"
+    held.open(registered("s"))
+    held.offer("s", rate_hz=0.0)
+    assert at_hand(held) == "s"
+
+
+def test_without_another_it_ends_at_twice_as_many() -> None:
+    held = holding()
+    found = [at_hand(held) for _ in range(3 * MOST_SHARED)]
+    assert found.count("r") == 2 * MOST_SHARED - 1
+
+
+steps = st.lists(
+    st.one_of(
+        st.just(("write", 0)),
+        st.just(("report", 0)),
+        st.tuples(st.just("begin"), st.integers(0, 3)),
+        st.tuples(st.just("read"), st.integers(0, 3)),
+        st.tuples(st.just("store"), st.integers(0, 3)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_no_response_outlives_a_write_that_it_has_not_seen(steps: list[tuple[str, int]]) -> None:
+    """Handlers that begin, read and store in any order, a grid that reports late: a registration is killed by every write after
+    its read. Whatever a response relies on, once every write was worked off nothing is live that shows an old state."""
+    dead: set[str] = set()
+    held = SharedRegistrations(dead)
+    version = watermark = 1
+    begun: dict[int, int] = {}
+    read: dict[int, tuple[int, int]] = {}
+    read_at: dict[str, int] = {}
+    stored: list[tuple[str, int]] = []
+    for step, who in steps:
+        if step == "write":
+            version += 1
+        elif step == "report":
+            watermark = version
+        elif step == "begin":
+            begun[who] = watermark
+        elif step == "read" and who in begun:
+            read[who] = (begun.pop(who), version)
+        elif step == "store" and who in read:
+            since, seen = read.pop(who)
+            found = at_hand(held, since=since)
+            if found is None:
+                found = f"r{len(read_at)}"
+                read_at[found] = seen
+                held.open(registered(found, since=since, read_at=seen))
+                held.offer(found, rate_hz=0.0)
+            held.lease(found, until_ms=50_000)
+            stored.append((found, seen))
+    killed = {name for name, at in read_at.items() if at < version}
+    assert all(seen == version for name, seen in stored if name not in killed)
