@@ -66,7 +66,7 @@ class QuaestorMiddleware:
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
         self._metrics_path = metrics_path
-        self._count_hit = quaestor.telemetry.hit
+        self._count_hit = quaestor.telemetry.requests.hit
         self._routes = Routes(
             app,
             rules=routes,
@@ -204,7 +204,7 @@ class QuaestorMiddleware:
         self._engine.telemetry.failure("routes", "routes.scope_failed", why)
 
     async def _serve_metrics(self, send: Send, *, head: bool) -> None:
-        self._engine.telemetry.count_hits()
+        self._engine.telemetry.requests.count_hits()
         body = self._engine.telemetry.exposition()
         headers = [
             (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),

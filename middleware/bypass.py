@@ -18,8 +18,8 @@ async def pass_by(
     app: App, read_path: ReadPath, outgoing: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
 ) -> None:
     """Run the handler with nothing recorded and nothing held back; only say who may keep its answer."""
-    read_path.telemetry.requests.labels("bypass").inc()
-    read_path.telemetry.uncacheable.labels(reason).inc()
+    read_path.telemetry.requests.requests.labels("bypass").inc()
+    read_path.telemetry.requests.uncacheable.labels(reason).inc()
 
     async def say(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -173,12 +173,12 @@ class Exchange(Lookup):
         """For the metrics."""
         if self._old is None:
             lagging = self._read_path.lagging(self._key, self._read_path.clock())
-            return "lagging" if lagging else self._read_path.telemetry.departures.why(self._key)
+            return "lagging" if lagging else self._read_path.telemetry.stores.removals.why(self._key)
         return "expired" if self._read_path.clock() >= self._old.response.fresh_until_ms else "request"
 
     def _answered(self) -> None:
         """The handler is done, or at least its answer is."""
-        self._read_path.telemetry.handler_s.observe(time.perf_counter() - self._handler_begun_s)
+        self._read_path.telemetry.requests.handler_s.observe(time.perf_counter() - self._handler_begun_s)
         end(self._handler_span)
 
     def _start_over(self) -> None:
@@ -265,8 +265,8 @@ class Exchange(Lookup):
             return False
         old.settled = Settled.SPARED
         self._land(Landing.LEFT)
-        self._read_path.telemetry.served("stale")
-        self._read_path.telemetry.stale_served.labels("error").inc()
+        self._read_path.telemetry.requests.served("stale")
+        self._read_path.telemetry.requests.stale_served.labels("error").inc()
         self._step(Event.SPARED)
         return True
 
@@ -322,7 +322,7 @@ class Exchange(Lookup):
             self._reasons, self._detail = verdict.reasons, verdict.detail
             if verdict.resident is not None:
                 self._stored(verdict.resident)
-                read_path.telemetry.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
+                read_path.telemetry.requests.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
                 received = self._old is None or self._old.settled is None
                 await self._send_from(verdict.resident, self._forwarded() + b"; stored", received=received)
                 return None
@@ -356,9 +356,9 @@ class Exchange(Lookup):
         self._land(Landing.LEFT if failed else Landing.REFUSED)
         if not failed and not _TRANSIENT.issuperset(self._reasons):
             read_path.flights.go_solo(self._key, now_ms=read_path.clock())
-        read_path.telemetry.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
+        read_path.telemetry.requests.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
         for reason in self._reasons:
-            read_path.telemetry.uncacheable.labels(reason).inc()
+            read_path.telemetry.requests.uncacheable.labels(reason).inc()
         headers = self._outgoing.withheld(
             self._status, self._headers, self._reasons, self._forwarded(), self._detail, self._policy
         )

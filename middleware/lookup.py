@@ -117,7 +117,7 @@ class Lookup(ABC):
             if self._flight.waited:
                 self._waited += 1
                 self._waited_for = "workers"
-                read_path.telemetry.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
+                read_path.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
         if found is not None and use is not Use.VALIDATE:
             if not self._credentials or shared_cache_rules.shared(shared_cache_rules.governing(found.response.headers)):
                 return await self._serve(found, use)
@@ -155,7 +155,7 @@ class Lookup(ABC):
         begun_s = time.perf_counter()
         landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
         self._waited += 1
-        self._read_path.telemetry.wait_s.labels("process").observe(time.perf_counter() - begun_s)
+        self._read_path.telemetry.requests.wait_s.labels("process").observe(time.perf_counter() - begun_s)
         match landing:
             case Landing.STORED:
                 self._step(Event.LEADER_STORED)
@@ -178,12 +178,12 @@ class Lookup(ABC):
         self._land(Landing.STORED if use is Use.FRESH else Landing.LEFT)
         if await self._send_from(resident, how, stale=use is not Use.FRESH):
             if self._waited:
-                telemetry.followed(self._waited_for)
+                telemetry.requests.followed(self._waited_for)
             else:
-                telemetry.served(self._layer if use is Use.FRESH else "stale")
+                telemetry.requests.served(self._layer if use is Use.FRESH else "stale")
             self._step(Event.FOUND)
             if use is not Use.FRESH:
-                telemetry.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
+                telemetry.requests.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
             early = use is Use.FRESH and self._read_path.early.due(resident, self._read_path.clock())
             if use is Use.STALE_WHILE_REVALIDATE:
                 self._refresh()

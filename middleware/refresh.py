@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from middleware.interface import Message, Receive, Scope, Send
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.tasks import ended
 
 AT_ONCE = 64
@@ -19,7 +19,7 @@ Work = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Refreshes:
     """One per middleware. They belong to nobody's request: a client that leaves ends none, stop() ends all."""
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    def __init__(self, telemetry: EventLog) -> None:
         self._telemetry = telemetry
         self._under_way: set[asyncio.Task[None]] = set()
 

@@ -72,11 +72,11 @@ class Quaestor:
         leases: Leases | None = None
         memory = MemoryStore(
             budget_bytes=self.settings.memory_bytes,
-            on_left=self.telemetry.left,
-            on_refused=lambda why: self.telemetry.refused.labels("memory", why).inc(),
+            on_left=self.telemetry.stores.left,
+            on_refused=lambda why: self.telemetry.stores.refused.labels("memory", why).inc(),
         )
-        self.telemetry.store_bytes.labels("memory").set_function(lambda: memory.used_bytes)
-        self.telemetry.store_entries.labels("memory").set_function(lambda: len(memory))
+        self.telemetry.stores.bytes.labels("memory").set_function(lambda: memory.used_bytes)
+        self.telemetry.stores.entries.labels("memory").set_function(lambda: len(memory))
         store: MemoryStore | TwoLevelStore = memory
         if self.settings.redis_url is None:
             layer, index = MemoryEventLayer(clock=clock), MemoryIndex()

@@ -160,7 +160,7 @@ class HandEngine:
         self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()
         self.sketch = HandSketch()
-        memory = MemoryStore(budget_bytes=self.settings.memory_bytes, on_left=self.telemetry.left)
+        memory = MemoryStore(budget_bytes=self.settings.memory_bytes, on_left=self.telemetry.stores.left)
         self.store = memory if store is None else store
         self.index = index or MemoryIndex()
         self.cdn: list[CdnAdapter] = []
@@ -188,8 +188,8 @@ class HandEngine:
 
     def count(self, name: str, **labels: str) -> float:
         """The value of one counter."""
-        self.telemetry.count_hits()
-        return self.telemetry.registry.get_sample_value(f"quaestor_{name}_total", labels) or 0.0
+        self.telemetry.requests.count_hits()
+        return self.telemetry.families.registry.get_sample_value(f"quaestor_{name}_total", labels) or 0.0
 
 
 def reads(value: Any = 1) -> None:

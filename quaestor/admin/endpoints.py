@@ -118,7 +118,7 @@ class Endpoints:
         quaestor = self._quaestor
         now_ms = quaestor.read_path.clock()
         shape = quaestor.registry.shape
-        quaestor.telemetry.count_hits()
+        quaestor.telemetry.requests.count_hits()
         return {
             "serving": quaestor.read_path.serving(now_ms),
             "lagging": quaestor.registry.lagging_partitions(now_ms=now_ms),
@@ -296,7 +296,7 @@ def _number(call: Call, name: str) -> int:
 def _counts(quaestor: Quaestor) -> Mapping[str, Any]:
     """The counters and gauges of this process, by label: {"requests": {"hit": 12, ...}, "registrations": {"all": 3}, ...}."""
     counts: dict[str, dict[str, float]] = {}
-    for metric in quaestor.telemetry.registry.collect():
+    for metric in quaestor.telemetry.families.registry.collect():
         if metric.type not in ("counter", "gauge"):
             continue
         name = metric.name.removeprefix("quaestor_")

@@ -28,7 +28,7 @@ from quaestor.cache_sketch import wire
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.errors import ConfigurationError, SketchError
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.redis.clients import SharedClient
 from quaestor.redis.scripts import RedisScript
 
@@ -52,7 +52,7 @@ class RedisCacheSketch:
         copies_live_ms: int = 3_610_000,
         geometry: Geometry = DEFAULT,
         limits: Limits | None = None,
-        telemetry: Telemetry | None = None,
+        telemetry: EventLog | None = None,
     ) -> None:
         if client.get_connection_kwargs().get("decode_responses"):
             raise ConfigurationError(

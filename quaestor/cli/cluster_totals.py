@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, CellStats, PipelineStats, TenantStats
-from quaestor.observability.labels import MOST_NAMES, OTHER
+from quaestor.observability.vocabularies import MOST_NAMES, OTHER
 
 _LONGEST_NAME: Final = 64
 _KINDS: Final = "wqmrnht"

@@ -56,7 +56,7 @@ class Reporter:
     def report(self) -> WorkerReport:
         """The totals now, and what was observed since the last report."""
         counts: dict[str, dict[str, int]] = {}
-        for metric in self._telemetry.registry.collect():
+        for metric in self._telemetry.families.registry.collect():
             for sample in metric.samples:
                 # The last one: of invalidations, how precisely they were judged.
                 label = next(reversed(sample.labels.values()), "")

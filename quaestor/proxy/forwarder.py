@@ -17,7 +17,7 @@ from quaestor.admin.registrations import RegisteredUrls
 from quaestor.capture import current, declared
 from quaestor.errors import MalformedQueryError, StoreError
 from quaestor.model import CapturedRead, Uncacheable, Version
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.proxy import fields
 from quaestor.proxy.connection import Interim, RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
@@ -49,7 +49,7 @@ class Forwarder:
     def __init__(
         self,
         options: ProxyOptions,
-        telemetry: Telemetry,
+        telemetry: EventLog,
         *,
         watermark: Callable[[], Version],
         urls: RegisteredUrls,

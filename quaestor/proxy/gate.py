@@ -11,7 +11,7 @@ import re
 
 from middleware.interface import App, Message, Receive, Scope, Send
 from quaestor.admin.problem_details import problem
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.proxy import fields
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import OriginBrokeOffError
@@ -26,7 +26,7 @@ _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 class Gate:
     """Wraps the cache, which wraps the forwarder."""
 
-    def __init__(self, app: App, options: ProxyOptions, telemetry: Telemetry) -> None:
+    def __init__(self, app: App, options: ProxyOptions, telemetry: EventLog) -> None:
         self._app = app
         self._options = options
         self._telemetry = telemetry

@@ -11,7 +11,7 @@ from typing import Final
 
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.ports import QueryRegistry, ResponseStore
 
 AGAIN_AFTER_S: Final = (1.0, 2.0, 4.0)
@@ -21,7 +21,7 @@ AGAIN_AFTER_S: Final = (1.0, 2.0, 4.0)
 class EvictionRetry:
     """One per read path. Use from one event loop."""
 
-    def __init__(self, *, store: ResponseStore, registry: QueryRegistry, telemetry: Telemetry) -> None:
+    def __init__(self, *, store: ResponseStore, registry: QueryRegistry, telemetry: EventLog) -> None:
         self._store = store
         self._registry = registry
         self._telemetry = telemetry

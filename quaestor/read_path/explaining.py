@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from quaestor.errors import QueryError
 from quaestor.model import CachedResponse, CapturedRead, Query, Uncacheable
-from quaestor.observability.labels import widening
+from quaestor.observability.vocabularies import widening
 from quaestor.planning.plan import plan_query
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import Registered

@@ -8,7 +8,7 @@ from typing import Protocol
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError, StoreError
 from quaestor.model import CachedResponse
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.policy import RoutePolicy
 from quaestor.ports import ResponseStore
 from quaestor.read_path import shared_cache_rules, unsafe_invalidation
@@ -30,7 +30,7 @@ class LocalStore(ResponseStore, Protocol):
 class ExplicitEntries:
     """One per read path. Use from one event loop. announce: None if this process is alone."""
 
-    def __init__(self, store: LocalStore, *, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(self, store: LocalStore, *, telemetry: EventLog, clock: Clock) -> None:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock

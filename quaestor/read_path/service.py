@@ -304,10 +304,10 @@ class ReadPath:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
-        with self.telemetry.store_s.time(), self.telemetry.tracing.span("quaestor.store"):
+        with self.telemetry.stores.store_s.time(), self.telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
         if verdict.resident is not None:
-            self.telemetry.kept(response)
+            self.telemetry.stores.kept(response)
             if self.settings.debug_header:
                 verdict.resident.explain = explaining.depends(outcome.reads, registered)
             self._estimator.observe_read(

@@ -280,14 +280,14 @@ class Subscriptions:
                     followed.shared.fresh, followed.asked_ms = True, 1
                 else:
                     del self._followed[message.query_id]
-                    self._telemetry.subscriptions_refused.inc()
+                    self._telemetry.subscriptions.refused.inc()
                     self._over(followed, SubscriptionError(message.reason, retryable=False))
             return
         if isinstance(message, Shown):
             events = replica.show(message)
             if events is not None:
                 followed.shared.fresh = False
-                self._telemetry.subscription_wholes.inc()
+                self._telemetry.subscriptions.wholes.inc()
                 self._push(followed, events)
             return
         try:
@@ -298,7 +298,7 @@ class Subscriptions:
             followed.shared.fresh, followed.asked_ms = True, 1
 
     def _push(self, followed: Interest, events: Sequence[ResultEvent]) -> None:
-        self._telemetry.subscription_events.inc(len(events))
+        self._telemetry.subscriptions.events.inc(len(events))
         for live in followed.live:
             live.push(events)
 
@@ -348,10 +348,10 @@ class Subscriptions:
 
     def _measure(self, wanted: Set[str], now_ms: int) -> None:
         fresh_ms = [column.fresh_as_of_ms for stream, column in self._columns.items() if stream in wanted]
-        self._telemetry.subscribed_queries.set(len(self._followed))
-        self._telemetry.subscribers.set(sum(len(followed.live) for followed in self._followed.values()))
+        self._telemetry.subscriptions.queries.set(len(self._followed))
+        self._telemetry.subscriptions.subscribers.set(sum(len(followed.live) for followed in self._followed.values()))
         known_ms = [at_ms for at_ms in fresh_ms if at_ms]
-        self._telemetry.subscriptions_lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
+        self._telemetry.subscriptions.lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
 
     def _due(self, followed: Interest, now_ms: int) -> bool:
         """Not before `_open` has asked for the first time."""

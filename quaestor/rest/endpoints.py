@@ -73,7 +73,7 @@ class Endpoints:
 
     def _refused(self, problem: Problem) -> Response:
         if self._telemetry is not None:
-            self._telemetry.rest_problems.labels(problem.name).inc()
+            self._telemetry.requests.rest_problems.labels(problem.name).inc()
         return problem.response()
 
     async def _run(self, request: Request, collection: str | None, operation: Operation) -> Response:

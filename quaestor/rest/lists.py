@@ -95,7 +95,7 @@ class Lists:
         response = readable(request, found.body, found.etag)
         # Kept here and not by anybody else: outside it is asked for again with its tag.
         response.headers["cache-control"] = "no-cache"
-        self._engine.telemetry.list_assembled(ready=ready is not None)
+        self._engine.telemetry.requests.list_assembled(ready=ready is not None)
         response.headers["cache-status"] = "QuaestorRecords; " + ("hit" if ready else "fwd=miss")
         return response
 

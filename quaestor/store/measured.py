@@ -35,6 +35,6 @@ async def keep_measuring(client: SharedClient, index: RedisIndex, telemetry: Tel
         except (RedisError, OSError):
             pass
         else:
-            telemetry.store_entries.labels("redis").set(entries)
-            telemetry.store_bytes.labels("redis").set(used_bytes)
+            telemetry.stores.entries.labels("redis").set(entries)
+            telemetry.stores.bytes.labels("redis").set(used_bytes)
         await asyncio.sleep(EVERY_S)

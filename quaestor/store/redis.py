@@ -100,8 +100,8 @@ class RedisStore:
         entry = data = entry_codec.encode(response)
         if len(entry) > self._max_bytes:
             if self._telemetry is not None:
-                self._telemetry.uncacheable.labels("too-large").inc()
-                self._telemetry.refused.labels("redis", "too-large").inc()
+                self._telemetry.requests.uncacheable.labels("too-large").inc()
+                self._telemetry.stores.refused.labels("redis", "too-large").inc()
             return None
         if self._level and len(entry) > self._compress_above_bytes:
             if len(entry) > _OFF_THE_LOOP_BYTES:
@@ -109,8 +109,8 @@ class RedisStore:
             else:
                 data = compression.pack(entry, level=self._level)
         if self._telemetry is not None:
-            self._telemetry.stored_bytes.labels("plain").inc(len(entry))
-            self._telemetry.stored_bytes.labels("sent").inc(len(data))
+            self._telemetry.stores.stored_bytes.labels("plain").inc(len(entry))
+            self._telemetry.stores.stored_bytes.labels("sent").inc(len(data))
         return data
 
     async def evict(self, dead: Sequence[Guarded]) -> None:

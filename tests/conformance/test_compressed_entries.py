@@ -35,7 +35,7 @@ async def test_a_large_entry_takes_less_room_and_comes_back_as_it_was(
     stored_bytes = await client.strlen(store.name(LARGE.key))
     assert stored_bytes < len(body) / 10
     assert await store.get(LARGE.key) == large
-    count = telemetry.registry.get_sample_value
+    count = telemetry.families.registry.get_sample_value
     assert count("quaestor_stored_bytes_total", {"form": "plain"}) == len(entry_codec.encode(large))
     assert count("quaestor_stored_bytes_total", {"form": "sent"}) == stored_bytes
 
@@ -75,7 +75,7 @@ async def test_an_entry_above_the_limit_is_neither_stored_nor_read(client: Share
     large = replace(SMALL, body=b"x" * (MAX_FIELDS_BYTES + 100))
     await narrow.put(large, ttl_ms=60_000)
     assert not await client.exists(narrow.name(SMALL.key))
-    assert telemetry.registry.get_sample_value("quaestor_uncacheable_total", {"reason": "too-large"}) == 1
+    assert telemetry.families.registry.get_sample_value("quaestor_uncacheable_total", {"reason": "too-large"}) == 1
     for level in (0, 3):
         wide = RedisStore(client, deployment=prefix, compression_level=level)
         await wide.put(large, ttl_ms=60_000)

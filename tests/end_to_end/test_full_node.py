@@ -51,7 +51,7 @@ async def test_hot_pages_stay_cached_and_no_page_is_stale(mongo_url: str, prefix
 
     truth = dict.fromkeys(range(PAGES), 0)
     await items.insert_many([{"_id": number, "value": 0} for number in range(PAGES)])
-    metric = quaestor.telemetry.registry.get_sample_value
+    metric = quaestor.telemetry.families.registry.get_sample_value
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as http:
 
         async def get(number: int) -> tuple[bool, int]:

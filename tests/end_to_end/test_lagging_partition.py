@@ -90,7 +90,7 @@ async def sketch_is(worker: Worker, status: int) -> bool:
 
 
 def metric(worker: Worker, name: str, **labels: str) -> float:
-    return worker.quaestor.telemetry.registry.get_sample_value(f"quaestor_{name}", labels) or 0.0
+    return worker.quaestor.telemetry.families.registry.get_sample_value(f"quaestor_{name}", labels) or 0.0
 
 
 async def test_a_stopped_cell_stops_the_queries_of_its_column_alone(

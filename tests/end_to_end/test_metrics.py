@@ -51,7 +51,7 @@ class Page:
         count = self.engine.count
         layers = sum(count("hits", layer=layer) for layer in ("memory", "redis", "stale"))
         assert layers == count("requests", outcome="hit")
-        registry = self.engine.telemetry.registry
+        registry = self.engine.telemetry.families.registry
         told = [s for m in registry.collect() for s in m.samples if s.name == "quaestor_misses_total"]
         assert sum(sample.value for sample in told) == count("requests", outcome="miss")
         assert registry.get_sample_value("quaestor_miss_seconds_count") == count("requests", outcome="miss")
@@ -133,7 +133,7 @@ async def test_what_redis_holds_is_measured(redis_url: str, prefix: str) -> None
     index = RedisIndex(client, deployment=prefix)
     page = Page(HandEngine(index=index))
     await page.get()
-    value = page.engine.telemetry.registry.get_sample_value
+    value = page.engine.telemetry.families.registry.get_sample_value
     measuring = asyncio.create_task(keep_measuring(client, index, page.engine.telemetry))
     await eventually(lambda: value("quaestor_store_entries", {"level": "redis"}) == 1)
     assert (value("quaestor_store_bytes", {"level": "redis"}) or 0) > 100_000

@@ -114,7 +114,7 @@ def test_a_cell_that_has_missed_what_was_trimmed_by_size_invalidates_everything(
     world.step()
     world.step()
     assert world.dead() == ["r"]
-    assert world.telemetry.registry.get_sample_value("quaestor_failures_total", {"part": "event-layer"}) == 1
+    assert world.telemetry.families.registry.get_sample_value("quaestor_failures_total", {"part": "event-layer"}) == 1
 
 
 def test_a_cell_that_keeps_up_misses_nothing_however_small_the_bound() -> None:
@@ -152,7 +152,7 @@ def test_every_pipeline_around_a_cell_is_measured() -> None:
         world.register(1)
     world.now_ms += 10_000
     world.step(trims=True)
-    value = world.telemetry.registry.get_sample_value
+    value = world.telemetry.families.registry.get_sample_value
     assert value("quaestor_pipeline_entries", {"pipeline": "q0"}) == 50
     assert value("quaestor_pipeline_bytes", {"pipeline": "w0"}) > 0
     assert value("quaestor_pipeline_lag_ms", {"pipeline": "w0"}) == 10_000
@@ -282,7 +282,7 @@ def test_a_lagging_column_is_named_once_and_again_when_it_has_caught_up() -> Non
         columns.observe(view.columns_ms(), now_ms=13_700)
     told = [(log["event"], log["columns"]) for log in logs]
     assert told == [("registry.column_lags", [1]), ("registry.column_caught_up", [1])]
-    value = telemetry.registry.get_sample_value
+    value = telemetry.families.registry.get_sample_value
     assert value("quaestor_column_lag_ms", {"column": "1"}) == 700
 
 

@@ -368,13 +368,13 @@ async def test_a_partition_that_is_full_refuses_the_largest_tenant_and_nobody_lo
     await eventually(lambda: told().refused == 1)
     assert (told().queries, told().subscriptions) == (10, 10)
     assert {one.tenant: one.queries for one in told().tenants} == {"greedy": 9, "modest": 1}
-    assert grid.telemetry.registry.get_sample_value("quaestor_subscriptions_refused_total") == 1
+    assert grid.telemetry.families.registry.get_sample_value("quaestor_subscriptions_refused_total") == 1
     grid.stages[0].kill()
     grid.start_stage(0)
     standing.write(3)
     for live in held:
         await eventually(lambda live=live: live.version >= standing.world.version)  # type: ignore[misc]
-    await eventually(lambda: grid.telemetry.registry.get_sample_value("quaestor_subscribers") in (9, 1))
+    await eventually(lambda: grid.telemetry.families.registry.get_sample_value("quaestor_subscribers") in (9, 1))
     await eventually(lambda: told().queries == 10)
     assert told().refused == 0
     for live in held:

@@ -20,8 +20,8 @@ from quaestor.event_layer import codec, streams
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, CellStats, PipelineStats, TenantStats, encode_stats
 from quaestor.model import Cell, GridShape, Heartbeat
-from quaestor.observability.labels import MOST_NAMES, OTHER
 from quaestor.observability.metrics_server import MetricsServer
+from quaestor.observability.vocabularies import MOST_NAMES, OTHER
 from quaestor.realtime import stats as standing_stats
 from quaestor.realtime.stats import StageStats, encode_stage_stats
 

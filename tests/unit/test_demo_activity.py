@@ -105,11 +105,11 @@ def test_who_answered_is_read_from_the_headers(headers: dict[str, str], expected
 
 def test_a_worker_reports_its_totals_and_each_effect_once() -> None:
     telemetry = Telemetry()
-    telemetry.requests.labels("hit").inc(3)
-    telemetry.invalidations.labels("add", "exact").inc(1)
-    telemetry.invalidations.labels("remove", "exact").inc(1)
-    telemetry.evicted.inc()
-    telemetry.serving.set(1)
+    telemetry.requests.requests.labels("hit").inc(3)
+    telemetry.invalidations.invalidations.labels("add", "exact").inc(1)
+    telemetry.invalidations.invalidations.labels("remove", "exact").inc(1)
+    telemetry.invalidations.evicted.inc()
+    telemetry.grid.serving.set(1)
     reporter = Reporter(telemetry, "http://127.0.0.1:1")
     reporter.observe(Effect(keys=("k",), written_at_ms=1, evicted_at_ms=2, exact=True))
     first, second = reporter.report(), reporter.report()

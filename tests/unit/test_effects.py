@@ -310,7 +310,7 @@ async def test_what_is_no_longer_guarded_is_undone_like_an_invalidation_but_teac
         world.effects.notify([withdrawn])
         await eventually(lambda: len(world.cdn.purged) == 2)
         assert world.cdn.seen[0] == (True, False), "at the purge the key was in the sketch and out of the store"
-        sample = world.telemetry.registry.get_sample_value
+        sample = world.telemetry.families.registry.get_sample_value
         assert sample("quaestor_withdrawn_total") == 1
         assert sample("quaestor_invalidations_total", {"match_type": "evicted", "precision": "widened"}) is None
         assert sample("quaestor_invalidation_latency_seconds_count") == 0

@@ -12,10 +12,11 @@ from prometheus_client import Counter
 
 from quaestor.cli.cluster_metrics import FAMILIES
 from quaestor.model import CachedResponse, Operation, Query
-from quaestor.observability import labels as label_values
-from quaestor.observability.labels import MOST_NAMES, OTHER, Labelled, widening
+from quaestor.observability import vocabularies as label_values
+from quaestor.observability.families import Labelled
 from quaestor.observability.removals import Removals
 from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.vocabularies import MOST_NAMES, OTHER, widening
 from quaestor.planning.plan import plan_query
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ SOURCES = [path for part in ("quaestor", "middleware", "cdn_adapters") for path 
 def families(telemetry: Telemetry) -> dict[str, list[str]]:
     """Of every metric its labels, by the name under which it is exposed."""
     found = {}
-    for collector in telemetry.registry._collector_to_names:
+    for collector in telemetry.families.registry._collector_to_names:
         suffix = "_total" if isinstance(collector, Counter) else ""
         found[f"{collector._name}{suffix}"] = list(collector._labelnames)  # type: ignore[attr-defined]
     return found
@@ -52,7 +53,7 @@ def test_the_document_names_only_values_that_a_label_can_have() -> None:
     telemetry = Telemetry()
     for name, (labels, _) in documented().items():
         for label, values in re.findall(r"`(\w+)`: ([\w, -]+)", labels):
-            vocabulary = telemetry.vocabularies[name.removesuffix("_total")][label]
+            vocabulary = telemetry.families.vocabularies[name.removesuffix("_total")][label]
             assert vocabulary == set(values.split(", ")) or (
                 vocabulary is not None and label == "precision" and set(values.split(", ")) <= vocabulary
             ), (name, label)
@@ -61,14 +62,14 @@ def test_the_document_names_only_values_that_a_label_can_have() -> None:
 def test_every_label_has_a_vocabulary_or_a_limit() -> None:
     telemetry = Telemetry()
     for name, labels in families(telemetry).items():
-        assert list(telemetry.vocabularies.get(name.removesuffix("_total"), {})) == labels
+        assert list(telemetry.families.vocabularies.get(name.removesuffix("_total"), {})) == labels
 
 
 def test_whatever_is_counted_there_are_no_more_series_than_foreseen() -> None:
     telemetry = Telemetry()
     for stranger in ("/a?user=ann", "x" * 10_000, *map(str, range(1_000))):
-        telemetry.uncacheable.labels(stranger).inc()
-        telemetry.rest_problems.labels(stranger).inc()
+        telemetry.requests.uncacheable.labels(stranger).inc()
+        telemetry.requests.rest_problems.labels(stranger).inc()
     text = telemetry.exposition().decode()
     assert "ann" not in text
     assert text.count("quaestor_uncacheable_total{") == 1
@@ -77,9 +78,9 @@ def test_whatever_is_counted_there_are_no_more_series_than_foreseen() -> None:
 
 def test_a_known_value_stays_itself_and_another_is_counted_as_other() -> None:
     telemetry = Telemetry()
-    telemetry.requests.labels("hit").inc(2)
-    telemetry.requests.labels("surprise").inc()
-    value = telemetry.registry.get_sample_value
+    telemetry.requests.requests.labels("hit").inc(2)
+    telemetry.requests.requests.labels("surprise").inc()
+    value = telemetry.families.registry.get_sample_value
     assert value("quaestor_requests_total", {"outcome": "hit"}) == 2
     assert value("quaestor_requests_total", {"outcome": OTHER}) == 1
 
@@ -92,13 +93,12 @@ def test_a_wrong_number_of_labels_is_a_mistake() -> None:
 
 def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric() -> None:
     """What is worked out at run time is counted as `other` at worst; what is written down must not be."""
-    vocabularies = Telemetry().vocabularies
+    telemetry = Telemetry()
+    vocabularies = telemetry.families.vocabularies
     for path in SOURCES:
         text = path.read_text()
-        for name, arguments in re.findall(r"telemetry\.(\w+)\.labels\(([^()]*)\)", text):
-            labels = list(
-                vocabularies.get(f"quaestor_{name}", vocabularies.get(f"quaestor_{name[:-2]}_seconds", {})).items()
-            )
+        for group, name, arguments in re.findall(r"telemetry\.(\w+)\.(\w+)\.labels\(([^()]*)\)", text):
+            labels = list(vocabularies[getattr(getattr(telemetry, group), name).name].items())
             for (label, vocabulary), argument in zip(labels, arguments.split(","), strict=True):
                 for literal in re.findall(r'"([^"]+)"', argument):
                     assert vocabulary is None or literal in vocabulary, (path.name, name, label, literal)
@@ -169,13 +169,13 @@ def test_only_so_many_departures_are_remembered() -> None:
 def test_observations_are_sorted_in_when_somebody_looks_and_when_there_are_very_many() -> None:
     telemetry = Telemetry()
     for n in range(2_500):
-        telemetry.miss_s.observe(0.001 if n % 2 else 3.0)
-    read = telemetry.registry.get_sample_value
+        telemetry.requests.miss_s.observe(0.001 if n % 2 else 3.0)
+    read = telemetry.families.registry.get_sample_value
     assert read("quaestor_miss_seconds_count") == 2_500
     assert read("quaestor_miss_seconds_bucket", {"le": "0.001"}) == 1_250
-    telemetry.miss_s.observe(1.0)
+    telemetry.requests.miss_s.observe(1.0)
     assert b"quaestor_miss_seconds_count 2501.0" in telemetry.exposition()
-    assert len(telemetry.miss_s._waiting) == 0  # type: ignore[attr-defined]
+    assert len(telemetry.requests.miss_s._waiting) == 0  # type: ignore[attr-defined]
 
 
 def test_a_failure_is_counted_although_nobody_reads_the_log() -> None:

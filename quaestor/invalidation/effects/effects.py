@@ -179,11 +179,11 @@ class Effects:
         foreign: dict[str, _Death] = {}
         for one in invalidated:
             if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
-                self._telemetry.withdrawn.inc(len(one.registration_ids))
+                self._telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
                 self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
                 death = _Death(None, refused_at_ms, "withdrawn")
             else:
-                count = self._telemetry.invalidations.labels(one.match_type.value, _precision(one))
+                count = self._telemetry.invalidations.invalidations.labels(one.match_type.value, _precision(one))
                 count.inc(len(one.registration_ids))
                 self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
                 death = _Death(one.written_at_ms, refused_at_ms, _precision(one), one.version)
@@ -200,7 +200,7 @@ class Effects:
         """Entries that these deaths took out of this process's memory, by registration."""
         found = [(i, entry) for entry in self._forget(list(deaths)) for i in entry.registrations if i in deaths]
         for i, entry in found:
-            self._telemetry.departures.judged(entry.key, deaths[i].precision)
+            self._telemetry.stores.removals.judged(entry.key, deaths[i].precision)
         return found
 
     def _work_off(self, deaths: Mapping[str, _Death]) -> None:
@@ -214,7 +214,7 @@ class Effects:
         while True:
             await asyncio.sleep(1.0)
             self._registrations.housekeep()
-            self._telemetry.count_hits()
+            self._telemetry.requests.count_hits()
             try:
                 now_ms = self._clock()
                 orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
@@ -258,7 +258,7 @@ class Effects:
                 meanwhile=lambda: self._registrations.keep_dead(ids),
             )
         if struck:
-            self._telemetry.evicted.inc(len(struck))
+            self._telemetry.invalidations.evicted.inc(len(struck))
             # Its other queries guard nothing any more, unless others rely on them.
             self._registrations.cancel([i for one in struck for i in one.dependent.registrations])
             left = [one.dependent for one in struck if not one.evicted]
@@ -270,7 +270,7 @@ class Effects:
         lifetimes_ms = await self._until_done(
             "sketch", lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock())
         )
-        self._telemetry.evicted.inc(len(orphans))
+        self._telemetry.invalidations.evicted.inc(len(orphans))
         outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
         await self._finish(orphans, orphans, outside, {}, self._clock())
 
@@ -326,9 +326,9 @@ class Effects:
             if death is None or death.written_at_ms is None:
                 continue  # withdrawn without a write, or a claim that was taken over: nobody knows any more what it was for
             written_at_ms = death.written_at_ms
-            self._telemetry.invalidation_latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
+            self._telemetry.invalidations.latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
             if purged_at_ms is not None:
-                self._telemetry.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
+                self._telemetry.invalidations.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
             observed = Observed(
                 keys=(dependent.key,),
                 written_at_ms=written_at_ms,
@@ -368,10 +368,10 @@ class Effects:
         while True:
             try:
                 await adapter.purge(tags=tags, urls=urls)
-                self._telemetry.purges.labels(adapter.name, "done").inc()
+                self._telemetry.invalidations.purges.labels(adapter.name, "done").inc()
                 return
             except CdnError as error:
-                self._telemetry.purges.labels(adapter.name, "failed").inc()
+                self._telemetry.invalidations.purges.labels(adapter.name, "failed").inc()
                 self._telemetry.failure("cdn", "effects.purge_failed", error, cdn=adapter.name)
                 if self._clock() > until_ms:
                     return

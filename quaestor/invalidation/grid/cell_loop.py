@@ -387,10 +387,10 @@ class CellLoop:
         trim_ms = self._layer_clock.agreed_ms
         sizes = self._upkeep.look_after(self._position, waiting=bool(self._backlog), now_ms=now_ms, trim_ms=trim_ms)
         for size in sizes:
-            self._telemetry.pipeline_entries.labels(size.pipeline).set(size.entries)
-            self._telemetry.pipeline_bytes.labels(size.pipeline).set(size.bytes)
+            self._telemetry.grid.pipeline_entries.labels(size.pipeline).set(size.entries)
+            self._telemetry.grid.pipeline_bytes.labels(size.pipeline).set(size.bytes)
             if size.lag_ms != UNKNOWN_LAG:
-                self._telemetry.pipeline_lag_ms.labels(size.pipeline).set(size.lag_ms)
+                self._telemetry.grid.pipeline_lag_ms.labels(size.pipeline).set(size.lag_ms)
         stats = self._meter.take(self._node, now_ms=now_ms, pipelines=sizes, bounds=self._bounds)
         self._layer.put(self._stats_name, encode_stats(stats))
 

@@ -18,7 +18,7 @@ from quaestor.invalidation.grid.resizing.messages import concerns_resizing
 from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cancellation, Cell, Invalidated, MatchType, Refused, Registration, Usage
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.ports import StreamEntry
 from quaestor.realtime.codec import concerns_standing
 
@@ -39,7 +39,7 @@ class QueryEvents:
         leases: LongestLeases,
         out: CellOutbox,
         clock: Clock,
-        telemetry: Telemetry,
+        telemetry: EventLog,
     ) -> None:
         self._node = node
         self._cell = cell

@@ -12,7 +12,7 @@ from quaestor.event_layer.codec import encode_image
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.subscription_matching import StandingError
 from quaestor.model import AfterImage, Cell, WriteKind
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.realtime.codec import decode_query_event, encode_matched
 from quaestor.realtime.messages import (
     CellStarted,
@@ -33,7 +33,7 @@ _TO_ALL: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 class SubscriptionEvents:
     """stream: where the payloads of `pending` belong. Not thread-safe."""
 
-    def __init__(self, node: MatchingNode, cell: Cell, *, stream: str, telemetry: Telemetry) -> None:
+    def __init__(self, node: MatchingNode, cell: Cell, *, stream: str, telemetry: EventLog) -> None:
         self.stream = stream
         self.pending: list[bytes] = []
         self._node = node

@@ -22,7 +22,7 @@ from quaestor.invalidation.ingest.change_events import after_images, unreadable
 from quaestor.invalidation.ingest.raw_change_events import payload_of
 from quaestor.invalidation.ingest.record_lookup import needs_record, with_current_records
 from quaestor.model import AfterImage, WriteKind
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
 
 _WITHOUT_RECORD: Final = frozenset({WriteKind.COLLECTION, WriteKind.GAP, WriteKind.TICK})
@@ -38,7 +38,7 @@ class WritePipelines:
         client: pymongo.MongoClient[Any],
         layer: EventLayer,
         streams: Sequence[str],
-        telemetry: Telemetry,
+        telemetry: EventLog,
         bounds: PipelineBounds,
     ) -> None:
         self._client = client

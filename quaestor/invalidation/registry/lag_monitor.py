@@ -22,11 +22,11 @@ class LagMonitor:
         """fresh_as_of_ms: of the slowest cell of each column; 0: not heard of. Called once a second."""
         lagging: set[int] = set()
         for gone in range(len(fresh_as_of_ms), self._told):  # partitioned anew, there are fewer
-            self._telemetry.column_lag_ms.remove(str(gone))
+            self._telemetry.grid.partition_lag_ms.remove(str(gone))
         self._told = len(fresh_as_of_ms)
         for column, fresh_ms in enumerate(fresh_as_of_ms):
             lag_ms = max(0, now_ms - (fresh_ms or self._begun_ms))
-            self._telemetry.column_lag_ms.labels(str(column)).set(lag_ms)
+            self._telemetry.grid.partition_lag_ms.labels(str(column)).set(lag_ms)
             if lag_ms > self._bound_ms:
                 lagging.add(column)
         ahead_ms = max(fresh_as_of_ms, default=0) - now_ms

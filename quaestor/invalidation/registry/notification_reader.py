@@ -15,7 +15,7 @@ from quaestor.errors import ConfigurationError, EventLayerError, EventLayerReset
 from quaestor.event_layer import codec, offsets, streams
 from quaestor.event_layer.bounds import doubtful_after_ms
 from quaestor.model import Notification
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.settings import Settings
 
@@ -42,7 +42,7 @@ class NotificationReader:
         layer: EventLayer,
         *,
         settings: Settings,
-        telemetry: Telemetry,
+        telemetry: EventLog,
         clock: Clock,
         take: Callable[[Sequence[Notification]], None],
         reset: Callable[[str], None],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from quaestor.errors import EventLayerError, RegistrationRefusedError
 from quaestor.invalidation.registry.activation import Activation
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
 
 
@@ -23,7 +23,7 @@ class _Outgoing:
 class QuerySender:
     """send() may be called from any thread. Order is kept within a stream; what cannot be appended is lost, and counted."""
 
-    def __init__(self, layer: EventLayer, telemetry: Telemetry) -> None:
+    def __init__(self, layer: EventLayer, telemetry: EventLog) -> None:
         self._layer = layer
         self._telemetry = telemetry
         self._waiting: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()

@@ -55,8 +55,8 @@ from quaestor.model import (
     Uncacheable,
     Version,
 )
-from quaestor.observability.labels import widening
 from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.vocabularies import widening
 from quaestor.ports import EventLayer, Registered
 from quaestor.settings import Settings
 
@@ -197,7 +197,7 @@ class Registry:
                 raise
         widened = tuple(d.plan.reason for d in found if d.plan.reason)
         for reason in widened:
-            self._telemetry.widened.labels(widening(reason)).inc()
+            self._telemetry.invalidations.widened.labels(widening(reason)).inc()
         return Registered(
             ids=guard.ids,
             query_ids=tuple(d.plan.query_id for d in found),
@@ -254,7 +254,7 @@ class Registry:
         finally:
             for r in registrations:
                 self._pending.pop(r.id, None)
-        self._telemetry.activation_s.observe((self._clock() - started_ms) / 1000)
+        self._telemetry.grid.activation_s.observe((self._clock() - started_ms) / 1000)
         for r in registrations:
             self._held.offer(r.id, rate_hz=rate_hz / len(registrations))
         return rate_hz
@@ -293,10 +293,10 @@ class Registry:
         if (shape := self._grid.shape) is not None:
             for stream, usage in self.usage.due(shape, now_ms=now_ms):
                 self._sender.send(stream, codec.encode_query_event(usage))
-        self._telemetry.registrations.set(len(self._held))
-        self._telemetry.serving.set(self.serving(now_ms=now_ms))
+        self._telemetry.grid.registrations.set(len(self._held))
+        self._telemetry.grid.serving.set(self.serving(now_ms=now_ms))
         self._columns.observe(self._grid.columns_ms(), now_ms=now_ms)
-        self._telemetry.grid_lag_s.set(max(0, now_ms - (self._grid.oldest_ms() or self._begun_ms)) / 1000)
+        self._telemetry.grid.lag_s.set(max(0, now_ms - (self._grid.oldest_ms() or self._begun_ms)) / 1000)
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
         """Prolong the tombstones of registrations whose effects are not settled yet."""

@@ -31,7 +31,7 @@ from quaestor.invalidation.grid.resizing.messages import (
 from quaestor.invalidation.grid.resizing.state import get_state
 from quaestor.invalidation.ingest.resume_position import Position
 from quaestor.model import Cell, GridShape, Version
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import concerns_standing
 
@@ -66,7 +66,7 @@ class Handover:
         *,
         deployment: str,
         clock: Clock,
-        telemetry: Telemetry,
+        telemetry: EventLog,
     ) -> None:
         self.done = not shape.generation
         self.as_of: Version = _UNKNOWN

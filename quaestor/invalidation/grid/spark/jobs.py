@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from quaestor.invalidation.grid.spark.job import GridJob, run_task
 from quaestor.invalidation.grid.spark.pools import CELLS, INGEST, ORDER, STAGES
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 
 _RERUN_AFTER_S: Final = 5.0
 _RETAINED: Final = 1_000
@@ -22,7 +22,7 @@ def tasks_by_job(job: GridJob) -> dict[str, Sequence[int]]:
     return {INGEST: [ingest], CELLS: range(cells), STAGES: range(cells, ingest)}
 
 
-def run_job(context: Any, job: GridJob, name: str, *, stopping: threading.Event, telemetry: Telemetry) -> str | None:
+def run_job(context: Any, job: GridJob, name: str, *, stopping: threading.Event, telemetry: EventLog) -> str | None:
     """Run this job's tasks in the calling thread, again if Spark gives it up. Returns why it ended; None: `stopping`."""
     context.setJobGroup(name, name)
     context.setLocalProperty("spark.scheduler.pool", name)

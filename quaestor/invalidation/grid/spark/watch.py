@@ -9,7 +9,7 @@ from quaestor.invalidation.grid.spark.job import GridJob
 from quaestor.invalidation.grid.spark.jobs import give_up_slots, waiting
 from quaestor.invalidation.grid.spark.pools import ORDER
 from quaestor.invalidation.grid.spark.slots import Shortage, granted_slots
-from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.event_log import EventLog
 
 _WAITS_S: Final = 20.0
 """Longer than it takes to replace an executor that died, if there is room for it."""
@@ -18,7 +18,7 @@ _WAITS_S: Final = 20.0
 class SlotWatch:
     """Says when slots are missing, and sees to it that those there are go where they are needed most."""
 
-    def __init__(self, context: Any, job: GridJob, telemetry: Telemetry) -> None:
+    def __init__(self, context: Any, job: GridJob, telemetry: EventLog) -> None:
         self._context = context
         self._job = job
         self._telemetry = telemetry

@@ -1,0 +1,42 @@
+"""Log events: constant dotted names with fields, and one count for each failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from quaestor.observability import vocabularies
+from quaestor.observability.families import Families
+from quaestor.observability.tracing import Tracing
+
+
+class EventLog:
+    """Events and failures by name. No bodies, no secrets, no raw keys; each carries the trace id of its request.
+
+    failures: by part. May be used from several threads.
+    """
+
+    def __init__(self, families: Families, tracing: Tracing) -> None:
+        self.failures = families.counters("failures", "failures of parts we depend on", part=vocabularies.PARTS)
+        self._tracing = tracing
+        self._log = structlog.get_logger("quaestor")
+
+    def event(self, name: str, **fields: Any) -> None:
+        """An ordinary event, e.g. event("engine.started", mode="embedded")."""
+        self._say(self._log.info, name, fields)
+
+    def failure(self, part: str, name: str, error: BaseException | str, **fields: Any) -> None:
+        """The failure of a part we depend on: one count, one log line. part: one of vocabularies.PARTS."""
+        self.failures.labels(part).inc()
+        self._say(self._log.warning, name, {"part": part, "error": str(error)} | fields)
+
+    def _say(self, say: Callable[..., object], name: str, fields: Mapping[str, Any]) -> None:
+        with suppress(OSError, ValueError):  # whoever read the log is gone, or it is closed: that stops nothing else
+            say(name, **fields, **self._trace())
+
+    def _trace(self) -> dict[str, str]:
+        trace_id = self._tracing.trace_id()
+        return {} if trace_id is None else {"trace_id": trace_id}

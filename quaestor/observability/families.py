@@ -1,0 +1,131 @@
+"""Families of metrics on one registry: their names, their labels, and at most so many series.
+
+What is not in a label's vocabulary is counted as `other`; of names that come from configuration or code, the first 64 are told
+apart. So the number of series is bounded whatever is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+
+from quaestor.observability.vocabularies import MOST_NAMES, OTHER, Vocabulary
+
+_MOST_WAITING = 1_000
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+_LATENCY_BUCKETS_S = (0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Labelled(Generic[M]):
+    """A metric whose labels take the values of their vocabularies only. name: as it was declared, `quaestor_...`."""
+
+    def __init__(self, metric: M, vocabularies: Sequence[Vocabulary], *, name: str = "") -> None:
+        self.name = name
+        self._metric: M = metric
+        self._vocabularies = vocabularies
+        self._named: list[set[str]] = [set() for _ in vocabularies]
+        self._series: dict[tuple[str, ...], M] = {}
+
+    def labels(self, *values: str) -> M:
+        """The series of these values, in the order in which the labels were declared. Raises ValueError for too many or few."""
+        series = self._series.get(values)
+        if series is None:
+            bounded = tuple(_bounded(*place) for place in zip(values, self._vocabularies, self._named, strict=True))
+            series = self._metric.labels(*bounded)
+            if bounded == values:  # so there are no more of these than series
+                self._series[values] = series
+        return series
+
+    def remove(self, *values: str) -> None:
+        """Say nothing of these values any more. No error if nothing was said."""
+        self._series.pop(values, None)
+        with suppress(KeyError):
+            self._metric.remove(*values)
+
+
+class Gathered(Histogram):
+    """A histogram without labels that takes an observation at the cost of a list entry: they are sorted in when somebody looks,
+    or when there are very many. May be used from several threads."""
+
+    _type = "histogram"
+
+    def __init__(self, name: str, documentation: str, **options: Any) -> None:
+        self._waiting: deque[float] = deque()
+        super().__init__(name, documentation, **options)
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        self._waiting.append(amount)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._sort_in()
+
+    def collect(self) -> Iterable[Metric]:
+        self._sort_in()
+        return super().collect()
+
+    def _sort_in(self) -> None:
+        with suppress(IndexError):
+            while True:
+                super().observe(self._waiting.popleft())
+
+
+def _bounded(value: str, vocabulary: Vocabulary, named: set[str]) -> str:
+    if vocabulary is not None:
+        return value if value in vocabulary else OTHER
+    if value not in named:
+        if len(named) >= MOST_NAMES or _NAME.fullmatch(value) is None:
+            return OTHER
+        named.add(value)
+    return value
+
+
+class Families:
+    """A Prometheus registry, and metrics `quaestor_*` on it.
+
+    registry: of prometheus_client; one for each Quaestor, so that several can live in one process.
+    vocabularies: by metric, by label: the values that it may have.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.vocabularies: dict[str, dict[str, Vocabulary]] = {}
+
+    def counter(self, name: str, text: str) -> Counter:
+        return Counter(f"quaestor_{name}", text, registry=self.registry)
+
+    def counters(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Counter]:
+        names = self._declared(name, labels)
+        return Labelled(
+            Counter(f"quaestor_{name}", text, names, registry=self.registry),
+            list(labels.values()),
+            name=f"quaestor_{name}",
+        )
+
+    def gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"quaestor_{name}", text, registry=self.registry)
+
+    def gauges(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Gauge]:
+        names = self._declared(name, labels)
+        return Labelled(
+            Gauge(f"quaestor_{name}", text, names, registry=self.registry),
+            list(labels.values()),
+            name=f"quaestor_{name}",
+        )
+
+    def histogram(self, name: str, text: str) -> Histogram:
+        return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+
+    def histograms(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Histogram]:
+        names = self._declared(name, labels)
+        metric = Histogram(f"quaestor_{name}", text, names, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+        return Labelled(metric, list(labels.values()), name=f"quaestor_{name}")
+
+    def _declared(self, name: str, vocabularies: dict[str, Vocabulary]) -> tuple[str, ...]:
+        self.vocabularies[f"quaestor_{name}"] = vocabularies
+        return tuple(vocabularies)

@@ -1,0 +1,28 @@
+"""Metrics of the matching grid and its pipelines, as one process sees them."""
+
+from __future__ import annotations
+
+from quaestor.observability.families import Families
+
+
+class GridMetrics:
+    """Lag, registrations and pipelines.
+
+    registrations: live ones of this process. serving: 1 while anything may be served. lag_s: of the slowest node.
+    partition_lag_ms: of a query partition's slowest cell. pipeline_entries, pipeline_bytes, pipeline_lag_ms: by pipeline.
+    activation_s: registration sent to activated by every cell.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self.registrations = families.gauge("registrations", "live registrations of this process")
+        self.serving = families.gauge(
+            "serving", "1 while cached responses may be served, of one query partition at least"
+        )
+        self.lag_s = families.gauge("grid_lag_seconds", "how far the slowest matching node lags behind the database")
+        self.partition_lag_ms = families.gauges(
+            "column_lag_ms", "how far a query partition's slowest cell lags", column=None
+        )
+        self.pipeline_entries = families.gauges("pipeline_entries", "entries in a pipeline", pipeline=None)
+        self.pipeline_bytes = families.gauges("pipeline_bytes", "bytes in a pipeline", pipeline=None)
+        self.pipeline_lag_ms = families.gauges("pipeline_lag_ms", "how far its reader lags", pipeline=None)
+        self.activation_s = families.histogram("activation_seconds", "registration sent to activated by every cell")

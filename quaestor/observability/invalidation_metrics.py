@@ -1,0 +1,29 @@
+"""Metrics of invalidations: how many, how exact, how fast, and what they removed."""
+
+from __future__ import annotations
+
+from quaestor.observability import vocabularies
+from quaestor.observability.families import Families
+
+
+class InvalidationMetrics:
+    """Invalidated registrations and their effects.
+
+    invalidations: by match type and precision. widened: queries, by reason. evicted: cached responses. withdrawn:
+    registrations that a full node guards no longer. purges: by CDN and result. latency_s: database write to evicted entry.
+    purge_latency_s: database write to acknowledged purge.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self.widened = families.counters(
+            "widened", "queries that more writes concern than change them", reason=vocabularies.WIDENED
+        )
+        self.invalidations = families.counters(
+            "invalidations", "invalidated registrations",
+            match_type=vocabularies.MATCH_TYPES, precision=vocabularies.PRECISION,
+        )  # fmt: skip
+        self.evicted = families.counter("evicted", "cached responses evicted by an invalidation")
+        self.withdrawn = families.counter("withdrawn", "registrations that a full matching node guards no longer")
+        self.purges = families.counters("purges", "CDN purges", cdn=None, result=frozenset({"done", "failed"}))
+        self.latency_s = families.histogram("invalidation_latency_seconds", "database write to evicted entry")
+        self.purge_latency_s = families.histogram("purge_latency_seconds", "database write to acknowledged purge")

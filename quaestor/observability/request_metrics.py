@@ -1,0 +1,77 @@
+"""Metrics of requests: hits, misses, waits, and why answers are not cached."""
+
+from __future__ import annotations
+
+from quaestor.observability import vocabularies
+from quaestor.observability.families import Families
+
+
+class RequestMetrics:
+    """Requests by outcome, and what they waited for. Event loop only.
+
+    requests: by outcome. hits: by layer. misses: by reason. coalesced, wait_s: by where was waited. stale_served: by why.
+    uncacheable: by reason. assembled: lists put together from records. rest_problems: of the REST router.
+    miss_s: request to answer. handler_s: handler called to answer complete.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self.requests = families.counters("requests", "requests by outcome", outcome=vocabularies.OUTCOMES)
+        self.hits = families.counters(
+            "hits", "answers out of the cache by where they came from", layer=vocabularies.LAYERS
+        )
+        self.misses = families.counters(
+            "misses", "handler runs by why there was nothing to answer with", reason=vocabularies.MISSES
+        )
+        self.coalesced = families.counters(
+            "coalesced", "requests answered by another one's handler run", where=vocabularies.WAITS
+        )
+        self.stale_served = families.counters(
+            "stale_served", "answers that had outlived their lifetime", why=vocabularies.STALE
+        )
+        self.uncacheable = families.counters(
+            "uncacheable", "responses not cached, by reason", reason=vocabularies.REASONS
+        )
+        self.assembled = families.counters(
+            "assembled", "lists put together from records", outcome=frozenset({"hit", "miss"})
+        )
+        self.rest_problems = families.counters("rest_problems", "problem documents of the REST router", problem=None)
+        self.miss_s = families.histogram("miss_seconds", "request to answer, of misses")
+        self.handler_s = families.histogram("handler_seconds", "handler called to answer complete")
+        self.wait_s = families.histograms(
+            "wait_seconds", "waited for another one's handler run", where=vocabularies.WAITS
+        )
+        self._hits = self.requests.labels("hit")
+        self._memory_hits = self.hits.labels("memory")
+        self._uncounted_hits = 0
+
+    def hit(self) -> None:
+        """A hit in memory. Event loop only: without the metric's lock, which would be a good part of what a hit costs."""
+        self._uncounted_hits += 1
+
+    def count_hits(self) -> None:
+        """Move the hits into the metrics; called on the event loop, once a second."""
+        hits, self._uncounted_hits = self._uncounted_hits, 0
+        self._hits.inc(hits)
+        self._memory_hits.inc(hits)
+
+    def served(self, layer: str) -> None:
+        """A hit that took a closer look. layer: one of vocabularies.LAYERS."""
+        self._hits.inc()
+        self.hits.labels(layer).inc()
+
+    def missed(self, reason: str, *, seconds: float) -> None:
+        """A handler run, answered `seconds` after the request came. reason: one of vocabularies.MISSES."""
+        self.requests.labels("miss").inc()
+        self.misses.labels(reason).inc()
+        self.miss_s.observe(seconds)
+
+    def followed(self, where: str) -> None:
+        """An answer out of another request's handler run. where: one of vocabularies.WAITS."""
+        self.requests.labels("coalesced").inc()
+        self.coalesced.labels(where).inc()
+
+    def list_assembled(self, *, ready: bool) -> None:
+        """A list put together from records; ready: all of them were there."""
+        self.assembled.labels("hit" if ready else "miss").inc()
+        if ready:
+            self.hits.labels("assembled").inc()

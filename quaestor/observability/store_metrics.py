@@ -1,0 +1,48 @@
+"""Metrics of the stores: entries, bytes, and what left them for nothing."""
+
+from __future__ import annotations
+
+from quaestor.model import CachedResponse
+from quaestor.observability import vocabularies
+from quaestor.observability.families import Families
+from quaestor.observability.removals import Removals
+
+
+class StoreMetrics:
+    """Entries of the stores, and their removals. Event loop only.
+
+    removals: what has left this process's memory lately, and why. evictions: by that reason. refused: by store and reason.
+    stored_bytes: by form. entries, bytes: by store. reexecuted: answers made anew after an invalidation, compared with the
+    old ones. store_s: index, sketch and stores told of an entry.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self.removals = Removals()
+        self.evictions = families.counters(
+            "evictions", "entries that left this process's memory", reason=vocabularies.LEFT
+        )
+        self.refused = families.counters(
+            "refused", "entries that a store did not take", level=vocabularies.LEVELS, reason=vocabularies.REFUSED
+        )
+        self.stored_bytes = families.counters(
+            "stored_bytes", "entries put into the shared store", form=frozenset({"plain", "sent"})
+        )
+        self.entries = families.gauges("store_entries", "entries held", level=vocabularies.LEVELS)
+        self.bytes = families.gauges("store_bytes", "bytes held", level=vocabularies.LEVELS)
+        self.reexecuted = families.counters(
+            "reexecuted", "answers made anew after an invalidation, compared with the old ones",
+            precision=vocabularies.PRECISION, answer=vocabularies.ANSWERS,
+        )  # fmt: skip
+        self.store_s = families.histogram("store_seconds", "index, sketch and stores told of an entry")
+
+    def left(self, response: CachedResponse, why: str) -> None:
+        """An entry has left this process's memory. why: one of vocabularies.LEFT."""
+        self.evictions.labels(why).inc()
+        self.removals.left(response, why)
+
+    def kept(self, response: CachedResponse) -> None:
+        """An answer has become an entry."""
+        compared = self.removals.returned(response)
+        if compared is not None:
+            precision, same = compared
+            self.reexecuted.labels(precision, "same" if same else "changed").inc()

@@ -1,0 +1,24 @@
+"""Metrics of the results that this process follows."""
+
+from __future__ import annotations
+
+from quaestor.observability.families import Families
+
+
+class SubscriptionMetrics:
+    """Followed queries and their subscribers.
+
+    queries: different ones. subscribers: live results. lag_s: of the slowest. events: changes. wholes: results taken over as a
+    whole. refused: queries that the grid gave up, or refused.
+    """
+
+    def __init__(self, families: Families) -> None:
+        self.queries = families.gauge("subscribed_queries", "different queries that this process follows")
+        self.subscribers = families.gauge("subscribers", "live results held by this process")
+        self.lag_s = families.gauge(
+            "subscriptions_lag_seconds",
+            "how far what this process follows lags behind the database, at its slowest",
+        )
+        self.events = families.counter("subscription_events", "changes of followed results")
+        self.wholes = families.counter("subscription_wholes", "followed results taken over as a whole")
+        self.refused = families.counter("subscriptions_refused", "followed queries that the grid gave up, or refused")
