@@ -122,10 +122,9 @@ class Families:
         return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
 
     def histograms(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Histogram]:
-        names = self._declared(name, labels)
-        metric = Histogram(f"quaestor_{name}", text, names, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
-        return Labelled(metric, list(labels.values()), name=f"quaestor_{name}")
+        metric = Histogram(f"quaestor_{name}", text, list(labels), buckets=_LATENCY_BUCKETS_S, registry=self.registry)
+        return self._labelled(metric, name, labels)
 
-    def _declared(self, name: str, vocabularies: dict[str, Vocabulary]) -> tuple[str, ...]:
-        self.vocabularies[f"quaestor_{name}"] = vocabularies
-        return tuple(vocabularies)
+    def _labelled(self, metric: M, name: str, labels: dict[str, Vocabulary]) -> Labelled[M]:
+        self.vocabularies[f"quaestor_{name}"] = labels
+        return Labelled(metric, list(labels.values()), name=f"quaestor_{name}")

@@ -12,7 +12,7 @@ import bson
 
 from quaestor.errors import DependencyError, NotCacheableError
 from quaestor.model import CachedResponse, CapturedRead, Operation, Query, Version
-from quaestor.observability.event_log import EventLog
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import QueryRegistry, Registered
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
@@ -36,7 +36,7 @@ class Engine(Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def telemetry(self) -> EventLog: ...
+    def telemetry(self) -> Telemetry: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
