@@ -100,23 +100,13 @@ class Families:
         return Counter(f"quaestor_{name}", text, registry=self.registry)
 
     def counters(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Counter]:
-        names = self._declared(name, labels)
-        return Labelled(
-            Counter(f"quaestor_{name}", text, names, registry=self.registry),
-            list(labels.values()),
-            name=f"quaestor_{name}",
-        )
+        return self._labelled(Counter(f"quaestor_{name}", text, list(labels), registry=self.registry), name, labels)
 
     def gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"quaestor_{name}", text, registry=self.registry)
 
     def gauges(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Gauge]:
-        names = self._declared(name, labels)
-        return Labelled(
-            Gauge(f"quaestor_{name}", text, names, registry=self.registry),
-            list(labels.values()),
-            name=f"quaestor_{name}",
-        )
+        return self._labelled(Gauge(f"quaestor_{name}", text, list(labels), registry=self.registry), name, labels)
 
     def histogram(self, name: str, text: str) -> Histogram:
         return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
