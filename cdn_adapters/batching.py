@@ -40,7 +40,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeEvent:
-    """For metrics and logs. place: whom it was sent to. error: of FAILED."""
+    """For metrics and logs.
+
+    place: whom it was sent to.
+    error: of FAILED.
+    """
 
     place: str
     outcome: Outcome
@@ -50,8 +54,10 @@ class PurgeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """linger_ms: how long the first target of an idle place waits for company; 0 still gathers what comes in the same moment.
-    max_targets, max_bytes: of one batch. max_pending: targets kept for a place; more are refused.
+    """linger_ms: how long the first target of an idle place waits for company; 0 still gathers what comes in the same
+        moment.
+    max_targets, max_bytes: of one batch.
+    max_pending: targets kept for a place; more are refused.
     first_retry_ms, last_retry_ms: pause after the first failure, doubled after each further one up to the last.
     copies_live_ms: after this a target is dropped, because whatever it would have removed has expired.
     """
@@ -92,7 +98,8 @@ def _monotonic_ms() -> float:
 class PurgeBatches:
     """One place's queue, and the task that empties it. Use it from one event loop at a time.
 
-    place: its name in errors and events. observe: called after every attempt; must not raise.
+    place: its name in errors and events.
+    observe: called after every attempt; must not raise.
     sleep, clock: replaced in tests.
     """
 

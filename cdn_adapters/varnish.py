@@ -23,11 +23,12 @@ class VarnishAdapter:
     """Implements CdnAdapter for one or more Varnish nodes; a purge is done when every node has acknowledged it.
 
     urls: base URL of each node as this process reaches it, e.g. "http://10.0.0.5:6081".
-    soft: expire objects instead of removing them. Only of use with a `grace_s` above 0; each then serves about one stale
-        answer more.
+    soft: expire objects instead of removing them. Only of use with a `grace_s` above 0; each then serves about one
+        stale answer more.
     token: the `purge_token` given to varnish_vcl.
     tags: False for a Varnish without xkey: objects are purged by URL.
-    timeout_s: for one purge request. limits: batching and retries, for each node.
+    timeout_s: for one purge request.
+    limits: batching and retries, for each node.
     observe: called with a PurgeEvent after every batch, for metrics.
 
     Objects are purged by tag if there are tags, otherwise by URL. URLs must be absolute and spelled as clients spell them:

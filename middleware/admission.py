@@ -21,7 +21,8 @@ def wanted(
 ) -> tuple[Target | None, str]:
     """All names of what a request asks for; or None, and why the cache keeps out of it.
 
-    body: of a request that is keyed by it. on_error: told why the route's `by` cannot be used.
+    body: of a request that is keyed by it.
+    on_error: told why the route's `by` cannot be used.
     """
     policy = plan.policy
     if policy.closed:

@@ -36,10 +36,11 @@ class QuaestorMiddleware:
 
     quaestor: started and stopped with the app's lifespan, or at the first request if the server has none.
     cdn: CDNs that may keep copies, because they are purged.
-    sketch_path: where the Cache Sketch is served. metrics_path: where metrics are served; None: nowhere, because they tell
-    strangers how busy a site is.
+    sketch_path: where the Cache Sketch is served.
+    metrics_path: where metrics are served; None: nowhere, because they tell strangers how busy a site is.
     routes: declarations by path, for what its framework's routes do not say themselves (see `middleware.routes`).
-    tracking: names of query parameters that are left out of keys unless a route declares them; None: `read_path.query.TRACKING`.
+    tracking: names of query parameters that are left out of keys unless a route declares them; None:
+        `read_path.query.TRACKING`.
     """
 
     def __init__(

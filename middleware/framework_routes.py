@@ -27,7 +27,9 @@ _NOT_OUR_BUSINESS = frozenset({b"", b"connection", b"content-length", b"transfer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The route of a request. endpoint: what the framework will call, None if no route matches.
+    """The route of a request.
+
+    endpoint: what the framework will call, None if no route matches.
 
     dependant: FastAPI's description of what is injected.
     """
@@ -105,7 +107,10 @@ def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -
 
 @dataclass(slots=True)
 class _Reading:
-    """What the tree of a route's dependencies says. open_query: a model that takes any parameter."""
+    """What the tree of a route's dependencies says.
+
+    open_query: a model that takes any parameter.
+    """
 
     headers: set[bytes] = field(default_factory=set)
     cookies: set[str] = field(default_factory=set)

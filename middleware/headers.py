@@ -193,8 +193,12 @@ class HeaderPolicy:
         received: bool = False,
         layer: str = "memory",
     ) -> RawHeaders:
-        """The fields of an answer from an entry. how: the parameters of Cache-Status. received: the entry was made of the very
-        answer that is sent; then an origin's own word of its age stands. layer: where it comes from, for people."""
+        """The fields of an answer from an entry.
+
+        how: the parameters of Cache-Status.
+        received: the entry was made of the very answer that is sent; then an origin's own word of its age stands.
+        layer: where it comes from, for people.
+        """
         response = resident.response
         rendered = resident.rendered
         if rendered is None:

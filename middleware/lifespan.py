@@ -29,7 +29,9 @@ class Lifespan:
         self.ready = False
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """The `lifespan` scope: start before the app starts, stop after it has stopped.
+        """The `lifespan`
+
+        scope: start before the app starts, stop after it has stopped.
 
         A wrong configuration stops the app from starting, with its sentence; a part that is down does not.
         """

@@ -31,8 +31,11 @@ _LOOKS = 8
 
 
 class Lookup(ABC):
-    """What `middleware.exchange` has before its handler runs. credentials: the request carried some, and only answers that their
-    origin lets be shared in spite of that are for it."""
+    """What `middleware.exchange` has before its handler runs.
+
+    credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for
+        it.
+    """
 
     def __init__(
         self,
@@ -201,7 +204,10 @@ class Lookup(ABC):
 
     @abstractmethod
     def _refresh(self, early: CachedResponse | None = None) -> None:
-        """Ask the handler again, in the background. early: an entry whose lifetime is not over yet."""
+        """Ask the handler again, in the background.
+
+        early: an entry whose lifetime is not over yet.
+        """
 
     async def _refuse(self) -> None:
         self._land(Landing.LEFT)

@@ -36,10 +36,12 @@ _SAFE = frozenset({"GET", "HEAD"})
 class Plan:
     """What is known of a request before its handler runs.
 
-    target: its names as far as URL and claims decide them; None: it cannot be keyed. query: what the handler is shown.
-    simple: without credentials, the target is all of its names, and every copy is given out with the same header fields: memory
-        may be asked at once.
-    endpoint: what the framework is expected to call, None if not known. names: where the plan is remembered.
+    target: its names as far as URL and claims decide them; None: it cannot be keyed.
+    query: what the handler is shown.
+    simple: without credentials, the target is all of its names, and every copy is given out with the same header
+        fields: memory may be asked at once.
+    endpoint: what the framework is expected to call, None if not known.
+    names: where the plan is remembered.
     """
 
     policy: RoutePolicy
@@ -110,9 +112,9 @@ class Routes:
         """Whether another endpoint was called than the one whose policy was read: a route was added, or a middleware between us
         and the router rewrote the path. Then the plan is forgotten, and nothing may be stored by it.
 
-        scope: the one that the handler was given; frameworks note there what they called. Where nothing is noted, whoever has
-        the router's scope may have rewritten it: what its route does not declare is then as good as for any other route, but
-        nobody vouches for a declaration.
+        scope: the one that the handler was given; frameworks note there what they called. Where nothing is noted,
+            whoever has the router's scope may have rewritten it: what its route does not declare is then as good as
+            for any other route, but nobody vouches for a declaration.
         """
         called = scope.get("endpoint")
         if called is None:

@@ -33,7 +33,8 @@ async def send_resident(
 ) -> bool:
     """Answer from an entry that is live at this moment. False: it died before anything was sent.
 
-    how: the parameters of Cache-Status; None for a hit. stale: its lifetime is over, so no CDN that is purged may keep it.
+    how: the parameters of Cache-Status; None for a hit.
+    stale: its lifetime is over, so no CDN that is purged may keep it.
     received, layer: see HeaderPolicy.stored.
     """
     response = resident.response

@@ -28,8 +28,9 @@ class Settled(Enum):
 
 
 class StaleEntry:
-    """spares: whether it may be sent instead of an error. settled: what has become of it; None: the handler's answer takes its
-    place."""
+    """spares: whether it may be sent instead of an error.
+    settled: what has become of it; None: the handler's answer takes its place.
+    """
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class Quaestor:
     """One per application. Attach `capture` to the MongoDB clients and give the object to QuaestorMiddleware.
 
     settings: see Settings; overrides are its fields, e.g. Quaestor(redis_url="redis://...", client_ttl="estimated").
-    Making one connects to nothing. Raises ConfigurationError for settings that contradict each other.
+        Making one connects to nothing. Raises ConfigurationError for settings that contradict each other.
     """
 
     def __init__(self, settings: Settings | None = None, *, clock: Clock = system_clock, **overrides: Any) -> None:
@@ -211,9 +211,10 @@ class Quaestor:
         """Invalidate answers by hand, in every process, in CDNs and in browsers. Takes effect as a write to the database does:
         within milliseconds, not necessarily before this returns. Calling it again does no harm.
 
-        tags: of `@cached(tags=[...])`. urls: with host ("https://shop.example/items?page=2"), or without for all of them
-        ("/items"). Of routes that carry a declaration, a bare `@cached()` at least, answers go in all their variants, stored or
-        on their way; of others the one that is stored under exactly this URL, with its host.
+        tags: of `@cached(tags=[...])`.
+        urls: with host ("https://shop.example/items?page=2"), or without for all of them ("/items"). Of routes that
+            carry a declaration, a bare `@cached()` at least, answers go in all their variants, stored or on their
+            way; of others the one that is stored under exactly this URL, with its host.
         collections: "database.collection" or pymongo collections; whatever read from them.
 
         Raises ConfigurationError before the start and for what is no tag, URL or collection; DatabaseError if tags or URLs could

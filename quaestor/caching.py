@@ -55,9 +55,9 @@ def public() -> Scope:
 def per_user(*, by: By) -> Scope:
     """Requests are given the same answer if `by` returns the same text for them. Never kept by a CDN.
 
-    by: called with the ASGI scope on every request; returns whom it is for, or None (then the cache keeps out). It must verify
-        what it reads: whoever can make it return your name is given your answers. `cookie()` and `header()` are safe as they
-        are. Must not block: it runs on the event loop, before every hit.
+    by: called with the ASGI scope on every request; returns whom it is for, or None (then the cache keeps out). It
+        must verify what it reads: whoever can make it return your name is given your answers. `cookie()` and
+        `header()` are safe as they are. Must not block: it runs on the event loop, before every hit.
     """
     return Scope(sharing=Sharing.PER_USER, by=_callable(by, "per_user"))
 
@@ -167,16 +167,20 @@ def cached(
     Durations are seconds or a timedelta.
 
     scope: with whom answers are shared: public(), per_user(by=...), per_role(by=...), private().
-    ttl: at most so long in our own store. browser_ttl: in browsers. cdn_ttl: in CDNs that are purged.
-    stale_while_revalidate, stale_if_error: how much longer an answer that outlived its lifetime may be used (RFC 5861); one
-        that a write has changed never is.
-    tags: for `quaestor.invalidate(tags=[...])`. groups: cache groups (RFC 9875).
+    ttl: at most so long in our own store.
+    browser_ttl: in browsers.
+    cdn_ttl: in CDNs that are purged.
+    stale_while_revalidate, stale_if_error: how much longer an answer that outlived its lifetime may be used (RFC
+        5861); one that a write has changed never is.
+    tags: for `quaestor.invalidate(tags=[...])`.
+    groups: cache groups (RFC 9875).
     representation: "objects", "ids" or "auto".
-    depends_on: what else an answer depends on: a collection (namespace "database.collection" or a pymongo collection) and a
-        filter; any write that may touch what it selects invalidates.
-    headers, cookies: request fields that the answer depends on, beside those that a FastAPI route declares as parameters.
-    query: which parameters count: "all"; "declared" (those of the FastAPI route); names; left open: all but tracking ones.
-        The handler does not see the others.
+    depends_on: what else an answer depends on: a collection (namespace "database.collection" or a pymongo collection)
+        and a filter; any write that may touch what it selects invalidates.
+    headers, cookies: request fields that the answer depends on, beside those that a FastAPI route declares as
+        parameters.
+    query: which parameters count: "all"; "declared" (those of the FastAPI route); names; left open: all but tracking
+        ones. The handler does not see the others.
     keyed_body: answer POST and QUERY from cache too, keyed by their body, for handlers that only read.
     bypass: keep the cache out of this route.
 

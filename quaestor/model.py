@@ -100,8 +100,8 @@ class AfterImage:
     after_exact: `after` is the image of this very write (insert, replace, post-image), not a later look-up.
     before: the whole record before the write, when the collection records pre-images.
     before_known: `before` is authoritative, None included (an insert had no predecessor).
-    changed: of an update, the paths that it touched: everything that differs between the images lies at or below one of
-        them. None: not known. Positions in arrays are components; a dot may also be part of a field's name.
+    changed: of an update, the paths that it touched: everything that differs between the images lies at or below one
+        of them. None: not known. Positions in arrays are components; a dot may also be part of a field's name.
     wall_ms: when the database performed the write (ms since the epoch); for TICK, when ingest read that far.
     """
 
@@ -129,8 +129,8 @@ class Query:
     distinct_key: distinct only.
     collation: as sent, or the collection's default; None for simple binary comparison.
     let: variables of the command ($expr), or None.
-    text_index: definition of the collection's text index, as list_indexes gives it, if the filter holds $text and it is
-        known; without it such a query is widened.
+    text_index: definition of the collection's text index, as list_indexes gives it, if the filter holds $text and it
+        is known; without it such a query is widened.
     widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
     """
 
@@ -154,8 +154,8 @@ class CapturedRead:
     """One query that a handler ran, and what its reply says about when and what it read.
 
     read_at: the reply's operationTime. Writes up to it *may* be contained in the result.
-    ids: the `_id` of every record returned, in order; None if the result was not read to its end, if it does not show them,
-        or if records are not what the command returns (count, distinct, most aggregates).
+    ids: the `_id` of every record returned, in order; None if the result was not read to its end, if it does not show
+        them, or if records are not what the command returns (count, distinct, most aggregates).
     last: the last of these records, if the query has a sort and a limit.
     primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
     duration_ms: how long command and getMores took.
@@ -175,17 +175,18 @@ class Registration:
     registration is activated, and later invalidated at most once; a cached response is valid while all of its
     registrations are live.
 
-    id: unique for ever (invalidation/registration_ids.py); the origin in it names the app process that will act on notifications
-        first, the hash at its end tells the query partition.
-    query_id: hash of the normalised query: equal queries share it, whoever registers them. Decides the query partition.
-    since: every write up to it was visible to the read (it had been seen by ingest before the read began).
-        Nodes replay what is newer.
+    id: unique for ever (invalidation/registration_ids.py); the origin in it names the app process that will act on
+        notifications first, the hash at its end tells the query partition.
+    query_id: hash of the normalised query: equal queries share it, whoever registers them. Decides the query
+        partition.
+    since: every write up to it was visible to the read (it had been seen by ingest before the read began). Nodes
+        replay what is newer.
     read_at: see CapturedRead. In (since, read_at] a write may or may not be in the result: an image there that
         contradicts the result, or that touches a member, invalidates; one that agrees with the result does not.
     members: the `_id`s of the result in order, or None if unknown (count, distinct, projections without _id, ...).
-    last: of a result with a limit and as many members as that, ordered by a sort or by its filter ($near, $text by score):
-        the last member's fields that it is ordered by and its _id, as a document; None otherwise or if the projection hides one
-        of them (then every matching write invalidates).
+    last: of a result with a limit and as many members as that, ordered by a sort or by its filter ($near, $text by
+        score): the last member's fields that it is ordered by and its _id, as a document; None otherwise or if the
+        projection hides one of them (then every matching write invalidates).
     expires_at_ms: when the nodes may forget it without a word.
     """
 
@@ -214,8 +215,10 @@ class Usage:
     """Reads that one app process has answered from cache since its last report: what it saved that these are guarded.
 
     A hint: lost or repeated reports do no harm, nodes cap what they believe.
-    queries: (query_id, reads). registrations: (registration id, reads) of those that other processes made, whose query
-        the reporting process does not know; sent to every query partition.
+
+    queries: (query_id, reads).
+    registrations: (registration id, reads) of those that other processes made, whose query the reporting process does
+        not know; sent to every query partition.
     """
 
     tenant: str
@@ -275,6 +278,7 @@ class Invalidated:
     """A write changed (or, for widened queries, may have changed) the result behind these registrations.
 
     Delivered at least once; acting on it twice is harmless. version and written_at_ms are those of the write.
+
     exact: the query is exact, and the write was judged by it; otherwise more writes count than change the result.
     """
 
@@ -316,10 +320,10 @@ class CachedResponse:
     headers: raw (lower-case name, value) pairs as the application sent them, in order, duplicates kept, without the
         ones the cache computes per hit (Age, Cache-Status).
     etag: quoted, strong unless the handler set a weak one.
-    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at. An answer that was
-        old when it came was stored so much earlier.
-    stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations are
-        guarded until then. 0: not at all.
+    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at. An answer
+        that was old when it came was stored so much earlier.
+    stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
+        are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.
     registrations: the ids of every registration it depends on. Valid only while all are live.
     tags: surrogate keys; the first is this response's own.
@@ -344,7 +348,9 @@ class CachedResponse:
 class Dependent:
     """What has to be undone when one of `registrations` is invalidated: a cache key and the copies made of it.
 
-    resource: its Cache Sketch key. urls: absolute URLs handed out (for CDNs that purge by URL). tags: see CachedResponse.
+    resource: its Cache Sketch key.
+    urls: absolute URLs handed out (for CDNs that purge by URL).
+    tags: see CachedResponse.
     copies_until_ms: no copy outside our own stores can be alive after this.
     """
 

@@ -45,21 +45,25 @@ class Representation(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutePolicy:
     """sharing, by: see Sharing; `by` is called with the ASGI scope on every request of a per-user or per-role route and
-        returns whom the request is for, or None: then it is passed by. It must verify what it reads (a signature, a session):
-        whoever can make it return somebody else's name is given somebody else's answers.
-    ttl_ms: at most so long in our own store. cdn_ttl_ms: in CDNs that are purged. browser_ttl_ms: in browsers.
-    stale_while_revalidate_ms, stale_if_error_ms: RFC 5861; for answers that outlived their lifetime, never for ones that a
-        write has invalidated.
-    tags: to invalidate by, besides the answer's own. groups: RFC 9875 cache groups.
+        returns whom the request is for, or None: then it is passed by. It must verify what it reads (a signature, a
+        session): whoever can make it return somebody else's name is given somebody else's answers.
+    ttl_ms: at most so long in our own store.
+    cdn_ttl_ms: in CDNs that are purged.
+    browser_ttl_ms: in browsers.
+    stale_while_revalidate_ms, stale_if_error_ms: RFC 5861; for answers that outlived their lifetime, never for ones
+        that a write has invalidated.
+    tags: to invalidate by, besides the answer's own.
+    groups: RFC 9875 cache groups.
     depends_on: further (namespace, filter) that the answer depends on.
     headers, cookies: request fields that are part of the key; headers are also added to `Vary`, cookies as `Cookie`.
-    query: the query parameters that are part of the key; None: all but the tracking ones. The handler does not see the others.
+    query: the query parameters that are part of the key; None: all but the tracking ones. The handler does not see
+        the others.
     declared_query: the parameters that the route is known to read: part of the key in any case, tracking or not.
     tracking: whether tracking parameters (see `read_path.query`) are left out of the key.
     keyed_body: POST and QUERY requests are answered from cache, keyed by their body.
     bypass: neither look up nor store.
-    explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl, tag or
-        dependency suffices to keep an answer that read nothing from the database.
+    explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl,
+        tag or dependency suffices to keep an answer that read nothing from the database.
     """
 
     sharing: Sharing = Sharing.UNDECLARED

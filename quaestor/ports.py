@@ -58,7 +58,9 @@ class EventLayer(Protocol):
 
 
 class PipelineSize(NamedTuple):
-    """bytes: what the entries take in the server, roughly. at_ms: the moment, by the clock that dates entries."""
+    """bytes: what the entries take in the server, roughly.
+    at_ms: the moment, by the clock that dates entries.
+    """
 
     entries: int
     bytes: int
@@ -120,13 +122,19 @@ class Leases(Protocol):
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
-        """The entry; or, if there is none but the one to be passed over, whose turn it is. holder: unique per attempt."""
+        """The entry; or, if there is none but the one to be passed over, whose turn it is.
+
+        holder: unique per attempt.
+        """
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
         """The holder is still at work."""
 
     async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
-        """The holder is done. solo_ms: for so long nobody gets or needs a lease; 0: the next one takes it."""
+        """The holder is done.
+
+        solo_ms: for so long nobody gets or needs a lease; 0: the next one takes it.
+        """
 
 
 class DependencyIndex(Protocol):
@@ -210,8 +218,9 @@ class CdnAdapter(Protocol):
 class Registered:
     """Activated registrations of one response.
 
-    ids: one per distinct query, and before them, if others rely on the first of those too, one that is the response's own: it
-        names the response, and no cell knows of it. query_ids: the queries, in the same order.
+    ids: one per distinct query, and before them, if others rely on the first of those too, one that is the response's
+        own: it names the response, and no cell knows of it.
+    query_ids: the queries, in the same order.
     tags: surrogate keys; the first is this response's own and is enough to purge it, the last is every response's.
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.

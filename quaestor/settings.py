@@ -20,17 +20,18 @@ class Settings:
     """Defaults suit one process on one MongoDB.
 
     mongo_url: where change streams are read. None: taken from the client that capture is attached to.
-    redis_url: event layer, shared store and sketch: redis://host:port, or redis+cluster://host:port,host:port for a Redis Cluster
-        (see docs/cluster.md). None: embedded, everything in this process.
+    redis_url: event layer, shared store and sketch: redis://host:port, or redis+cluster://host:port,host:port for a
+        Redis Cluster (see docs/cluster.md). None: embedded, everything in this process.
     deployment: name that separates deployments sharing one Redis.
-    tenant: the app, on a grid that several share: what it caches, and what it is told, is its own. Empty: named like the
-        deployment.
+    tenant: the app, on a grid that several share: what it caches, and what it is told, is its own. Empty: named like
+        the deployment.
     staleness_bound_ms: a column of the grid that has not proved itself fresher than this is not served from cache.
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     retention_ms: how long after-images are kept for replay.
-    pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a reader that has
-        missed some takes everything for changed. What is registered in the oldest part of a query pipeline is uncached.
+    pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a
+        reader that has missed some takes everything for changed. What is registered in the oldest part of a query
+        pipeline is uncached.
     node_memory_bytes: budget of one matching node for queries and registrations, by its own reckoning; what saves the
         fewest reads gives way. A stage has the same for the results of subscribed queries; what is more is refused.
     ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
@@ -38,23 +39,26 @@ class Settings:
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
         (they keep the response and must consult the Cache Sketch).
     clock_window_ms: a datetime in a filter that is closer to the request than this counts as "now".
-    memory_bytes: budget of the in-process store. max_body_bytes: larger bodies are streamed through, never stored.
-    early_refresh: what is asked for often is made anew in the background so many times its own cost (on average) before its
-        lifetime ends; 0: never.
-    compress_above_bytes: larger entries lie in Redis compressed. compression_level: Zstandard's, 1 (fast) to 19 (small);
-        0: nothing is compressed.
-    repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN;
-        it is purged a second time after this.
+    memory_bytes: budget of the in-process store.
+    max_body_bytes: larger bodies are streamed through, never stored.
+    early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)
+        before its lifetime ends; 0: never.
+    compress_above_bytes: larger entries lie in Redis compressed.
+    compression_level: Zstandard's, 1 (fast) to 19 (small); 0: nothing is compressed.
+    repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it
+        is purged a second time after this.
     control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
-    subscription_lease_ms: how long the grid goes on maintaining a subscribed query for a process it does not hear from;
-        subscription_extend_ms: how often a process says that it is still there; at most a third of the lease.
-    subscription_queue: events kept for a subscriber that is slow to take them; with more he gets the whole result anew.
+    subscription_lease_ms: how long the grid goes on maintaining a subscribed query for a process it does not hear
+        from.
+    subscription_extend_ms: how often a process says that it is still there; at most a third of the lease.
+    subscription_queue: events kept for a subscriber that is slow to take them; with more he gets the whole result
+        anew.
     standing_records: records that one subscribed query may have to keep; larger ones are refused.
     poll_interval_ms: a subscribed query is read again at most once in this time.
-    debug_header: send X-Quaestor-Explain (see docs/observability.md). tracing: OpenTelemetry spans of misses and of
-        invalidations; needs `quaestor[otel]`.
-    explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say: as a
-        shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
+    debug_header: send X-Quaestor-Explain (see docs/observability.md).
+    tracing: OpenTelemetry spans of misses and of invalidations; needs `quaestor[otel]`.
+    explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say:
+        as a shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 

@@ -30,8 +30,8 @@ MAX_PARAMETERS = 64
 class AdminApi:
     """app: what is wrapped; None: everything else is 404 (mounted: the mount's prefix takes the place of `path`).
 
-    urls: where registered URLs are kept, for the proxy, which looks them up. database: of collections that declarations name
-    without one.
+    urls: where registered URLs are kept, for the proxy, which looks them up.
+    database: of collections that declarations name without one.
     """
 
     def __init__(

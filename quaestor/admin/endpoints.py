@@ -34,7 +34,9 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """parameters: of the query string, every value of each. body: decoded JSON; None if there is none."""
+    """parameters: of the query string, every value of each.
+    body: decoded JSON; None if there is none.
+    """
 
     parameters: Mapping[str, Sequence[str]]
     body: Any = None
@@ -63,8 +65,9 @@ Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
 
 
 class Endpoints:
-    """urls: None where nobody looks registered URLs up: then they cannot be registered. database: of collections in declarations
-    that name none."""
+    """urls: None where nobody looks registered URLs up: then they cannot be registered.
+    database: of collections in declarations that name none.
+    """
 
     def __init__(self, quaestor: Quaestor, urls: RegisteredUrls | None, *, database: str | None) -> None:
         self._quaestor = quaestor

@@ -19,7 +19,9 @@ async def problem(
     head: bool = False,
     close: bool = False,
 ) -> None:
-    """Send one. detail: a sentence for whoever asked; nothing about the inside of the network.
+    """Send one.
+
+    detail: a sentence for whoever asked; nothing about the inside of the network.
 
     close: the connection is not in a state to be used again.
     """

@@ -13,8 +13,13 @@ from quaestor.read_path.unsafe_invalidation import Outdated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """tags; urls: names of `registrations.url_name`; collections: `database.collection`, `database.*`; groups: RFC 9875, by
-    (origin, name); all: everything."""
+    """tags;
+
+    urls: names of `registrations.url_name`.
+    collections: `database.collection`, `database.*`.
+    groups: RFC 9875, by (origin, name).
+    all: everything.
+    """
 
     tags: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()

@@ -7,7 +7,10 @@ from typing import Any
 
 
 def text(status: Mapping[str, Any]) -> str:
-    """A few aligned lines. status: what GET /status gives."""
+    """A few aligned lines.
+
+    status: what GET /status gives.
+    """
     counts: Mapping[str, Mapping[str, float]] = status["counts"]
     requests = counts.get("requests", {})
     asked = sum(requests.values())

@@ -12,11 +12,12 @@ from quaestor.errors import ConfigurationError
 class Limits:
     """Defaults cost at most about 100 MB.
 
-    max_reads: resources whose living copies are known one by one. Of further ones only the latest expiry is kept, and until
-        then a write to a resource that is not known counts as one to a resource with a living copy.
-    max_stale: keys in the filter. One more, and everything is reported as stale until that one's copies are dead
-        (the filter is of little use long before).
-    sweep: dead entries that an ordinary call removes at most. snapshot_sweep: that one step of a snapshot removes.
+    max_reads: resources whose living copies are known one by one. Of further ones only the latest expiry is kept, and
+        until then a write to a resource that is not known counts as one to a resource with a living copy.
+    max_stale: keys in the filter. One more, and everything is reported as stale until that one's copies are dead (the
+        filter is of little use long before).
+    sweep: dead entries that an ordinary call removes at most.
+    snapshot_sweep: that one step of a snapshot removes.
     """
 
     max_reads: int = 500_000

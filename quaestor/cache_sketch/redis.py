@@ -86,9 +86,12 @@ class RedisCacheSketch:
         return lifetimes_ms
 
     def joined(self, source: str) -> RedisScript:
-        """A script that does more in one round trip with what report_write does, for run(). source: Lua that may call
-        written(digest, max_stale); its KEYS follow the sketch's five, its ARGV the sketch's nine, of which the last is
-        max_stale; its reply is {calls, lost, ...}. It may run above the server's memory limit."""
+        """A script that does more in one round trip with what report_write does, for run().
+
+        source: Lua that may call written(digest, max_stale); its KEYS follow the sketch's five, its ARGV the sketch's
+            nine, of which the last is max_stale; its reply is {calls, lost, ...}. It may run above the server's
+            memory limit.
+        """
         return RedisScript(self.client, _source("common", "writing") + source, frees=True)
 
     async def run(

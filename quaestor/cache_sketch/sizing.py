@@ -41,7 +41,8 @@ class Geometry:
 
     bits_per_slice: below 2^15, so that pybloom_live cuts its hash into 16-bit numbers and uses xxh128; slices *
         bits_per_slice is a multiple of 8, so that the bits are whole bytes.
-    capacity: keys the filter is meant for; only told to readers. error_rate: what it then is wrong by; likewise.
+    capacity: keys the filter is meant for; only told to readers.
+    error_rate: what it then is wrong by; likewise.
     """
 
     slices: int

@@ -53,8 +53,8 @@ _PLAIN = Definition(kind=Kind.COLLECTION)
 class Catalog:
     """Definitions of every database that was asked about, at most a few polls old. Thread-safe.
 
-    on_changed: told the namespaces whose reads may mean something else now: the changed ones, and the collections that
-        changed views were on. Called in the polling thread, twice per change.
+    on_changed: told the namespaces whose reads may mean something else now: the changed ones, and the collections
+        that changed views were on. Called in the polling thread, twice per change.
     """
 
     def __init__(

@@ -48,7 +48,11 @@ _FIND = frozenset({"filter", "sort", "skip", "limit", "projection", "count", "di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredRead:
-    """One query. read_at: the reply's operationTime, if it was told. primary: it was read on the primary."""
+    """One query.
+
+    read_at: the reply's operationTime, if it was told.
+    primary: it was read on the primary.
+    """
 
     understood: Understood
     read_at: Version | None = None
@@ -64,7 +68,9 @@ class Declaration:
 
 
 def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
-    """Read a declaration. database: of collections that are named without one.
+    """Read a declaration.
+
+    database: of collections that are named without one.
 
     Raises MalformedQueryError, saying which query and what is wrong, for what is no declaration, for what mongod would
     refuse, and beyond MAX_BYTES, MAX_QUERIES or MAX_DEPTH. O(size).

@@ -35,8 +35,8 @@ class Outcome:
 class ReadInProgress:
     """One captured command, from its start to the last getMore of its cursor.
 
-    ids: grows with the replies; None once it is known that the records cannot be told by them. last: the newest record, if it
-        matters.
+    ids: grows with the replies; None once it is known that the records cannot be told by them.
+    last: the newest record, if it matters.
     cursor: the server's open cursor, 0 when the result has been read to its end.
     """
 
@@ -118,10 +118,13 @@ class Recorder:
         cursor_id: int,
         duration_ms: float,
     ) -> None:
-        """A reply arrived. ids: of the records in this batch; None if they cannot be told. last: the last of them, if it matters.
-        Nobody changes either again.
+        """A reply arrived.
 
-        cursor: what go_on() will be asked for; cursor_id: 0 if the result ends here.
+        ids: of the records in this batch; None if they cannot be told.
+        last: the last of them, if it matters. Nobody changes either again.
+
+        cursor: what go_on() will be asked for.
+        cursor_id: 0 if the result ends here.
         """
         with self._lock:
             read = self._by_request.pop(request, None)

@@ -58,8 +58,9 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 class Findings:
     """What copying came across.
 
-    moments: every point in time in the value: datetimes, and in ms since the epoch those of Timestamps, ISO 8601 strings
-        and numbers of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges them.
+    moments: every point in time in the value: datetimes, and in ms since the epoch those of Timestamps, ISO 8601
+        strings and numbers of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges
+        them.
     opaque: a value was met that only the client's codec can encode: the copy is not what mongod sees; says which.
     """
 

@@ -19,7 +19,9 @@ Address = Any
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """names: its address and those of its replica set, as the members call themselves; None for a mongos, which does not say."""
+    """names: its address and those of its replica set, as the members call themselves; None for a mongos, which does not
+    say.
+    """
 
     writable: bool
     names: frozenset[Address] | None

@@ -30,7 +30,9 @@ class Kind(StrEnum):
 class Definition:
     """What listCollections says of one namespace.
 
-    view_on: the namespace below a view. pipeline: the view's. collation: the default one, None for binary comparison.
+    view_on: the namespace below a view.
+    pipeline: the view's.
+    collation: the default one, None for binary comparison.
     images: the collection records pre- and post-images.
     """
 
@@ -49,9 +51,9 @@ Lookup = Callable[[str], Definition | None]
 def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_told: bool = True) -> Outcome:
     """The same reads on collections, with the collation that applies, and a widened read for every view inside a pipeline.
 
-    capped_deletes_told: whether the change stream tells what capped collections drop.
-    Reasons: a time-series collection below, a view whose pipeline no write can invalidate, or a capped collection whose
-    records vanish without an event.
+    capped_deletes_told: whether the change stream tells what capped collections drop. Reasons: a time-series
+        collection below, a view whose pipeline no write can invalidate, or a capped collection whose records vanish
+        without an event.
     """
     resolver = _Resolver(lookup, capped_deletes_told)
     for read in reads:

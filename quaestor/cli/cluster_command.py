@@ -32,7 +32,9 @@ def run(
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
 ) -> None:
-    """Returns when SIGINT or SIGTERM has stopped it. conf: Spark settings, `spark.name=value` each.
+    """Returns when SIGINT or SIGTERM has stopped it.
+
+    conf: Spark settings, `spark.name=value` each.
 
     metrics_port: where the grid's figures are served; listened on before anything is started. None: nowhere.
 

@@ -82,7 +82,10 @@ class Sample:
 
 
 class GridCollector(Collector):
-    """A `prometheus_client` collector. status: None if the event layer does not answer. Safe to use from several threads."""
+    """A `prometheus_client` collector.
+
+    status: None if the event layer does not answer. Safe to use from several threads.
+    """
 
     def __init__(self, status: Callable[[], ClusterStatus | None], *, staleness_bound_ms: int) -> None:
         self._status = status

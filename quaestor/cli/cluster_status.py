@@ -45,9 +45,13 @@ _MOST_BATCHES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStatus:
-    """One cell. lag_ms: how far it is behind the database; None: silent. stats: what it told of its work, if anything.
+    """One cell.
 
-    restarts: how often its process was replaced since the grid was started; None: it does not say (embedded, or never heard of).
+    lag_ms: how far it is behind the database; None: silent.
+    stats: what it told of its work, if anything.
+
+    restarts: how often its process was replaced since the grid was started; None: it does not say (embedded, or never
+        heard of).
     """
 
     cell: Cell
@@ -59,8 +63,10 @@ class CellStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """shape: None if no grid was ever heard of. stages: what the stages of subscribed queries told last, those that ever did;
-    silent ones of them are older than WINDOW_MS at at_ms."""
+    """shape: None if no grid was ever heard of.
+    stages: what the stages of subscribed queries told last, those that ever did; silent ones of them are older than
+        WINDOW_MS at at_ms.
+    """
 
     deployment: str
     at_ms: int

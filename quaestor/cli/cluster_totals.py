@@ -15,7 +15,10 @@ _KINDS: Final = "wqmrnht"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """size.lag_ms: of its slowest reader among the cells. max_entries, max_bytes: what it may hold; 0: not told."""
+    """size.lag_ms: of its slowest reader among the cells.
+
+    max_entries, max_bytes: what it may hold; 0: not told.
+    """
 
     size: PipelineStats
     max_entries: int

@@ -21,7 +21,10 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line says; see StackOptions. speed: how many times as fast as the real day."""
+    """What the command line says; see StackOptions.
+
+    speed: how many times as fast as the real day.
+    """
 
     day: str = "2013-07-04"
     speed: float = 60.0

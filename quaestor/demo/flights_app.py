@@ -31,7 +31,9 @@ NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSettings:
-    """varnish_url: where purges go, None without Varnish. live_url: where reports go, None without a live page."""
+    """varnish_url: where purges go, None without Varnish.
+    live_url: where reports go, None without a live page.
+    """
 
     mongo_url: str
     database: str

@@ -39,7 +39,9 @@ FLIGHTS_ASKED_FOR = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
-    """front_url: where users go, Varnish or the app. varnish_folder: Varnish's working folder, None without Varnish."""
+    """front_url: where users go, Varnish or the app.
+    varnish_folder: Varnish's working folder, None without Varnish.
+    """
 
     mongo_url: str
     database: str

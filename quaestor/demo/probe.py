@@ -18,7 +18,11 @@ from quaestor.errors import DependencyError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One response. at_ns: wall-clock ns when it had arrived. worker: which app worker sent or made it."""
+    """One response.
+
+    at_ns: wall-clock ns when it had arrived.
+    worker: which app worker sent or made it.
+    """
 
     status: int
     body: bytes

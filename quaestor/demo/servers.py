@@ -218,7 +218,10 @@ def mongod_server(folder: Path, *, port: int | None = None, replica_set: bool = 
 
 
 def redis_server(folder: Path, *, port: int | None = None, persistent: bool = True) -> Server:
-    """A Valkey/Redis that is not started yet. persistent: appends every write to a log, so a restart keeps the data."""
+    """A Valkey/Redis that is not started yet.
+
+    persistent: appends every write to a log, so a restart keeps the data.
+    """
     port = port or free_port()
     arguments = [
         redis_binary(), "--port", str(port), "--bind", HOST, "--dir", str(folder), "--save", "",

@@ -35,11 +35,13 @@ from quaestor.redis import clients
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """day: replayed day of 2013. around_days: load only the flights so many days around it; None loads the whole year.
+    """day: replayed day of 2013.
+    around_days: load only the flights so many days around it; None loads the whole year.
 
     port, live_port: of the front (Varnish, or the app without it) and of the live page; 0 takes a free one.
     spark: without it, the app runs embedded: one worker with the matching node inside, no Redis.
-    requests_per_s: of the gentle traffic; 0 makes none. settings: QUAESTOR_... variables for the app.
+    requests_per_s: of the gentle traffic; 0 makes none.
+    settings: QUAESTOR_... variables for the app.
     """
 
     day: str = "2013-07-04"

@@ -49,9 +49,14 @@ class Written:
 
 
 class WatchedPage:
-    """A context manager. apps: one probe a worker; varnish: one through Varnish, None without.
+    """A context manager.
 
-    All send the same Host, so that they ask for the same page. flights: the database's own word.
+    apps: one probe a worker.
+    varnish: one through Varnish, None without.
+
+    All send the same Host, so that they ask for the same page.
+
+    flights: the database's own word.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -126,7 +131,10 @@ class WatchedPage:
         ]
 
     def responsible_cell(self, flight_id: str, last: Cell) -> Cell:
-        """The one cell that has to notice a write to this flight for the page's query. last: the grid's last cell."""
+        """The one cell that has to notice a write to this flight for the page's query.
+
+        last: the grid's last cell.
+        """
         query = Query(
             namespace=self.flights.full_name, operation=Operation.FIND, filter=FILTER, sort=tuple(SORT), limit=LIMIT
         )

@@ -46,7 +46,9 @@ class PipelineBounds:
         return max(size.entries / self.entries, size.bytes / self.bytes)
 
     def enforce(self, layer: EventLayer, sizes: Mapping[str, PipelineSize]) -> None:
-        """Trim those of these pipelines that are too large. sizes: what `measured` has just said. Raises EventLayerError.
+        """Trim those of these pipelines that are too large.
+
+        sizes: what `measured` has just said. Raises EventLayerError.
 
         By time, as if entries had come evenly; what that leaves is trimmed by the next call. The time is the layer's own: how
         young an entry is does not depend on whose clock is wrong.

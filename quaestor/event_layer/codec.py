@@ -297,7 +297,9 @@ def type_of(payload: bytes) -> bytes | None:
 
 
 def decode_payload(payload: bytes, build: Callable[[Fields], T], *, types: str | None = None) -> T:
-    """What `build` makes of the payload's fields; types: the only ones that are let through to it.
+    """What `build` makes of the payload's fields;
+
+    types: the only ones that are let through to it.
 
     Raises EventLayerError if the payload is of another format, is of another type or cannot be read.
     """

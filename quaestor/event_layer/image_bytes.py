@@ -35,9 +35,11 @@ def image_bytes(
 ) -> bytes:
     """What `encode_image` makes of the same image; see AfterImage.
 
-    version: int64, little-endian, which is what a BSON timestamp is; wall: int64, as in a BSON date. key_type: the type
-    byte of the BSON value `key`. exact, known: after_exact and before_known. after, before: documents.
-    O(size of the documents): they are copied, not walked.
+    version: int64, little-endian, which is what a BSON timestamp is.
+    wall: int64, as in a BSON date.
+    key_type: the type byte of the BSON value `key`.
+    exact, known: after_exact and before_known.
+    after, before: documents. O(size of the documents): they are copied, not walked.
     """
     parts = [
         _head(kind, namespace), version, b"\x12w\0", wall, key_type, b"key\0", key,

@@ -44,9 +44,12 @@ _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text
 class Explanation:
     """What `quaestor explain` shows.
 
-    match: "exact" or "widened"; reason: why widened, else None. index: how a written record leads to the query.
-    window: which of the matching records the result holds. fields: which fields' changes matter for records that match
-    before and after. foreign: other collections every write to which counts.
+    match: "exact" or "widened".
+    reason: why widened, else None.
+    index: how a written record leads to the query.
+    window: which of the matching records the result holds.
+    fields: which fields' changes matter for records that match before and after.
+    foreign: other collections every write to which counts.
     not_cached: why no response that ran this query is cached; empty: it is cached.
     remark: something that the collection's owner can do to make it better.
     """
@@ -116,8 +119,9 @@ def explain(
 ) -> Explanation:
     """Explain a query as if it were run at now_ms (None: times in the filter are taken for constants).
 
-    images: whether the collection records pre- and post-images, if that is known. reasons: further ones not to cache it, from
-    who knows the collection. Raises MalformedQueryError if mongod would refuse it.
+    images: whether the collection records pre- and post-images, if that is known.
+    reasons: further ones not to cache it, from who knows the collection. Raises MalformedQueryError if mongod would
+        refuse it.
     """
     plan = plan_query(query)
     return Explanation(

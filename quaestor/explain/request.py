@@ -33,11 +33,14 @@ def run(
     text_index: str | None = None,
     mongo_url: str | None = None,
 ) -> str:
-    """What to print. text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
+    """What to print.
 
-    text_index: definition of the collection's text index, as list_indexes gives it. mongo_url: where to look up what the
-    collection is: a view, capped, with a collation, images or a text index of its own.
-    Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse; DatabaseError.
+    text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
+
+    text_index: definition of the collection's text index, as list_indexes gives it.
+    mongo_url: where to look up what the collection is: a view, capped, with a collation, images or a text index of
+        its own. Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse;
+        DatabaseError.
     """
     if "." not in collection.strip("."):
         raise ConfigurationError(f"--collection is database.collection, like demo.flights, not {collection!r}")

@@ -26,8 +26,10 @@ Evaluate = Callable[[Row], Any]
 class Grouping:
     """A `$group` stage, compiled.
 
-    group_id: a row's group; missing counts as null. fields: name, value of a row, and how to make its accumulator.
-    order: a row's place for $first, $last and $push. always: without any row there is a group all the same (count).
+    group_id: a row's group; missing counts as null.
+    fields: name, value of a row, and how to make its accumulator.
+    order: a row's place for $first, $last and $push.
+    always: without any row there is a group all the same (count).
     """
 
     group_id: Evaluate
@@ -37,7 +39,9 @@ class Grouping:
 
 
 def parse_group(stage: Any, *, order: Callable[[Row], SortKey] | None) -> Grouping:
-    """Compile the argument of `$group`; order: of the `$sort` directly before it.
+    """Compile the argument of `$group`;
+
+    order: of the `$sort` directly before it.
 
     Raises MalformedQueryError for what mongod refuses, UnsupportedQueryError for an accumulator that is not maintained.
     """

@@ -35,7 +35,8 @@ class Change(NamedTuple):
 
     key: the row's identity, as an order key, so that ids which are equal to the database are equal here.
     id: the same for people and clients: the record's `_id`, the group's, or a tuple.
-    before: the row as this stage last saw it; None if it was not there; UNKNOWN if the stage has to remember by itself.
+    before: the row as this stage last saw it; None if it was not there; UNKNOWN if the stage has to remember by
+        itself.
     after: the row as it is now; None if it is not there.
     """
 

@@ -19,7 +19,8 @@ from quaestor.query.bson_order import order_key
 class ResultEvent:
     """One step from the result as it was to the result as it is. Steps are applied in the order they are given.
 
-    key: the record's `_id`; of a group its id, of an unwound record (`_id`, which element), of a distinct value itself.
+    key: the record's `_id`; of a group its id, of an unwound record (`_id`, which element), of a distinct value
+        itself.
     document: the row as the result shows it; for `remove` as it was last known. For count the number.
     index: where it stands once this event is applied; None for `remove` and in unordered results.
     previous_index: where it stood just before; None for `add` and in unordered results.

@@ -27,8 +27,10 @@ _NULL: Final = order_key(None)
 class Join:
     """A `$lookup` stage, compiled.
 
-    namespace: of the foreign collection. local_field, foreign_field: None if the pipeline alone says what belongs
-    together. let: variables of the local row. inner: what becomes of the partners, in order of their `_id`.
+    namespace: of the foreign collection.
+    local_field, foreign_field: None if the pipeline alone says what belongs together.
+    let: variables of the local row.
+    inner: what becomes of the partners, in order of their `_id`.
     """
 
     namespace: str

@@ -27,7 +27,9 @@ class Machine:
         *,
         slack: int,
     ) -> None:
-        """records: what `maintenance.bootstrap(slack)` found; foreign: the same for the joined collections."""
+        """records: what `maintenance.bootstrap(slack)` found.
+        foreign: the same for the joined collections.
+        """
         self._namespace = maintenance.query.namespace
         self._filter = Filter(maintenance.matches, before_images=maintenance.memory is Memory.BEFORE_IMAGES)
         self._stages = [make() for make in maintenance.stages]

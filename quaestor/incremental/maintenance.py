@@ -39,14 +39,18 @@ class ForeignSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Maintenance:
-    """stages: make a new stage each, in order; empty for plain filters. lookups: the joined collection of each stage
-    that is a `$lookup`, by its place among the stages.
+    """stages: make a new stage each, in order; empty for plain filters.
+    lookups: the joined collection of each stage that is a `$lookup`, by its place among the stages.
 
-    own: reads what the result is built from, without slack. condition: the filter that says which records of the namespace
-    concern it; matches: the same, compiled. window: None for a result without order. sliding: the
-    window knows only a stretch of what matches. present: what is shown of a row where there is no window.
-    records: rows are records of the namespace, by their `_id`. compact: `own` yields contributions by group, with how
-    many records make each, not records. kept: False if the rows are not kept anywhere.
+    own: reads what the result is built from, without slack.
+    condition: the filter that says which records of the namespace concern it.
+    matches: the same, compiled.
+    window: None for a result without order.
+    sliding: the window knows only a stretch of what matches.
+    present: what is shown of a row where there is no window.
+    records: rows are records of the namespace, by their `_id`.
+    compact: `own` yields contributions by group, with how many records make each, not records.
+    kept: False if the rows are not kept anywhere.
     """
 
     query: Query

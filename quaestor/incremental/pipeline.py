@@ -37,8 +37,10 @@ _AFTER_LIMIT: Final = "after a $limit or $skip: what it lets through would have 
 class _Parsing:
     """What the stages so far amount to.
 
-    sort: of the `$sort` that nothing but shaping has followed yet; shaping: what did. grouped: rows are groups.
-    group: the argument of the first grouping, if nothing before it remembers anything and its rows may come in any order.
+    sort: of the `$sort` that nothing but shaping has followed yet.
+    shaping: what did. grouped: rows are groups.
+    group: the argument of the first grouping, if nothing before it remembers anything and its rows may come in any
+        order.
     remembers: the first stage that remembers rows holds them whole, whatever the writes say of before.
     """
 

@@ -30,7 +30,9 @@ _OF_FIND_ALONE: Final = frozenset({"$slice", "$elemMatch", "$meta"})
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """on, off: paths that are switched; with_id: what is said of _id, None: nothing."""
+    """on, off: paths that are switched.
+    with_id: what is said of _id, None: nothing.
+    """
 
     on: list[str]
     off: list[str]

@@ -15,9 +15,11 @@ from quaestor.model import Query, Version
 class RenewalRequest:
     """Read these queries again and hand the records to `renew`.
 
-    query: the result's own records, rewritten (no offset, more than the limit). foreign: one query for each joined
-    collection. at_least: the read must contain every write up to this version.
-    not_before_ms: the poll frequency limit does not allow it earlier. reason: a sentence for `explain`.
+    query: the result's own records, rewritten (no offset, more than the limit).
+    foreign: one query for each joined collection.
+    at_least: the read must contain every write up to this version.
+    not_before_ms: the poll frequency limit does not allow it earlier.
+    reason: a sentence for `explain`.
     """
 
     query: Query
@@ -30,9 +32,11 @@ class RenewalRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalSettings:
     """slack: records to know behind the window, to begin with; 0 renews on the first removal from a full window.
-    most_slack: it never grows beyond this. frequent_ms: a renewal sooner than this after the one before is frequent.
-    poll_interval_ms: at most one renewal in this time. most_waiting: images kept for replay while a renewal is awaited;
-        when there are more, the renewal has to be newer than they are.
+    most_slack: it never grows beyond this.
+    frequent_ms: a renewal sooner than this after the one before is frequent.
+    poll_interval_ms: at most one renewal in this time.
+    most_waiting: images kept for replay while a renewal is awaited; when there are more, the renewal has to be newer
+        than they are.
     """
 
     slack: int = 10

@@ -49,10 +49,10 @@ def maintain(
     """Keep the result of `query` from now on.
 
     initial, foreign: what the queries of `bootstrap_queries` found, foreign by namespace.
-    version: every write up to it is contained in what was read; images up to it are ignored. With membership, what was
-        read may contain later writes too; with before-images it must be the snapshot of that version.
-    stale_dropped: the images come from somebody who drops stale ones and redeliveries (a node's retention does); then no
-        versions are remembered here.
+    version: every write up to it is contained in what was read; images up to it are ignored. With membership, what
+        was read may contain later writes too; with before-images it must be the snapshot of that version.
+    stale_dropped: the images come from somebody who drops stale ones and redeliveries (a node's retention does); then
+        no versions are remembered here.
 
     Raises MalformedQueryError if mongod would refuse the query, UnsupportedQueryError with the reason if it cannot be
     maintained, another QueryError if mongod would fail it on these records.
@@ -162,9 +162,10 @@ class MaintainedResult:
     ) -> list[ResultEvent]:
         """Go on from what was read again; the events are the differences only.
 
-        documents, foreign, version: as for `maintain`, read by the queries of `renewal` (without one: by `bootstrap`).
-        now_ms: when; the next renewal may follow after the poll interval.
-        If meanwhile no renewal is needed any more, one that is older than what has been seen changes nothing.
+        documents, foreign, version: as for `maintain`, read by the queries of `renewal` (without one: by
+            `bootstrap`).
+        now_ms: when; the next renewal may follow after the poll interval. If meanwhile no renewal is needed any more,
+            one that is older than what has been seen changes nothing.
 
         Raises ValueError if the read is older than `renewal.at_least`: read again, causally after that version.
         """

@@ -24,7 +24,9 @@ def is_row_stage(name: str) -> bool:
 
 
 def step(name: str, argument: Any, variables: Collection[str] = ()) -> Step:
-    """Compile such a stage. variables: those that its expressions may use.
+    """Compile such a stage.
+
+    variables: those that its expressions may use.
 
     Raises MalformedQueryError if mongod would refuse it, UnsupportedQueryError if it is not maintained.
     """

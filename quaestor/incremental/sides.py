@@ -22,7 +22,10 @@ _HASH_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SidePlan:
-    """condition: the filter, as a document; predicate: the same, compiled; access: how the index finds it."""
+    """condition: the filter, as a document.
+    predicate: the same, compiled.
+    access: how the index finds it.
+    """
 
     namespace: str
     condition: Document

@@ -30,7 +30,10 @@ _UNLIMITED: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowRules:
-    """sort_key: where a row stands. present: the row as it is shown. limit: None for none."""
+    """sort_key: where a row stands.
+    present: the row as it is shown.
+    limit: None for none.
+    """
 
     sort_key: Callable[[Row], SortKey]
     present: Callable[[Row], Any]
@@ -72,7 +75,10 @@ class Window:
         return None if self._horizon is None else len(self._order) - self._rules.end
 
     def load(self, changes: Sequence[Change], *, complete: bool) -> None:
-        """Begin with these rows. complete: no others match; else they are the first so many in the order."""
+        """Begin with these rows.
+
+        complete: no others match; else they are the first so many in the order.
+        """
         for change in changes:
             self._put(change, self._new(change))
         if not complete and self._order:
@@ -127,7 +133,10 @@ class Window:
         return events
 
     def _events(self, old: _Known | None, new: _Known | None, was: int | None, now: int | None) -> list[ResultEvent]:
-        """Called while the row itself is out of the order; was, now: its positions in the whole order."""
+        """Called while the row itself is out of the order;
+
+        was, now: its positions in the whole order.
+        """
         skip, end = self._rules.skip, self._rules.end
         leaving: list[tuple[int, _Known]] = []
         entering: list[tuple[int, _Known]] = []

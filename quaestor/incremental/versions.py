@@ -28,8 +28,8 @@ class Versions:
     """The newest version seen of each record that was written lately; deletes count like all writes. Not thread-safe.
 
     floor: images up to here are contained in what the result was built from.
-    repeatable: taking in the same image twice does no harm. Otherwise an image with the version of the newest known is
-        refused if it equals one of those seen with that version. (Others are not: a transaction may write a record
+    repeatable: taking in the same image twice does no harm. Otherwise an image with the version of the newest known
+        is refused if it equals one of those seen with that version. (Others are not: a transaction may write a record
         several times under one version.)
     """
 

@@ -29,7 +29,10 @@ class EventLog:
         self._say(self._log.info, name, fields)
 
     def failure(self, part: str, name: str, error: BaseException | str, **fields: Any) -> None:
-        """The failure of a part we depend on: one count, one log line. part: one of vocabularies.PARTS."""
+        """The failure of a part we depend on: one count, one log line.
+
+        part: one of vocabularies.PARTS.
+        """
         self.failures.labels(part).inc()
         self._say(self._log.warning, name, {"part": part, "error": str(error)} | fields)
 

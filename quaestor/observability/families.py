@@ -24,7 +24,10 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Labelled(Generic[M]):
-    """A metric whose labels take the values of their vocabularies only. name: as it was declared, `quaestor_...`."""
+    """A metric whose labels take the values of their vocabularies only.
+
+    name: as it was declared, `quaestor_...`.
+    """
 
     def __init__(self, metric: M, vocabularies: Sequence[Vocabulary], *, name: str = "") -> None:
         self.name = name

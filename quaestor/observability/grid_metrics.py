@@ -8,8 +8,11 @@ from quaestor.observability.families import Families
 class GridMetrics:
     """Lag, registrations and pipelines.
 
-    registrations: live ones of this process. serving: 1 while anything may be served. lag_s: of the slowest node.
-    partition_lag_ms: of a query partition's slowest cell. pipeline_entries, pipeline_bytes, pipeline_lag_ms: by pipeline.
+    registrations: live ones of this process.
+    serving: 1 while anything may be served.
+    lag_s: of the slowest node.
+    partition_lag_ms: of a query partition's slowest cell.
+    pipeline_entries, pipeline_bytes, pipeline_lag_ms: by pipeline.
     activation_s: registration sent to activated by every cell.
     """
 

@@ -9,8 +9,11 @@ from quaestor.observability.families import Families
 class InvalidationMetrics:
     """Invalidated registrations and their effects.
 
-    invalidations: by match type and precision. widened: queries, by reason. evicted: cached responses. withdrawn:
-    registrations that a full node guards no longer. purges: by CDN and result. latency_s: database write to evicted entry.
+    invalidations: by match type and precision.
+    widened: queries, by reason.
+    evicted: cached responses. withdrawn: registrations that a full node guards no longer.
+    purges: by CDN and result.
+    latency_s: database write to evicted entry.
     purge_latency_s: database write to acknowledged purge.
     """
 

@@ -31,7 +31,10 @@ class Removals:
         self._departed: OrderedDict[int, _Departed] = OrderedDict()
 
     def left(self, response: CachedResponse, why: str) -> None:
-        """An entry has left memory. why: one of metrics.LEFT."""
+        """An entry has left memory.
+
+        why: one of metrics.LEFT.
+        """
         name = hash(response.key)
         self._departed[name] = _Departed(why, response.status, response.etag)
         self._departed.move_to_end(name)

@@ -9,9 +9,16 @@ from quaestor.observability.families import Families
 class RequestMetrics:
     """Requests by outcome, and what they waited for. Event loop only.
 
-    requests: by outcome. hits: by layer. misses: by reason. coalesced, wait_s: by where was waited. stale_served: by why.
-    uncacheable: by reason. assembled: lists put together from records. rest_problems: of the REST router.
-    miss_s: request to answer. handler_s: handler called to answer complete.
+    requests: by outcome.
+    hits: by layer.
+    misses: by reason.
+    coalesced, wait_s: by where was waited.
+    stale_served: by why.
+    uncacheable: by reason.
+    assembled: lists put together from records.
+    rest_problems: of the REST router.
+    miss_s: request to answer.
+    handler_s: handler called to answer complete.
     """
 
     def __init__(self, families: Families) -> None:
@@ -55,23 +62,35 @@ class RequestMetrics:
         self._memory_hits.inc(hits)
 
     def served(self, layer: str) -> None:
-        """A hit that took a closer look. layer: one of vocabularies.LAYERS."""
+        """A hit that took a closer look.
+
+        layer: one of vocabularies.LAYERS.
+        """
         self._hits.inc()
         self.hits.labels(layer).inc()
 
     def missed(self, reason: str, *, seconds: float) -> None:
-        """A handler run, answered `seconds` after the request came. reason: one of vocabularies.MISSES."""
+        """A handler run, answered `seconds` after the request came.
+
+        reason: one of vocabularies.MISSES.
+        """
         self.requests.labels("miss").inc()
         self.misses.labels(reason).inc()
         self.miss_s.observe(seconds)
 
     def followed(self, where: str) -> None:
-        """An answer out of another request's handler run. where: one of vocabularies.WAITS."""
+        """An answer out of another request's handler run.
+
+        where: one of vocabularies.WAITS.
+        """
         self.requests.labels("coalesced").inc()
         self.coalesced.labels(where).inc()
 
     def list_assembled(self, *, ready: bool) -> None:
-        """A list put together from records; ready: all of them were there."""
+        """A list put together from records;
+
+        ready: all of them were there.
+        """
         self.assembled.labels("hit" if ready else "miss").inc()
         if ready:
             self.hits.labels("assembled").inc()

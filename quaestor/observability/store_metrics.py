@@ -11,9 +11,13 @@ from quaestor.observability.removals import Removals
 class StoreMetrics:
     """Entries of the stores, and their removals. Event loop only.
 
-    removals: what has left this process's memory lately, and why. evictions: by that reason. refused: by store and reason.
-    stored_bytes: by form. entries, bytes: by store. reexecuted: answers made anew after an invalidation, compared with the
-    old ones. store_s: index, sketch and stores told of an entry.
+    removals: what has left this process's memory lately, and why.
+    evictions: by that reason.
+    refused: by store and reason.
+    stored_bytes: by form.
+    entries, bytes: by store.
+    reexecuted: answers made anew after an invalidation, compared with the old ones.
+    store_s: index, sketch and stores told of an entry.
     """
 
     def __init__(self, families: Families) -> None:
@@ -36,7 +40,10 @@ class StoreMetrics:
         self.store_s = families.histogram("store_seconds", "index, sketch and stores told of an entry")
 
     def left(self, response: CachedResponse, why: str) -> None:
-        """An entry has left this process's memory. why: one of vocabularies.LEFT."""
+        """An entry has left this process's memory.
+
+        why: one of vocabularies.LEFT.
+        """
         self.evictions.labels(why).inc()
         self.removals.left(response, why)
 

@@ -8,8 +8,12 @@ from quaestor.observability.families import Families
 class SubscriptionMetrics:
     """Followed queries and their subscribers.
 
-    queries: different ones. subscribers: live results. lag_s: of the slowest. events: changes. wholes: results taken over as a
-    whole. refused: queries that the grid gave up, or refused.
+    queries: different ones.
+    subscribers: live results.
+    lag_s: of the slowest.
+    events: changes.
+    wholes: results taken over as a whole.
+    refused: queries that the grid gave up, or refused.
     """
 
     def __init__(self, families: Families) -> None:

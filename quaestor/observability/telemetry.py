@@ -20,7 +20,8 @@ from quaestor.observability.tracing import Tracing
 class Telemetry(EventLog):
     """One per Quaestor, with a registry of its own, so that several can live in one process.
 
-    tracing: spans; off by default. families: the registry and the vocabularies of its labels.
+    tracing: spans; off by default.
+    families: the registry and the vocabularies of its labels.
     requests, stores, invalidations, grid, subscriptions: metrics by room.
     """
 

@@ -30,7 +30,8 @@ class _UnknownError(Exception):
 def pipeline_paths(stages: Iterable[Document], root: Node) -> frozenset[str] | None:
     """The dotted paths that matter to the result of a pipeline; None if all of the record may.
 
-    stages: what follows the leading `$match`; root: its filter. O(size of the pipeline). Never raises.
+    stages: what follows the leading `$match`.
+    root: its filter. O(size of the pipeline). Never raises.
     """
     try:
         read = _filter(root)

@@ -11,10 +11,12 @@ from quaestor.query import aggregation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineShape:
-    """leading: the filter of the `$match` stages it begins with; None if it begins otherwise. rest: what follows them.
+    """leading: the filter of the `$match` stages it begins with; None if it begins otherwise.
+    rest: what follows them.
 
     as_find: the query as a find with the same records in the same order, if each record of the result is one of the
-        collection's under its own `_id`; its operation and pipeline stay. dressing: what is done to each of them after that.
+        collection's under its own `_id`; its operation and pipeline stay.
+    dressing: what is done to each of them after that.
     counts: all it returns is how many records the filter lets through.
     """
 

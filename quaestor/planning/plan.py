@@ -76,17 +76,21 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPlan:
-    """match: "exact" or "widened"; reason: why it is widened, a sentence, else None.
+    """match: "exact" or "widened".
+    reason: why it is widened, a sentence, else None.
 
-    query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of that.
+    query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of
+        that.
     query_id: equal for equal queries, however written.
-    condition: the filter that says which records concern the query; predicate: the same, compiled. None: all of the
-        namespace.
+    condition: the filter that says which records concern the query.
+    predicate: the same, compiled. None: all of the namespace.
     index: how the node finds the query from a written record, for people.
     access: the same for the node: alternatives, best first; empty: always tried.
-    fields: what of a record matters to the result. visible: what of it matters if it matches before and after a write, and
-        its sort key stays. placing: what of it decides whether and where it is in the result.
-    ordering: the paths that decide where a record stands. dressing: what a pipeline does to each record at last.
+    fields: what of a record matters to the result.
+    visible: what of it matters if it matches before and after a write, and its sort key stays.
+    placing: what of it decides whether and where it is in the result.
+    ordering: the paths that decide where a record stands.
+    dressing: what a pipeline does to each record at last.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
     foreign_namespaces: other collections a pipeline reads; every write to them counts.
     """

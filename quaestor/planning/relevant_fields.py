@@ -29,7 +29,8 @@ Tree = dict[str, "Tree"]
 class Fields:
     """What matters of a record.
 
-    shown: paths whose values matter. hidden: if not None, everything matters but these, and `shown` in any case.
+    shown: paths whose values matter.
+    hidden: if not None, everything matters but these, and `shown` in any case.
     """
 
     shown: tuple[str, ...]
@@ -99,7 +100,9 @@ def fields_of_values(query: Query, root: Node) -> Fields:
 
 
 def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
-    """stages: what follows the leading `$match`; root: its filter."""
+    """stages: what follows the leading `$match`.
+    root: its filter.
+    """
     return _fields(pipeline_paths(stages, root))
 
 

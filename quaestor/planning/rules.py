@@ -14,9 +14,12 @@ _MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """filtered: a predicate decides which records concern the query; exact: and nothing but that does.
+    """filtered: a predicate decides which records concern the query.
+    exact: and nothing but that does.
 
-    The rest as in QueryPlan. sort: empty if the query is not exact.
+    The rest as in QueryPlan.
+
+    sort: empty if the query is not exact.
     """
 
     namespace: str

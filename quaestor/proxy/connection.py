@@ -19,7 +19,9 @@ class RequestBrokeOffError(Exception):
 
 
 class Connection:
-    """exchanges: how many were begun. answered: whether anything came back in the current one."""
+    """exchanges: how many were begun.
+    answered: whether anything came back in the current one.
+    """
 
     def __init__(self, wire: Wire, *, read_timeout_s: float, write_timeout_s: float) -> None:
         self.exchanges = 0

@@ -79,7 +79,10 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, sch
 
 
 def via(before: Iterable[bytes], *, version: str) -> tuple[bytes, bytes]:
-    """`Via` with this hop at its end (section 7.6.3). version: of the message as it was received."""
+    """`Via` with this hop at its end (section 7.6.3).
+
+    version: of the message as it was received.
+    """
     return b"via", b", ".join([*before, b"%s %s" % (version.encode("ascii"), PSEUDONYM)])
 
 

@@ -42,8 +42,10 @@ Controls = Callable[[Target, Sequence[str]], Sequence[CapturedRead]]
 class Forwarder:
     """One per proxy process; its pool is closed by close().
 
-    watermark: the newest version that the grid has reported. urls: URLs whose queries were registered. controls: what else an
-    answer with a declaration depends on, so that it can be invalidated by its URL and its tags.
+    watermark: the newest version that the grid has reported.
+    urls: URLs whose queries were registered.
+    controls: what else an answer with a declaration depends on, so that it can be invalidated by its URL and its
+        tags.
     """
 
     def __init__(

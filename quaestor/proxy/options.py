@@ -18,11 +18,13 @@ class ProxyOptions:
     host: `preserve` sends the client's Host field on (and takes the origin's certificate for the origin's name),
         `origin` sends the origin's own.
     hosts: the Host values that are answered, without ports, in lower case; empty: any. Others get 421.
-    trust_forwarded: keep `Forwarded` and `X-Forwarded-*` of requests and add to them. Only behind a proxy of one's own:
-        anybody can send them.
-    connect_timeout_s, read_timeout_s: to reach the origin; between two pieces of its answer. write_timeout_s: between two
-        pieces of a request. pool_timeout_s: how long a request waits for a free connection.
-    max_connections: to the origin, per worker; keepalive_s: how long an idle one is kept.
+    trust_forwarded: keep `Forwarded` and `X-Forwarded-*` of requests and add to them. Only behind a proxy of one's
+        own: anybody can send them.
+    connect_timeout_s, read_timeout_s: to reach the origin; between two pieces of its answer.
+    write_timeout_s: between two pieces of a request.
+    pool_timeout_s: how long a request waits for a free connection.
+    max_connections: to the origin, per worker.
+    keepalive_s: how long an idle one is kept.
     origin_ca: PEM file that https origins are verified against; None: the system's.
     database: of collections that an origin names without one.
     """

@@ -18,7 +18,12 @@ _FAILURES = (h11.ProtocolError, OSError, EOFError, TimeoutError)
 
 
 class OriginError(DependencyError):
-    """The origin did not answer. status: what the client is told; error: its RFC 9209 name; detail: in a sentence."""
+    """The origin did not answer.
+
+    status: what the client is told.
+    error: its RFC 9209 name.
+    detail: in a sentence.
+    """
 
     def __init__(self, cause: Exception, *, status: int, error: str, detail: str) -> None:
         super().__init__(f"{error}: {type(cause).__name__}: {cause}")
@@ -33,7 +38,11 @@ class OriginBrokeOffError(DependencyError):
 
 @dataclass(slots=True)
 class Answer:
-    """status; headers: raw, in order, names in lower case; version: of HTTP. Read body once, then close()."""
+    """status;
+
+    headers: raw, in order, names in lower case.
+    version: of HTTP. Read body once, then close().
+    """
 
     status: int
     headers: list[tuple[bytes, bytes]]

@@ -29,7 +29,10 @@ from quaestor.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where the proxy listens. certfile, keyfile: PEM files; both or none."""
+    """Where the proxy listens.
+
+    certfile, keyfile: PEM files; both or none.
+    """
 
     host: str
     port: int
@@ -45,7 +48,10 @@ def application(
     token: AdminToken | None = None,
     clock: Clock = system_clock,
 ) -> App:
-    """The whole proxy as one ASGI app. token: of the admin API; None: there is none. Raises ConfigurationError."""
+    """The whole proxy as one ASGI app.
+
+    token: of the admin API; None: there is none. Raises ConfigurationError.
+    """
     quaestor = Quaestor(settings, clock=clock)
     urls: RegisteredUrls = MemoryUrls()
     if quaestor.redis is not None:
@@ -93,7 +99,9 @@ def configuration(app: App, *, certfile: Path | None = None, keyfile: Path | Non
 
 
 def serve(app: App, listen: Listen, *, started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. started: called with the URL once the socket listens.
+    """Serve until SIGINT or SIGTERM.
+
+    started: called with the URL once the socket listens.
 
     Raises ConfigurationError if the address cannot be listened on.
     """

@@ -9,7 +9,10 @@ _HIGH_WATER_BYTES = 256 * 1024
 
 
 class Wire(asyncio.Protocol):
-    """read() and drain() wait; everything else is immediate. idle: nothing is expected; what comes then makes it useless."""
+    """read() and drain() wait; everything else is immediate.
+
+    idle: nothing is expected; what comes then makes it useless.
+    """
 
     def __init__(self) -> None:
         self.idle = False

@@ -19,8 +19,8 @@ class Predicate:
     operand: for `$eq`, `$gt`, `$gte`, `$lt`, `$lte` the BSON value mongod would compare with; for `$in` a tuple of at
         least two such values in BSON order, none a regular expression to be matched; for `$regex` a `Pattern` (see
         regex.py); for `$elemMatch` a Node over the element (`elements="documents"`) or over the bare value
-        (`elements="values"`, predicates with path ""); for `$exists` True; for `$type` a sorted tuple of type numbers;
-        for `$size` an int; for other operators whatever their module documents.
+        (`elements="values"`, predicates with path ""); for `$exists` True; for `$type` a sorted tuple of type
+        numbers; for `$size` an int; for other operators whatever their module documents.
     path: dotted path; "" for operators on the whole document ($expr, $jsonSchema, $text) and inside value $elemMatch.
     """
 

@@ -21,7 +21,8 @@ from quaestor.query.text.operator import bind
 class CompiledQuery:
     """matches(document): does mongod return this document for the filter? May raise UncertainMatchError.
 
-    root: the normalised tree. identity: equal for equal queries, however they are written.
+    root: the normalised tree.
+    identity: equal for equal queries, however they are written.
     """
 
     matches: Matcher

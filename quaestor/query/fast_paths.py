@@ -63,7 +63,11 @@ def paired_ranges(members: Sequence[Node]) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """One end of a range. classes: what Python itself compares with `value`. inclusive: `value` is in the range."""
+    """One end of a range.
+
+    classes: what Python itself compares with `value`.
+    inclusive: `value` is in the range.
+    """
 
     classes: frozenset[type]
     value: Any

@@ -36,8 +36,8 @@ class Pattern:
     """A compiled regular expression. Equal ones are shared.
 
     source, options: as written in the query.
-    prefix: every string that matches starts with this; "" if nothing is known. (Stored regular expressions can match as
-        well: `$regex` also holds for a stored value that is the same expression.)
+    prefix: every string that matches starts with this; "" if nothing is known. (Stored regular expressions can match
+        as well: `$regex` also holds for a stored value that is the same expression.)
     found: is the pattern found in a string? Raises UncertainMatchError when the bounded engine ran out of time.
     """
 

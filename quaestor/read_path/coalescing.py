@@ -84,10 +84,12 @@ class Flight:
     ) -> CachedResponse | None:
         """What the shared store holds, or what another process puts there while this one waits.
 
-        None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the holder is
-        too slow; after that land() must be called, as ever. usable: whether a found entry may be served; one that may not
-        is passed over. wait: asked while another process is fetching; if it says no: None, and `waited` says why.
-        Raises StoreError: nobody knows; the handler has to run here. With no shared store, None at once.
+        None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the
+        holder is too slow; after that land() must be called, as ever.
+
+        usable: whether a found entry may be served; one that may not is passed over.
+        wait: asked while another process is fetching; if it says no: None, and `waited` says why. Raises StoreError:
+            nobody knows; the handler has to run here. With no shared store, None at once.
         """
         leases = self._flights.leases
         if leases is None:

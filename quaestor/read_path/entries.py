@@ -17,7 +17,10 @@ COPY_SLACK_MS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the handler answered. headers: raw pairs, names in lower case, in order."""
+    """What the handler answered.
+
+    headers: raw pairs, names in lower case, in order.
+    """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
@@ -26,7 +29,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """event: KEPT with the resident entry; otherwise why the answer must not be kept, as labels and as text for debugging."""
+    """event: KEPT with the resident entry; otherwise why the answer must not be kept, as labels and as text for
+    debugging.
+    """
 
     event: Event
     resident: Resident | None = None
@@ -58,7 +63,8 @@ def guarded_entry(
 ) -> CachedResponse | None:
     """An entry that registrations guard. None if the handler does not let it live for a moment.
 
-    ttl_ms: the longest lifetime; the handler's own shortens it. window_ms: how long it may be used stale after that.
+    ttl_ms: the longest lifetime; the handler's own shortens it.
+    window_ms: how long it may be used stale after that.
     cost_ms: how long it took to make it.
     """
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)

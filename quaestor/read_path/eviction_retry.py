@@ -27,7 +27,10 @@ class EvictionRetry:
         self._telemetry = telemetry
 
     async def take(self, response: CachedResponse, *, acknowledged: bool) -> bool:
-        """Evict it. acknowledged: the store said that it had it. False: the store did not answer; call again()."""
+        """Evict it.
+
+        acknowledged: the store said that it had it. False: the store did not answer; call again().
+        """
         try:
             await self._store.evict([response])
         except StoreError as error:

@@ -47,7 +47,10 @@ def _shape(query: Query) -> str:
 def entry(
     response: CachedResponse, policy: RoutePolicy, *, known: str, layer: str, browser_s: int, cdn_s: int, now_ms: int
 ) -> str:
-    """Of an answer from an entry. known: what depends() said, if it was this process that stored it."""
+    """Of an answer from an entry.
+
+    known: what depends() said, if it was this process that stored it.
+    """
     store_ms = response.fresh_until_ms - response.stored_at_ms
     return ". ".join(
         (

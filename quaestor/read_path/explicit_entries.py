@@ -28,7 +28,10 @@ class LocalStore(ResponseStore, Protocol):
 
 
 class ExplicitEntries:
-    """One per read path. Use from one event loop. announce: None if this process is alone."""
+    """One per read path. Use from one event loop.
+
+    announce: None if this process is alone.
+    """
 
     def __init__(self, store: LocalStore, *, telemetry: EventLog, clock: Clock) -> None:
         self._store = store

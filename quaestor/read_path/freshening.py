@@ -44,7 +44,10 @@ def confirms(stored: Headers, answer: Headers) -> bool:
 
 
 def freshened(stored: Headers, answer: Headers, *, dropped: frozenset[bytes]) -> tuple[tuple[bytes, bytes], ...]:
-    """The stored fields with those of a newer answer in their place (section 3.2). dropped: belong to one connection."""
+    """The stored fields with those of a newer answer in their place (section 3.2).
+
+    dropped: belong to one connection.
+    """
     stored = list(stored)
     new = [(name, value) for name, value in answer if name not in dropped and name not in _KEPT]
     replaced = {name for name, _ in new}

@@ -46,10 +46,14 @@ _DEFAULT_PORTS = {"http": b":80", "https": b":443"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one request asks for. key: in our stores; resource: in the Cache Sketch; url: what a CDN was asked for.
+    """What one request asks for.
 
-    own: the resource is the one that a client computes from the URL it asked for. If not, no sketch would ever tell it that its
-    copy has changed: it must revalidate.
+    key: in our stores.
+    resource: in the Cache Sketch.
+    url: what a CDN was asked for.
+
+    own: the resource is the one that a client computes from the URL it asked for. If not, no sketch would ever tell
+        it that its copy has changed: it must revalidate.
     """
 
     key: str
@@ -61,8 +65,8 @@ class Target:
 def target(scheme: str, host: bytes, path: bytes, query: bytes, *, kept: bytes | None = None) -> Target | None:
     """The names of a request; None if it cannot be keyed safely (target too long, host malformed).
 
-    path and query: raw, percent-encoded, as on the wire. kept: what of the query counts; None: all of it. Short targets are
-    remembered (bounded); others cost O(size).
+    path and query: raw, percent-encoded, as on the wire.
+    kept: what of the query counts; None: all of it. Short targets are remembered (bounded); others cost O(size).
     """
     if kept is not None and kept != query:
         named = target(scheme, host, path, kept)

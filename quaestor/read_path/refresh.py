@@ -24,13 +24,16 @@ _MOST = 0.5
 def early_by_ms(*, cost_ms: int, lifetime_ms: int, draw: float, beta: float) -> float:
     """How long before the end of its lifetime an entry is refreshed: never in its first half.
 
-    draw: uniform in (0, 1]; beta: more than 1 is earlier.
+    draw: uniform in (0, 1].
+    beta: more than 1 is earlier.
     """
     return min(-cost_ms * beta * math.log(draw), _MOST * max(0, lifetime_ms))
 
 
 class EarlyRefresh:
-    """beta: 0: never early. uniform: in [0, 1)."""
+    """beta: 0: never early.
+    uniform: in [0, 1).
+    """
 
     def __init__(self, *, beta: float, uniform: Callable[[], float] = random.random) -> None:
         self._beta = beta

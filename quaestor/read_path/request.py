@@ -74,11 +74,17 @@ _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """host: empty if absent. bypass: why the cache keeps out of this request unless its route says otherwise, or None. barred:
-    why it does whatever the route says. personal: the request carries credentials. fat: it has a body. claims: see
-    `forwarded`. partial: asks for a part of the answer; a handler's answer to it is not stored.
-    byte_range, if_range: the fields of that name. no_store, only_if_cached: of directives. directives: what Cache-Control says
-    (RFC 9111, section 5.2.1); without any, `Pragma: no-cache` says no-cache (section 5.4).
+    """host: empty if absent.
+    bypass: why the cache keeps out of this request unless its route says otherwise, or None. barred: why it does
+        whatever the route says.
+    personal: the request carries credentials.
+    fat: it has a body.
+    claims: see `forwarded`.
+    partial: asks for a part of the answer; a handler's answer to it is not stored.
+    byte_range, if_range: the fields of that name.
+    no_store, only_if_cached: of directives.
+    directives: what Cache-Control says (RFC 9111, section 5.2.1); without any, `Pragma: no-cache` says no-cache
+        (section 5.4).
 
     `no-cache`, `max-age`, `min-fresh` and `Pragma` are not honoured for entries that queries guard: they are invalidated
     exactly, so the store's answer is the origin's answer (the fields still pass through every cache before it). For entries

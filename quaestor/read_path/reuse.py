@@ -34,7 +34,11 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long after its lifetime an answer may be used. strict: not on a client's word either. validate: never unasked."""
+    """How long after its lifetime an answer may be used.
+
+    strict: not on a client's word either.
+    validate: never unasked.
+    """
 
     while_revalidate_ms: int
     if_error_ms: int

@@ -151,8 +151,8 @@ class ReadPath:
     async def look(self, key: str, flight: Flight | None = None, policy: RoutePolicy | None = None) -> Resident | None:
         """Memory, then the shared store. The result is valid until something is awaited, but its lifetime may be over: see use().
 
-        flight: led by the caller, who will run the handler if there is nothing: another process that does so is waited for,
-        unless policy is given and lets a stale answer be sent meanwhile.
+        flight: led by the caller, who will run the handler if there is nothing: another process that does so is
+            waited for, unless policy is given and lets a stale answer be sent meanwhile.
         """
         resident = self.resident(key, self.clock())
         if resident is not None or self.flights.spared(key, now_ms=self.clock()):
@@ -245,10 +245,11 @@ class ReadPath:
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
 
-        leave: whether others will be allowed to keep copies. asked_ms: when the handler was asked; now, if nobody knows.
-        credentials: the request carried some that its route says nothing about.
-        Takes one activation and, with Redis, two more round trips.
-        After a Verdict other than KEPT nothing of the answer is stored that could ever be served.
+        leave: whether others will be allowed to keep copies.
+        asked_ms: when the handler was asked; now, if nobody knows.
+        credentials: the request carried some that its route says nothing about. Takes one activation and, with Redis,
+            two more round trips. After a Verdict other than KEPT nothing of the answer is stored that could ever be
+            served.
         """
         asked_ms = self.clock() if asked_ms is None else asked_ms
         answer = in_groups(answer, policy.groups)

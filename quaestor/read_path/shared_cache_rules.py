@@ -23,7 +23,10 @@ MAX_LIFETIME_S = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """The directives that apply to us. targeted: they come from CDN-Cache-Control, so Cache-Control and Expires do not count."""
+    """The directives that apply to us.
+
+    targeted: they come from CDN-Cache-Control, so Cache-Control and Expires do not count.
+    """
 
     named: Mapping[str, str | None]
     targeted: bool
@@ -92,9 +95,9 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -> str | None:
     """Why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
 
-    credentials: the request carried some, in whichever field; then section 3.5 applies. Stricter than the RFC: `Set-Cookie` is
-    personal, and the qualified forms of `private` and `no-cache` count as the plain ones. A Content-Range on anything but a 206
-    means nothing (RFC 9110, section 14.4).
+    credentials: the request carried some, in whichever field; then section 3.5 applies. Stricter than the RFC:
+        `Set-Cookie` is personal, and the qualified forms of `private` and `no-cache` count as the plain ones. A
+        Content-Range on anything but a 206 means nothing (RFC 9110, section 14.4).
     """
     headers = list(headers)
     directives = governing(headers)
@@ -158,8 +161,9 @@ def entry(
 ) -> CachedResponse:
     """What is stored of an answer that refusal() has nothing against.
 
-    at_most_ms: the longest lifetime that its route allows. stale_ms: how long it may be used stale. An answer that was old when
-    it came counts as stored so much earlier, and at the latest when it was asked for: what outdated it since is newer.
+    at_most_ms: the longest lifetime that its route allows.
+    stale_ms: how long it may be used stale. An answer that was old when it came counts as stored so much earlier, and
+        at the latest when it was asked for: what outdated it since is newer.
     """
     lifetime_ms = (lifetime_s(headers, now_s=answered_ms / 1000) or 0) * 1000
     if at_most_ms is not None:

@@ -26,7 +26,9 @@ MAX_GROUP_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """keys: primary cache keys whose answers, in every variant, must not be used any more. groups: names, of one origin."""
+    """keys: primary cache keys whose answers, in every variant, must not be used any more.
+    groups: names, of one origin.
+    """
 
     keys: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()

@@ -32,7 +32,8 @@ def selection(
 ) -> str | None:
     """What to append to the key; empty if the URL alone decides, None if it cannot be keyed.
 
-    audience: what `policy.by` said. body: of a request that is keyed by it. O(size).
+    audience: what `policy.by` said.
+    body: of a request that is keyed by it. O(size).
     """
     parts: list[bytes] = []
     if claimed:

@@ -129,7 +129,10 @@ def _query_event(fields: Fields) -> QueryEvent:
 
 
 def encode_matched(event: MatchedEvent, image: bytes = b"") -> bytes:
-    """For a matched pipeline. image: the payload of the image of a `Matched`, as it lies on the write pipeline."""
+    """For a matched pipeline.
+
+    image: the payload of the image of a `Matched`, as it lies on the write pipeline.
+    """
     match event:
         case Matched():
             ids = None if event.query_ids is None else list(event.query_ids)

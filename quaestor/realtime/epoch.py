@@ -9,8 +9,10 @@ from quaestor.ports import EventLayer
 
 
 class Epoch:
-    """name: what all of them begin with. began_ms: when, by the stage's clock, and later than every stage before it: epochs
-    grow, also where clocks do not (another host's, or one that was set back). One value is read, and one put."""
+    """name: what all of them begin with.
+    began_ms: when, by the stage's clock, and later than every stage before it: epochs grow, also where clocks do not
+        (another host's, or one that was set back). One value is read, and one put.
+    """
 
     def __init__(self, layer: EventLayer, value: str, now_ms: int) -> None:
         """value: the name of the value that stages leave behind. Raises EventLayerError."""

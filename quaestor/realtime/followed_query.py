@@ -21,8 +21,11 @@ _NAMED: Final = 1_000
 class FollowedQuery:
     """Not thread-safe.
 
-    subscriptions: whose each is, and until when it is leased. held: what it is charged (see quotas.py). read_due_ms: when what is
-    wanted may be read; None if nothing is. reading: it is being read. failures: of reads, since the last that succeeded.
+    subscriptions: whose each is, and until when it is leased.
+    held: what it is charged (see quotas.py).
+    read_due_ms: when what is wanted may be read; None if nothing is.
+    reading: it is being read.
+    failures: of reads, since the last that succeeded.
     token: of the newest announcement, "" before it.
     """
 
@@ -95,7 +98,10 @@ class FollowedQuery:
         self.read_due_ms = due_ms if self.read_due_ms is None else max(due_ms, self.read_due_ms)
 
     def order(self, *, reached: Version) -> ReadOrder:
-        """What to read now. reached: by all cells; what is newer they find again, so what is read need not be newer."""
+        """What to read now.
+
+        reached: by all cells; what is newer they find again, so what is read need not be newer.
+        """
         maintained = self._maintained
         self.reading, self.read_due_ms = True, None
         self._meanwhile.clear()

@@ -25,7 +25,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Interest:
-    """id: names it in the grid. live: who follows the query here. asked_ms: when its stage was last told; 0: not yet."""
+    """id: names it in the grid.
+    live: who follows the query here.
+    asked_ms: when its stage was last told; 0: not yet.
+    """
 
     id: str
     query_id: str

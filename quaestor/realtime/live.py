@@ -49,7 +49,9 @@ class Column:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Shared:
-    """One query of this process, whoever follows it here. lock: of the reading thread and the event loops.
+    """One query of this process, whoever follows it here.
+
+    lock: of the reading thread and the event loops.
 
     fresh: its stage has to show the result, whatever is known of it here.
     """

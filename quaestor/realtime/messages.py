@@ -23,7 +23,8 @@ class Subscription:
     """An app server wants to follow a query's result, or (the same again) goes on wanting it.
 
     id: of the app server's interest in this query, unique for ever; however many subscribers share it there.
-    fresh: it has no result to go on from: show it the whole one. expires_at_ms: when its lease is over.
+    fresh: it has no result to go on from: show it the whole one.
+    expires_at_ms: when its lease is over.
     """
 
     id: str
@@ -45,8 +46,8 @@ class Standing:
     """The cells of the column match this query from now on: against retained writes newer than `version`, then live.
 
     token: names this announcement; another one of the same query replaces it.
-    members: by membership, for each side of the query (its own namespace, then the joined ones), for each write partition,
-        the hashes of the records that were read, 8 bytes each; None by before-images.
+    members: by membership, for each side of the query (its own namespace, then the joined ones), for each write
+        partition, the hashes of the records that were read, 8 bytes each; None by before-images.
     """
 
     query_id: str
@@ -96,7 +97,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The cell does not match the query. final: nor will it if asked again (it is not a query, there is no room)."""
+    """The cell does not match the query.
+
+    final: nor will it if asked again (it is not a query, there is no room).
+    """
 
     cell: Cell
     query_id: str
@@ -128,8 +132,10 @@ MatchedEvent = Matched | Ready | Lost | Reached | CellStarted
 class Shown:
     """The whole result. Whoever has another one is told the differences by his own app server.
 
-    subscription_ids: for whom; None: for all that have a result already. epoch: one life of the query in a stage, greater
-    than every one before; sequence: of the newest change that is contained. rows: key and document, in order if `ordered`.
+    subscription_ids: for whom; None: for all that have a result already.
+    epoch: one life of the query in a stage, greater than every one before.
+    sequence: of the newest change that is contained.
+    rows: key and document, in order if `ordered`.
     """
 
     query_id: str
@@ -161,7 +167,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """These subscriptions are over. None: all of the query. again: it may be subscribed again, only the lease was over."""
+    """These subscriptions are over. None: all of the query.
+
+    again: it may be subscribed again, only the lease was over.
+    """
 
     query_id: str
     subscription_ids: tuple[str, ...] | None

@@ -18,8 +18,8 @@ _AT_ONCE: Final = 500
 class PipelineReader:
     """One reader. What is read again after a failure is what has not been `passed`.
 
-    positions: by pipeline; another thread may add and remove some. retention_ms: what is older is trimmed, if not before
-    (see event_layer/bounds.py).
+    positions: by pipeline; another thread may add and remove some.
+    retention_ms: what is older is trimmed, if not before (see event_layer/bounds.py).
 
     A read that does not bring as much as it could covers all that was appended before it began. Only if that has been long
     ago may entries have come and gone unseen: then the entry read last must still be there when the next one comes. Where none

@@ -11,7 +11,8 @@ from quaestor.realtime.messages import Progress, Reached
 class GridProgress:
     """version, fresh_as_of_ms: what the slowest cell has reached; 0 while one has not been heard of.
 
-    behind: queries whose results are not known to contain what the cells have reached, as far as was told and added since.
+    behind: queries whose results are not known to contain what the cells have reached, as far as was told and added
+        since.
     keep_ms: how long after the cells have got somewhere writes from before may still be repeated.
     """
 

@@ -30,8 +30,12 @@ class QuotaError(Exception):
 
 
 class Held:
-    """What one query is charged. followers: by tenant, how many subscriptions. record_bytes: of one of its records. old: it was
-    let in before, by the stage that this one replaces: it is not refused now for what has come since."""
+    """What one query is charged.
+
+    followers: by tenant, how many subscriptions.
+    record_bytes: of one of its records.
+    old: it was let in before, by the stage that this one replaces: it is not refused now for what has come since.
+    """
 
     __slots__ = ("bytes", "followers", "old", "record_bytes")
 
@@ -62,7 +66,9 @@ class Quotas:
         self.shares: dict[str, Share] = {}
 
     def follow(self, held: Held, tenant: str, *, old: bool) -> None:
-        """One subscription more of this tenant. old: not a new one; only what all may hold bounds it then, not its tenant's part.
+        """One subscription more of this tenant.
+
+        old: not a new one; only what all may hold bounds it then, not its tenant's part.
 
         Raises QuotaError, and nothing has changed then.
         """
@@ -104,7 +110,10 @@ class Quotas:
                 self.leave(held, tenant)
 
     def built(self, held: Held, records: Sequence[Any], *, number: int, first: bool) -> None:
-        """The query was read. records: of its result, or some; number: of all that are kept. O(1).
+        """The query was read.
+
+        records: of its result, or some.
+        number: of all that are kept. O(1).
 
         Raises QuotaError if it is read for the first time and what it keeps is more than there is room for.
         """

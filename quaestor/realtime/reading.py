@@ -20,8 +20,9 @@ from quaestor.realtime.snapshots import Snapshot, Snapshots
 class ReadOrder:
     """memory, queries: as the result is maintained now, and what renews it; None if there is no result.
 
-    at_least: what is read must contain every write up to it. recent: the version to read at, if that is enough; 0: the
-    newest. trust_images: before-images may be relied on.
+    at_least: what is read must contain every write up to it.
+    recent: the version to read at, if that is enough; 0: the newest.
+    trust_images: before-images may be relied on.
     """
 
     query_id: str

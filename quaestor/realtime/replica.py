@@ -15,7 +15,10 @@ from quaestor.realtime.messages import Changed, Shown
 
 
 class OutOfStepError(QuaestorError):
-    """A change does not follow on what is known: some before it were missed. applied: the events that could be applied."""
+    """A change does not follow on what is known: some before it were missed.
+
+    applied: the events that could be applied.
+    """
 
     applied: tuple[ResultEvent, ...] = ()
 
@@ -23,7 +26,8 @@ class OutOfStepError(QuaestorError):
 class Replica:
     """Every change is applied once, in order, whatever is delivered again.
 
-    known: whether there is a result. epoch, sequence: of the newest change that it contains.
+    known: whether there is a result.
+    epoch, sequence: of the newest change that it contains.
     """
 
     def __init__(self, subscription_id: str) -> None:

@@ -12,9 +12,11 @@ from quaestor.settings import Settings
 class StageRules:
     """lease_ms: how long subscriptions last, and what is announced to the cells, unless they are extended.
 
-    max_queries, max_bytes: followed at once by one partition, and what their results are taken to cost (see quotas.py).
+    max_queries, max_bytes: followed at once by one partition, and what their results are taken to cost (see
+        quotas.py).
     max_subscriptions: app servers that follow one query.
-    max_result_bytes: a message with a result, encoded. readers: threads that read from the database; 0: the stage's own.
+    max_result_bytes: a message with a result, encoded.
+    readers: threads that read from the database; 0: the stage's own.
     """
 
     lease_ms: int = 120_000

@@ -30,8 +30,10 @@ _TRANSIENT: Final = frozenset({50, 91, 112, 133, 189, 202, 216, 239, 246, 262, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """version: what was read contains every write up to it and none after. own: of the first query; foreign: of the
-    others, by namespace."""
+    """version: what was read contains every write up to it and none after.
+    own: of the first query.
+    foreign: of the others, by namespace.
+    """
 
     version: Version
     own: list[Any]
@@ -55,7 +57,10 @@ class Snapshots(Protocol):
 
 
 class MongoSnapshots:
-    """client: stays its owner's. max_records: a query that finds more is refused. timeout_ms: of each read."""
+    """client: stays its owner's.
+    max_records: a query that finds more is refused.
+    timeout_ms: of each read.
+    """
 
     def __init__(
         self, client: pymongo.MongoClient[Any], *, max_records: int = 100_000, timeout_ms: int = 30_000

@@ -22,7 +22,10 @@ _FIRST_PORT: Final = 6379
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """hosts: (host, port) of those asked first. tls: over TLS. options: the driver's, the password among them; not for logs."""
+    """hosts: (host, port) of those asked first.
+    tls: over TLS.
+    options: the driver's, the password among them; not for logs.
+    """
 
     hosts: tuple[tuple[str, int], ...]
     tls: bool

@@ -27,7 +27,12 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks. user: None for somebody who is not signed in. roles: names without a prefix. superuser: no rule applies."""
+    """Who asks.
+
+    user: None for somebody who is not signed in.
+    roles: names without a prefix.
+    superuser: no rule applies.
+    """
 
     user: str | None = None
     roles: frozenset[str] = frozenset()
@@ -92,7 +97,8 @@ class CollectionAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """collections: rules by name. otherwise: of every other collection; nobody by default.
+    """collections: rules by name.
+    otherwise: of every other collection; nobody by default.
 
     record_acl: the field of a record that holds its own rules (see `record_acl`); None: records have none.
     """

@@ -37,10 +37,14 @@ FetchSome = Callable[[list[Any]], Awaitable[list[bytes]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A list that somebody asks for. name: in the store, equal for equal queries. predicate: the whole filter, rules included.
+    """A list that somebody asks for.
+
+    name: in the store, equal for equal queries.
+    predicate: the whole filter, rules included.
 
     place: a function of a record, equal for two that stand at the same place.
-    fetch: reads the list, raw and in order. fetch_some: reads the records with these ids, in any order.
+    fetch: reads the list, raw and in order.
+    fetch_some: reads the records with these ids, in any order.
     """
 
     name: str
@@ -54,9 +58,12 @@ class Wanted:
 
 @dataclass(slots=True, kw_only=True)
 class Assembly:
-    """A list put together. ids: a digest of its members' ids.
+    """A list put together.
 
-    checked_ms: when all of its registrations were last found live. registrations: () for one that is for this once.
+    ids: a digest of its members' ids.
+
+    checked_ms: when all of its registrations were last found live.
+    registrations: () for one that is for this once.
     """
 
     body: bytes
@@ -70,7 +77,10 @@ class Assembly:
 
 @dataclass(slots=True, kw_only=True)
 class _Ids:
-    """What is kept of a list: its members by id, by name in the store, and by place. parts: as they were found to belong."""
+    """What is kept of a list: its members by id, by name in the store, and by place.
+
+    parts: as they were found to belong.
+    """
 
     ids: tuple[Any, ...]
     names: tuple[str, ...]

@@ -145,7 +145,9 @@ async def _gathered(cursor: Any, most_bytes: int) -> list[Any]:
 
 
 def problem_of(error: Exception, *, wrote: bool) -> Problem | None:
-    """What a driver's error means to the client; None: it is nobody's fault but ours. wrote: the request was to change something.
+    """What a driver's error means to the client; None: it is nobody's fault but ours.
+
+    wrote: the request was to change something.
 
     Messages of the database stay here, except where they are about what the client sent.
     """

@@ -23,7 +23,10 @@ def record_etag(raw: bytes) -> str:
 
 
 def list_etag(kind: str, parts: Iterable[bytes]) -> str:
-    """From what the list holds, in order. kind: keeps representations of the same list apart."""
+    """From what the list holds, in order.
+
+    kind: keeps representations of the same list apart.
+    """
     digest = blake2b(digest_size=_DIGEST_BYTES, person=kind.encode()[:16])
     for part in parts:
         digest.update(len(part).to_bytes(4, "big"))
@@ -33,7 +36,9 @@ def list_etag(kind: str, parts: Iterable[bytes]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """match: the tags of If-Match; ("*",) for any; None if absent. none_match: the same of If-None-Match."""
+    """match: the tags of If-Match; ("*",) for any; None if absent.
+    none_match: the same of If-None-Match.
+    """
 
     match: tuple[str, ...] | None = None
     none_match: tuple[str, ...] | None = None

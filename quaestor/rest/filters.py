@@ -30,7 +30,9 @@ _BRANCHES = frozenset({"$and", "$or", "$nor"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """document: what is sent to the database. ordered: it says itself in which order records come (`$near`)."""
+    """document: what is sent to the database.
+    ordered: it says itself in which order records come (`$near`).
+    """
 
     document: Document
     ordered: bool = False

@@ -10,11 +10,18 @@ from quaestor.rest.operators import FILTER_OPERATORS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """filter_bytes: of `filter` and of `sort`, as text. filter_depth: nested objects and arrays. filter_nodes: names and
-        values altogether. in_values: members of one `$in`, `$nin` or `$all`. regex_characters: of one pattern. regexes: how many.
+    """filter_bytes: of `filter` and of `sort`, as text.
+    filter_depth: nested objects and arrays.
+    filter_nodes: names and values altogether.
+    in_values: members of one `$in`, `$nin` or `$all`.
+    regex_characters: of one pattern.
+    regexes: how many.
     operators: the filter operators that may be used.
-    sort_fields, skip: at most. default_limit: records of a list without `limit`; limit: at most.
-    response_bytes: BSON of all records of one list. body_bytes, body_depth: of a request's record.
+    sort_fields, skip: at most.
+    default_limit: records of a list without `limit`.
+    limit: at most.
+    response_bytes: BSON of all records of one list.
+    body_bytes, body_depth: of a request's record.
     time_ms: for everything that a request does in the database; then 503 with Retry-After.
     require_preconditions: PUT, PATCH and DELETE of a record need If-Match or If-None-Match (428 otherwise).
     """

@@ -21,8 +21,10 @@ PARAMETERS: Final = ("filter", "sort", "skip", "limit", "representation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """sort: what was asked for, and `_id` behind it, so that pages neither overlap nor leave anything out; () if the filter
-    orders by distance. representation: AUTO if nothing was asked for."""
+    """sort: what was asked for, and `_id` behind it, so that pages neither overlap nor leave anything out; () if the
+        filter orders by distance.
+    representation: AUTO if nothing was asked for.
+    """
 
     filter: Filter
     sort: SortSpec

@@ -39,7 +39,10 @@ _Prepared = tuple[ListQuery, Wanted | None]
 
 
 class Lists:
-    """The lists of one router. engine: None: lists are only ever kept whole, by the middleware."""
+    """The lists of one router.
+
+    engine: None: lists are only ever kept whole, by the middleware.
+    """
 
     def __init__(
         self, connection: Connection, *, limits: Limits, engine: Engine | None, representation: Representation

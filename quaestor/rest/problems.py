@@ -43,8 +43,11 @@ SCHEMA: Mapping[str, Any] = {
 class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the program
     """Ends the request with a problem document.
 
-    status: the HTTP status. name: for programs, e.g. "filter-operator". detail: for people; cut to a few hundred characters.
-    headers: sent with it. extra: further members (`parameter`, `position`, `pointer`).
+    status: the HTTP status.
+    name: for programs, e.g. "filter-operator".
+    detail: for people; cut to a few hundred characters.
+    headers: sent with it.
+    extra: further members (`parameter`, `position`, `pointer`).
     """
 
     def __init__(

@@ -41,7 +41,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One record as it was read. key: its `_id`, encoded. json: as it stands in lists.
+    """One record as it was read.
+
+    key: its `_id`, encoded.
+    json: as it stands in lists.
 
     registrations: valid while they are live; () for one that nobody vouches for beyond the request that read it.
     """
@@ -74,7 +77,10 @@ class RecordCache:
         self._database = database
 
     def name(self, collection: str, key: Any) -> str:
-        """Of one record in the store. key: its `_id` as the database gave it."""
+        """Of one record in the store.
+
+        key: its `_id` as the database gave it.
+        """
         digest = blake2b(bson.encode({"": key}), digest_size=16).hexdigest()
         return f"record:{self._database}.{collection}:{digest}"
 
@@ -148,7 +154,10 @@ def entry(
     engine: Engine,
     beside: bytes = b"",
 ) -> CachedResponse:
-    """Something to keep in the store's memory, under a name that no URL has. beside: further bytes, for the budget."""
+    """Something to keep in the store's memory, under a name that no URL has.
+
+    beside: further bytes, for the budget.
+    """
     return CachedResponse(
         key=name,
         status=200,

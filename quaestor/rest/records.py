@@ -43,7 +43,10 @@ def shown(sort: SortSpec) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A record as the database keeps it now. created: it was made by this request."""
+    """A record as the database keeps it now.
+
+    created: it was made by this request.
+    """
 
     raw: bytes
     created: bool = False

@@ -25,7 +25,8 @@ _HALF_LIFE_MS: Final = 60_000
 
 @dataclass(slots=True)
 class _Seen:
-    """ids: a digest of those of the newest result, in order; etag: of that result.
+    """ids: a digest of those of the newest result, in order.
+    etag: of that result.
 
     reads_hz, reads_at_ms: when it was last kept as ids.
     """
@@ -70,7 +71,11 @@ class Representations:
         return chosen
 
     def observe(self, name: str, *, ids: bytes, length: int, etag: str, now_ms: int) -> None:
-        """What the list looks like now. ids: a digest of the ids in order; etag: of the records as well."""
+        """What the list looks like now.
+
+        ids: a digest of the ids in order.
+        etag: of the records as well.
+        """
         seen = self._of(name)
         if seen.ids is not None and seen.etag != etag:
             seen.changes += 1

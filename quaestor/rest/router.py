@@ -32,14 +32,16 @@ Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 class QuaestorRouter(APIRouter):
     """Mountable on any FastAPI application.
 
-    db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its listeners.
-    prefix: path of all routes. access: who may do what; by default nobody anything, see Access.public_read().
+    db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its
+        listeners.
+    prefix: path of all routes.
+    access: who may do what; by default nobody anything, see Access.public_read().
     limits: bounds of what a request may ask for.
-    principal: tells who asks, from the request's own fields, not from what middleware behind the cache adds; None: everybody is
-        anonymous. It must verify what it reads. What it raises (HTTPException) is the answer. Answers are cached for each
-        principal; if it is a coroutine function they are not cached.
-    quaestor: the application's Quaestor; with it, lists may be kept as ids. representation: "ids": all of them that can;
-        "objects": none; "auto": those for which it is cheaper.
+    principal: tells who asks, from the request's own fields, not from what middleware behind the cache adds; None:
+        everybody is anonymous. It must verify what it reads. What it raises (HTTPException) is the answer. Answers
+        are cached for each principal; if it is a coroutine function they are not cached.
+    quaestor: the application's Quaestor; with it, lists may be kept as ids.
+    representation: "ids": all of them that can; "objects": none; "auto": those for which it is cheaper.
     schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
         collection a validator.
     name: begins the operation ids; to be set when several routers are mounted.

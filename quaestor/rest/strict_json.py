@@ -37,7 +37,10 @@ _Pointer = tuple[str | int, ...]
 
 
 class JsonError(ValueError):
-    """reason: a sentence without the place. position: offset in characters. pointer: RFC 6901; None if it is not JSON at all."""
+    """reason: a sentence without the place.
+    position: offset in characters.
+    pointer: RFC 6901; None if it is not JSON at all.
+    """
 
     def __init__(self, reason: str, position: int, pointer: str | None = None) -> None:
         super().__init__(f"{reason} (at character {position})")
@@ -53,7 +56,10 @@ class _Pairs(tuple[tuple[str, Any], ...]):
 
 
 def parse(text: str, *, depth: int) -> Any:
-    """The value, with BSON types. Raises JsonError. O(size); depth: how far objects and arrays may be nested."""
+    """The value, with BSON types. Raises JsonError. O(size);
+
+    depth: how far objects and arrays may be nested.
+    """
     _require_depth(text, depth)
     try:
         raw = json.loads(

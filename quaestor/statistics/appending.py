@@ -19,8 +19,9 @@ _PREFIX: Final = 8
 def append(table: Table, frame: Any, *, query: str, batch: int, partition_by: Sequence[str], now_ms: int) -> bool:
     """Whether the batch was added; False: it is in the table already, from before a crash.
 
-    frame: a DataFrame with the columns to partition by. query: the streaming query's id, which its checkpoint keeps. What an
-    attempt before left behind without publishing it is replaced, or tidied up by maintenance. Raises DependencyError.
+    frame: a DataFrame with the columns to partition by.
+    query: the streaming query's id, which its checkpoint keeps. What an attempt before left behind without publishing
+        it is replaced, or tidied up by maintenance. Raises DependencyError.
     """
     if table.snapshot().has((query, batch)):
         return False

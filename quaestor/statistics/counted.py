@@ -17,8 +17,10 @@ from quaestor.ports import StreamEntry
 
 
 class Chunk(NamedTuple):
-    """broken: the place read from is not retained any more (or was no entry), so entries may be missing before the first.
-    before: then, how many were ever appended before the oldest retained one; None if the server does not count."""
+    """broken: the place read from is not retained any more (or was no entry), so entries may be missing before the
+        first.
+    before: then, how many were ever appended before the oldest retained one; None if the server does not count.
+    """
 
     entries: list[StreamEntry]
     broken: bool

@@ -20,8 +20,8 @@ class StatisticsOptions:
     lateness_s: a window is final when the job has read so much past its end.
     trigger_s: how often a batch is made.
     most_entries, most_bytes: of one batch, all pipelines together; what is behind takes several batches.
-    top: records kept for each collection and query in a window. tracked: records counted at a time to find them; with more
-        different ones in a window, small counts are estimates.
+    top: records kept for each collection and query in a window.
+    tracked: records counted at a time to find them; with more different ones in a window, small counts are estimates.
     keep_days: of the history and of the windows; 0: for ever.
     maintain_every_s: how often small files are made into larger ones, and old ones removed.
     file_bytes: size from which a file is left alone.

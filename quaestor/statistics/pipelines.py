@@ -21,8 +21,10 @@ class Carries(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """shape: of the grid whose pipeline it is; None: of every grid. partition: among those of its kind. tenant: to whom
-    notifications are told."""
+    """shape: of the grid whose pipeline it is; None: of every grid.
+    partition: among those of its kind.
+    tenant: to whom notifications are told.
+    """
 
     stream: str
     carries: Carries

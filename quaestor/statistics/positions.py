@@ -20,10 +20,12 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """offset: of the entry read last. count: how many were ever appended up to it; None: not known.
+    """offset: of the entry read last.
+    count: how many were ever appended up to it; None: not known.
 
-    Of a write pipeline besides: since, version: it was read for the writes of these versions; keys: which of those of the
-    newest version were among them (see repeats.py).
+    Of a write pipeline besides: since, version: it was read for the writes of these versions;
+
+    keys: which of those of the newest version were among them (see repeats.py).
     """
 
     offset: str = offsets.START
@@ -35,8 +37,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """shapes: the grids whose pipelines are read, oldest first. tenants: besides the one that is named like the deployment.
-    streams: by name; missing: not read yet."""
+    """shapes: the grids whose pipelines are read, oldest first.
+    tenants: besides the one that is named like the deployment.
+    streams: by name; missing: not read yet.
+    """
 
     shapes: tuple[GridShape, ...] = ()
     tenants: tuple[str, ...] = ()

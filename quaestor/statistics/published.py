@@ -25,8 +25,11 @@ MOST_ITEMS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """One row of one window. scope, name, measures: see rows.py. top: (record's key as text, how often), most frequent
-    first."""
+    """One row of one window.
+
+    scope, name, measures: see rows.py.
+    top: (record's key as text, how often), most frequent first.
+    """
 
     scope: str
     name: str
@@ -36,8 +39,11 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """The newest windows of one length. at_ms: when they were written. by_start: rows by the windows' start (ms), oldest
-    first."""
+    """The newest windows of one length.
+
+    at_ms: when they were written.
+    by_start: rows by the windows' start (ms), oldest first.
+    """
 
     length_s: int
     at_ms: int = 0
@@ -62,7 +68,10 @@ def get(layer: EventLayer, deployment: str, length_s: int) -> Windows:
 
 
 def put(layer: EventLayer, deployment: str, rows: Iterable[Any], *, length_s: int, now_ms: int) -> None:
-    """Add final windows to those that are shown; the oldest give way. rows: of windows.busiest. Raises EventLayerError."""
+    """Add final windows to those that are shown; the oldest give way.
+
+    rows: of windows.busiest. Raises EventLayerError.
+    """
     fresh: dict[int, list[Counted]] = {}
     for row in rows:
         if row["window_s"] == length_s:

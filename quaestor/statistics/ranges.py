@@ -30,7 +30,10 @@ _registrants: dict[tuple[str, str], Registrants] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Entries after `start` up to and including `end`. covered: what pipelines of other grids tell already."""
+    """Entries after `start` up to and including `end`.
+
+    covered: what pipelines of other grids tell already.
+    """
 
     pipeline: Pipeline
     start: Position

@@ -29,8 +29,11 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One row of the history. kind: a WriteKind, or "lost": then `lost` writes (None: not known how many) are missing here,
-    or "unreadable". after: None for deletes and when the record was gone already."""
+    """One row of the history.
+
+    kind: a WriteKind, or "lost": then `lost` writes (None: not known how many) are missing here, or "unreadable".
+    after: None for deletes and when the record was gone already.
+    """
 
     namespace: str
     kind: str
@@ -64,7 +67,9 @@ def writes(
 def table_rows(
     table: Table, *, keep: Callable[[Mapping[str, str]], bool] = lambda folders: True
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one snapshot of the table. keep: whether to read the files of a partition.
+    """Rows of one snapshot of the table.
+
+    keep: whether to read the files of a partition.
 
     What was compacted meanwhile is still there for the grace period: a reader that takes longer than that raises
     DependencyError, it never passes over rows.

@@ -51,7 +51,12 @@ HISTORY_COLUMNS: Final = (
 
 
 class Gap(NamedTuple):
-    """Entries are missing. lost: how many; None: not known. why: trimmed, reset. since, until: offsets around it."""
+    """Entries are missing.
+
+    lost: how many; None: not known.
+    why: trimmed, reset.
+    since, until: offsets around it.
+    """
 
     lost: int | None
     why: str

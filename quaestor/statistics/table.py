@@ -30,7 +30,9 @@ _DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """path: below the table's root. partition: (name, value) of its folders, in order."""
+    """path: below the table's root.
+    partition: (name, value) of its folders, in order.
+    """
 
     path: str
     rows: int
@@ -40,7 +42,10 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """add, remove: files. batch: (streaming query, batch) that this is the result of. forget: files that were deleted."""
+    """add, remove: files.
+    batch: (streaming query, batch) that this is the result of.
+    forget: files that were deleted.
+    """
 
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()
@@ -50,7 +55,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """number: of the change that led to it; -1: an empty table. batches: newest batch of each streaming query.
+    """number: of the change that led to it; -1: an empty table.
+    batches: newest batch of each streaming query.
 
     removed: files that are not in the table any more, by when they were taken out (ms); they still exist.
     """
@@ -95,7 +101,9 @@ class Table:
         raise DependencyError(f"{self._log} changes faster than it can be read", retryable=True)
 
     def publish(self, decide: Callable[[Snapshot], Change | None], *, now_ms: int) -> Snapshot:
-        """Make one change. decide: what to do with the table as it is, None: nothing; called again if another was faster.
+        """Make one change.
+
+        decide: what to do with the table as it is, None: nothing; called again if another was faster.
 
         Durable when this returns. Raises DependencyError.
         """

@@ -22,7 +22,8 @@ KEY: Final = ("start", "window_s", "scope", "name")
 def windowed(events: Any, *, lengths_s: Sequence[int], lateness_s: int, top: int, tracked: int) -> Any:
     """Rows (start, window_s, scope, name, one column for each measure, top), each when it is final.
 
-    events: a stream of the source's event rows. top: [(item, count)], at most `top`, most frequent first.
+    events: a stream of the source's event rows.
+    top: [(item, count)], at most `top`, most frequent first.
     """
     marked = events.withWatermark("at", f"{lateness_s} seconds")
     return reduce(

@@ -59,8 +59,9 @@ class RedisIndex:
         max_dead: int = MAX_DEAD,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and once each
-        time. What depended on what is not known any more."""
+        """on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and
+        once each time. What depended on what is not known any more.
+        """
         self.client = client
         self._on_lost = on_lost
         self._max_dependents = max_dependents

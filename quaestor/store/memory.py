@@ -24,8 +24,9 @@ class Resident:
     rendered: belongs to whoever sends the response; nothing here looks at it.
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
-    hits: how often it was found since the admission policy heard of it last. reads: how often it was served since somebody
-    reported it; belongs to the read path, as does settled_until_ms: until then a hit has nothing to see to.
+    hits: how often it was found since the admission policy heard of it last.
+    reads: how often it was served since somebody reported it; belongs to the read path, as does settled_until_ms:
+        until then a hit has nothing to see to.
     """
 
     __slots__ = ("explain", "hits", "reads", "rendered", "response", "settled_until_ms", "size_bytes", "urls")
@@ -57,8 +58,8 @@ def _unnoticed(*_: object) -> None: ...
 class MemoryStore:
     """Implements ResponseStore, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
 
-    on_left: told of every entry that leaves without another one in its place, and why (metrics.LEFT). on_refused: told why an
-    entry was not taken (metrics.REFUSED).
+    on_left: told of every entry that leaves without another one in its place, and why (metrics.LEFT).
+    on_refused: told why an entry was not taken (metrics.REFUSED).
     """
 
     def __init__(
@@ -122,7 +123,10 @@ class MemoryStore:
             self._unheard = iter(list(self._entries))
 
     def drop(self, key: str, why: str = "invalidated") -> None:
-        """Forget an entry. why: one of metrics.LEFT."""
+        """Forget an entry.
+
+        why: one of metrics.LEFT.
+        """
         if key in self._entries:
             self._admission.remove(key)
             self._forget(key, why)

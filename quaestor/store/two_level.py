@@ -29,7 +29,10 @@ class TwoLevelStore:
         return self._memory.keep(response)
 
     def drop(self, key: str, why: str = "invalidated") -> None:
-        """Forget the entry in this process's memory; why: one of metrics.LEFT. No I/O."""
+        """Forget the entry in this process's memory;
+
+        why: one of metrics.LEFT. No I/O.
+        """
         self._memory.drop(key, why)
 
     async def get(self, key: str) -> CachedResponse | None:

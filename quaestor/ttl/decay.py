@@ -20,8 +20,10 @@ _FARTHEST: Final = 300.0
 class DecayedCounts:
     """Exponentially decayed counts by key. Not thread-safe.
 
-    half_life_ms: age at which an event counts half. max_keys: beyond this the key counted longest ago is forgotten.
-    since_ms: when counting began; by default at the first call, whichever it is. constant_ms: half_life_ms / ln 2.
+    half_life_ms: age at which an event counts half.
+    max_keys: beyond this the key counted longest ago is forgotten.
+    since_ms: when counting began; by default at the first call, whichever it is.
+    constant_ms: half_life_ms / ln 2.
     """
 
     __slots__ = ("_at_ms", "_counts", "_landmark_ms", "_max_keys", "_weight", "constant_ms", "since_ms")

@@ -29,8 +29,8 @@ class History:
     """What is known of one query.
 
     mean_ms: moving average of its observed lifetimes, of which there were `lifetimes`.
-    watched_ms: guarded time since the last invalidation, up to the interval [from_ms, until_ms] that is still running;
-        from_ms is None between an invalidation and the next read.
+    watched_ms: guarded time since the last invalidation, up to the interval [from_ms, until_ms] that is still
+        running; from_ms is None between an invalidation and the next read.
     """
 
     mean_ms: float = 0.0
@@ -58,9 +58,10 @@ class History:
 class TtlEstimator:
     """Implements LifetimeEstimator. O(1) a query and call. Not thread-safe: use it from one event loop.
 
-    quantile: probability that a result has changed before its TTL ends (0..1, exclusive): -ln(1 - p) times the mean lifetime.
-    alpha: weight of the past when a lifetime is observed (0..1, exclusive of 1); larger is steadier and slower. The first few
-        lifetimes are averaged plainly.
+    quantile: probability that a result has changed before its TTL ends (0..1, exclusive): -ln(1 - p) times the mean
+        lifetime.
+    alpha: weight of the past when a lifetime is observed (0..1, exclusive of 1); larger is steadier and slower. The
+        first few lifetimes are averaged plainly.
     max_queries: beyond this, what is known of the query read longest ago is forgotten.
     """
 
@@ -91,6 +92,7 @@ class TtlEstimator:
         """TTL in ms of a response made of these queries, within the bounds; ttl_max_ms if nothing suggests a write.
 
         The response changes with the first of its queries, so their rates add up (the minimum of exponentials).
+
         write_rate_hz: of all their records together; queries without a history get equal shares of it.
         """
         distinct = tuple(dict.fromkeys(query_ids)) or ("",)

@@ -18,10 +18,12 @@ STEADINESS = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One query, per second. length: records in its result.
+    """One query, per second.
 
-    changes_hz: writes to members that leave them where they are. moves_hz: writes by which a record comes, goes or changes
-        places.
+    length: records in its result.
+
+    changes_hz: writes to members that leave them where they are.
+    moves_hz: writes by which a record comes, goes or changes places.
     """
 
     length: float
@@ -34,9 +36,11 @@ class Load:
 class Costs:
     """In microseconds of the server's time; measured on one core, only their ratios matter.
 
-    hit: of a whole list out of memory. assembled_hit, member: of a list put together, and of each of its members.
-    query: reading a list from the database, registering it. record: reading one record as a part of that. refresh: reading
-    single records again.
+    hit: of a whole list out of memory.
+    assembled_hit, member: of a list put together, and of each of its members.
+    query: reading a list from the database, registering it.
+    record: reading one record as a part of that.
+    refresh: reading single records again.
     """
 
     hit: float = 10

@@ -16,11 +16,12 @@ from quaestor.ttl.decay import DecayedCounts
 class WriteRates(DecayedCounts):
     """Rates by record, by default over about the last minute and a half (the time constant, half_life_ms / ln 2).
 
-    since_ms: when watching began; by default at the first call, whichever it is. A record without a write since then has rate 0.
+    since_ms: when watching began; by default at the first call, whichever it is. A record without a write since then
+        has rate 0.
     half_life_ms: age at which a write counts half.
     max_records: beyond this the record written longest ago is forgotten.
     youngest_ms: no rate is taken over less than this: one write just after the start is not a thousand a second.
-    Writes may be reported late (replays): they count as much as their age leaves of them. Not thread-safe.
+        Writes may be reported late (replays): they count as much as their age leaves of them. Not thread-safe.
     """
 
     __slots__ = ("_youngest_ms",)

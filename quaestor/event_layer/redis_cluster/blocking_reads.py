@@ -49,7 +49,10 @@ class Group:
 
 @dataclass(slots=True)
 class _Asked:
-    """A request that was not answered when somebody looked. link: None: the slot is moving, nobody can wait there."""
+    """A request that was not answered when somebody looked.
+
+    link: None: the slot is moving, nobody can wait there.
+    """
 
     group: Group
     count: int

@@ -33,8 +33,11 @@ Node = tuple[str, int]
 
 @dataclass(slots=True)
 class Link:
-    """A connection to one server. history: names this server's data as of now: it is another one after a restart, and when
-    another server took its place."""
+    """A connection to one server.
+
+    history: names this server's data as of now: it is another one after a restart, and when another server took its
+        place.
+    """
 
     node: Node
     connection: Connection

@@ -47,8 +47,10 @@ return redis.call('GET', KEYS[1])
 
 @dataclass(slots=True)
 class Part:
-    """seen: the newest entry of each stream that was there. told: those that others say were there. history: of the server for
-    which `seen` was found true; None: of none yet."""
+    """seen: the newest entry of each stream that was there.
+    told: those that others say were there.
+    history: of the server for which `seen` was found true; None: of none yet.
+    """
 
     tag: str
     slot: int
@@ -89,7 +91,10 @@ class ClusterLife:
         return part
 
     def note(self, stream: str, position: Position, *, read_in: str | None = None) -> None:
-        """This entry was there. read_in: it was read, in this life."""
+        """This entry was there.
+
+        read_in: it was read, in this life.
+        """
         part = self.part_of(stream)
         with self._lock:
             if read_in not in (None, self.life):

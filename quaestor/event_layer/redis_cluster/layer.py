@@ -35,10 +35,13 @@ class ClusterEventLayer(RedisPipelines):
     """
 
     def __init__(self, url: str, deployment: str, *, beside: Sequence[str] = ()) -> None:
-        """Connects on first use. beside: keys of others that are looked after too: if what has their hash tags is lost, so are
-        this layer's data.
+        """Connects on first use.
 
-        Raises ConfigurationError if it is not the URL of a cluster."""
+        beside: keys of others that are looked after too: if what has their hash tags is lost, so are this layer's
+            data.
+
+        Raises ConfigurationError if it is not the URL of a cluster.
+        """
         super().__init__(deployment)
         self._servers = ClusterServers(cluster_address(url))
         self._life = ClusterLife(self._servers, deployment)

@@ -17,7 +17,9 @@ _NO_CELL = Cell(query_partition=0, write_partition=0)
 
 
 class Broadcast:
-    """Ties a read path to the event layer, in both directions. forget: see Effects.
+    """Ties a read path to the event layer, in both directions.
+
+    forget: see Effects.
 
     trims: nobody else trims the pipeline, because there is no grid.
     """

@@ -71,8 +71,10 @@ class Registrations(Protocol):
 class Observed:
     """One invalidation, done: for dashboards and measurements. Times are ms since the epoch.
 
-    refused_at_ms: from then on this process no longer served it; evicted_at_ms: it was gone from the stores;
-    purged_at_ms: every CDN had acknowledged, None if no copy was outside. exact: see model.Invalidated.
+    refused_at_ms: from then on this process no longer served it.
+    evicted_at_ms: it was gone from the stores.
+    purged_at_ms: every CDN had acknowledged, None if no copy was outside.
+    exact: see model.Invalidated.
     """
 
     keys: tuple[str, ...]
@@ -282,7 +284,9 @@ class Effects:
         deaths: Mapping[str, _Death],
         evicted_at_ms: int,
     ) -> None:
-        """left: those whose entries may be in a store yet. outside: those of which there are copies in a CDN."""
+        """left: those whose entries may be in a store yet.
+        outside: those of which there are copies in a CDN.
+        """
         eviction = self._spawn(self._evict(left)) if left else None
         purged_at_ms = await self._purge_everywhere(outside)
         if eviction is not None:

@@ -38,9 +38,11 @@ _TRACKING = Tracking()
 
 
 class ManualInvalidation:
-    """collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises EventLayerError.
-    stored: the entry under a primary key; kill: tells every process that registrations are dead. They are for routes without a
-    declaration, whose answers are not registered under their URL.
+    """collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises
+        EventLayerError.
+    stored: the entry under a primary key.
+    kill: tells every process that registrations are dead. They are for routes without a declaration, whose answers
+        are not registered under their URL.
     """
 
     def __init__(

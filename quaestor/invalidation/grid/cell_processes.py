@@ -16,7 +16,9 @@ from quaestor.ports import EventLayer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellProcess:
-    """run: of the grid's start that it belongs to. starts: 1 for the first process of the cell in this run."""
+    """run: of the grid's start that it belongs to.
+    starts: 1 for the first process of the cell in this run.
+    """
 
     run: str
     pid: int

@@ -42,8 +42,11 @@ UNKNOWN_LAG: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantStats:
-    """What one tenant uses of a cell. tried_per_s: how many of its predicates the writes try, per second. failed: how many
-    times one of them raised, since the tenant came."""
+    """What one tenant uses of a cell.
+
+    tried_per_s: how many of its predicates the writes try, per second.
+    failed: how many times one of them raised, since the tenant came.
+    """
 
     tenant: str
     registrations: int
@@ -54,8 +57,9 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStats:
-    """pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions and
-    their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell has looked at.
+    """pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions
+        and their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell
+        has looked at.
 
     lag_ms: how far this cell, as its reader, is behind; UNKNOWN_LAG: others read it.
     """
@@ -197,7 +201,10 @@ class CellMeter:
         pipelines: Sequence[PipelineStats] = (),
         bounds: PipelineBounds | None = None,
     ) -> CellStats:
-        """The period since the last call, and what the node holds now. pipelines, bounds: around it, as far as known."""
+        """The period since the last call, and what the node holds now.
+
+        pipelines, bounds: around it, as far as known.
+        """
         tally, now_s = node.tally, time.monotonic()
         writes, tried = tally.writes - self._writes, tally.tried - self._tried
         lags_ms, seconds = sorted(self._lags_ms), max(now_s - self._begun_s, 1e-3)

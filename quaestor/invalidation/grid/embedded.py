@@ -44,7 +44,9 @@ class EmbeddedGrid:
         telemetry: Telemetry,
         clock: Clock = system_clock,
     ) -> None:
-        """client_or_url: a client stays its owner's; of a URL, a client is made and closed. layer: None makes one."""
+        """client_or_url: a client stays its owner's; of a URL, a client is made and closed.
+        layer: None makes one.
+        """
         self._source = client_or_url
         self._owned: pymongo.MongoClient[Any] | None = None
         self._making = threading.Lock()

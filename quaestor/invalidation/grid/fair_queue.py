@@ -29,7 +29,8 @@ _LEASED: Final = ("r", "s")
 
 
 class FairQueue:
-    """read_to: offset of the last entry that has arrived. worked_off: everything up to this offset has been taken.
+    """read_to: offset of the last entry that has arrived.
+    worked_off: everything up to this offset has been taken.
 
     O(1) for each entry. Not thread-safe.
     """

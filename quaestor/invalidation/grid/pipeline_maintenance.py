@@ -33,7 +33,10 @@ NOTIFICATION_RETENTION_MS: Final = 180_000
 
 
 class PipelineMaintenance:
-    """Not thread-safe. room: of the query pipeline."""
+    """Not thread-safe.
+
+    room: of the query pipeline.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,10 @@ class PipelineMaintenance:
         )
 
     def look_after(self, position: Checkpoint, *, waiting: bool, now_ms: int, trim_ms: int) -> list[PipelineStats]:
-        """Trim; returns how large each pipeline was. position: how far this cell has got. waiting: query events are.
+        """Trim; returns how large each pipeline was.
+
+        position: how far this cell has got.
+        waiting: query events are.
         trim_ms: the moment to count back from where time decides (layer_clock.py).
 
         One round trip to each server, however many tenants there are, and more only if something is too large: writes wait

@@ -52,7 +52,10 @@ class QueryEvents:
         self._telemetry = telemetry
 
     def take(self, entry: StreamEntry, *, refused: bool = False) -> None:
-        """Do what it says. refused: but guard nothing for it: there is no room for what is waiting (query_retention.py)."""
+        """Do what it says.
+
+        refused: but guard nothing for it: there is no room for what is waiting (query_retention.py).
+        """
         if concerns_standing(entry.payload):
             self._keep(entry, self._standing.take_query_event(entry.payload))
             return

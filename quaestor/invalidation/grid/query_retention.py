@@ -43,7 +43,8 @@ _MOST_AT_ONCE: Final = 1_000
 class QueryRetention:
     """One cell's part in bounding the query pipeline that it reads. Not thread-safe.
 
-    behind: there can be no more room before the cell has worked off what it has. unfinished: there can, at the next call.
+    behind: there can be no more room before the cell has worked off what it has.
+    unfinished: there can, at the next call.
     given_up: registrations, since the cell started.
     """
 
@@ -59,7 +60,9 @@ class QueryRetention:
         bounds: PipelineBounds,
         tell: Callable[[Iterable[Notification]], None],
     ) -> None:
-        """tell: returns when what it was given, and all that it was given before, has been appended. Raises EventLayerError."""
+        """tell: returns when what it was given, and all that it was given before, has been appended. Raises
+        EventLayerError.
+        """
         self.behind = False
         self.unfinished = False
         self.given_up = 0
@@ -76,8 +79,8 @@ class QueryRetention:
     def make(self, *, worked_off: str, now_ms: int, size: PipelineSize | None = None) -> None:
         """Give up and trim a part, if the pipeline is too large. Does nothing if the layer cannot tell.
 
-        worked_off: everything up to this offset has been dealt with. size: the pipeline's, if it was measured just now.
-        O(_MOST_AT_ONCE). Raises EventLayerError; call it again.
+        worked_off: everything up to this offset has been dealt with.
+        size: the pipeline's, if it was measured just now. O(_MOST_AT_ONCE). Raises EventLayerError; call it again.
         """
         if not isinstance(self._layer, MeasuredPipelines):
             return

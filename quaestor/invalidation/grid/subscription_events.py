@@ -68,7 +68,10 @@ class SubscriptionEvents:
         return 0
 
     def processed(self, image: AfterImage, payload: bytes | None) -> None:
-        """The node has taken in this event. payload: as it lies on the write pipeline, if it does."""
+        """The node has taken in this event.
+
+        payload: as it lies on the write pipeline, if it does.
+        """
         standing = self._node.standing
         if image.kind is WriteKind.TICK:
             self._ticked = image

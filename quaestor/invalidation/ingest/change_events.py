@@ -65,9 +65,10 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
     """What happened, in order. Empty for events that change no result (index builds).
 
     post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later
-    look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it up.
-    Everything that is not the write of one record is a COLLECTION image of the namespaces concerned (`db.*` for a whole
-    database), and what names no namespace is a GAP: an event of a future server changes too much rather than too little.
+        look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it
+        up. Everything that is not the write of one record is a COLLECTION image of the namespaces concerned (`db.*`
+        for a whole database), and what names no namespace is a GAP: an event of a future server changes too much
+        rather than too little.
     """
     if isinstance(event, RawBSONDocument):
         event = dict(event.items())  # what is in it stays undecoded; a look-up costs a tenth of one in the document
@@ -126,8 +127,8 @@ def _changed(event: Mapping[str, Any], *, exact: bool) -> tuple[str, ...] | None
     """The touched paths, from `STAGES` or from the event as mongod sends it; an update of very many fields by their first
     components, if those are few enough.
 
-    exact: a document that an update creates on its way is named itself. Servers before 6.0 may name what it put inside,
-    so there first components have to do.
+    exact: a document that an update creates on its way is named itself. Servers before 6.0 may name what it put
+        inside, so there first components have to do.
     """
     names = event.get(CHANGED)
     if names is None:
@@ -140,7 +141,10 @@ def _changed(event: Mapping[str, Any], *, exact: bool) -> tuple[str, ...] | None
 
 
 def touched_paths(names: Iterable[str], *, exact: bool) -> tuple[str, ...] | None:
-    """These paths, each once; of very many only the first components, or None. exact: see `after_images`."""
+    """These paths, each once; of very many only the first components, or None.
+
+    exact: see `after_images`.
+    """
     paths = tuple(dict.fromkeys(names))
     if len(paths) > _MOST_PATHS or not exact:
         paths = tuple(dict.fromkeys(path.partition(".")[0] for path in paths))

@@ -87,6 +87,7 @@ class Ingest:
     """Reads the change stream of one deployment and feeds its pipelines.
 
     At most one should run; a second one for a moment (a restart before the old one is dead) repeats images, no more.
+
     layer: its own, see RedisEventLayer.
     """
 
@@ -103,8 +104,9 @@ class Ingest:
         clock: Clock = system_clock,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """earlier: the grids that this one takes over from (see resizing); their own ingest may go on meanwhile. bounds: of each
-        write pipeline."""
+        """earlier: the grids that this one takes over from (see resizing); their own ingest may go on meanwhile.
+        bounds: of each write pipeline.
+        """
         self._client = client
         self._layer = layer
         self._position_name = streams.resume_position(deployment, shape.generation)

@@ -15,7 +15,10 @@ PROBES_KEPT: Final = 1_000
 
 
 class Probe(NamedTuple):
-    """What the primary said when asked how far it is; `at_ms` was noted before asking. election: see Ingest."""
+    """What the primary said when asked how far it is; `at_ms` was noted before asking.
+
+    election: see Ingest.
+    """
 
     at_ms: int
     applied: Version
@@ -27,7 +30,8 @@ class Probe(NamedTuple):
 def proven(probes: deque[Probe], *, delivered: Version, idle: bool) -> int | None:
     """The newest moment before which everything is delivered, if there is news; drops its probes.
 
-    delivered: the newest version delivered. idle: the last read, begun after the newest probe, came back empty.
+    delivered: the newest version delivered.
+    idle: the last read, begun after the newest probe, came back empty.
     """
     moment: int | None = None
     majority = probes[-1].majority if probes else 0

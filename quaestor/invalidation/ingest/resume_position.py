@@ -10,11 +10,14 @@ from quaestor.model import Version
 
 
 class Position(NamedTuple):
-    """token: resume token, BSON; None: just after `version`. version: the watermark.
+    """token: resume token, BSON; None: just after `version`.
+    version: the watermark.
 
-    database: identity of the replica set, None if it may not be asked for. election: the one that made the primary what it was;
-    None: not known. gap: version of the last gap; a cell whose checkpoint lies below it may not have heard of that. life: of the
-    event layer's data when it was saved (offsets.epoch_of): what is said here to be in the pipelines is in those of that life.
+    database: identity of the replica set, None if it may not be asked for.
+    election: the one that made the primary what it was; None: not known.
+    gap: version of the last gap; a cell whose checkpoint lies below it may not have heard of that.
+    life: of the event layer's data when it was saved (offsets.epoch_of): what is said here to be in the pipelines is
+        in those of that life.
     """
 
     token: bytes | None

@@ -31,7 +31,10 @@ _Placed = tuple[int, bytes]
 
 
 class WritePipelines:
-    """The write pipelines of one grid, for their only writer. client: looks up records that events came without."""
+    """The write pipelines of one grid, for their only writer.
+
+    client: looks up records that events came without.
+    """
 
     def __init__(
         self,

@@ -24,7 +24,8 @@ from quaestor.query.sorting import sort_key
 def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, before: bool | None) -> MatchType | None:
     """Whether `image` changes the result of `live`, and how.
 
-    member: the record is among the members; meaningless if they are unknown. now: the record matches after the write.
+    member: the record is among the members; meaningless if they are unknown.
+    now: the record matches after the write.
     before: it matched before the write; None: not known. Images up to `live.since` never do: the read has seen them.
     """
     if image.version <= live.since:

@@ -25,9 +25,13 @@ Matches = Callable[[Document], bool]
 class Filter:
     """One predicate, evaluated at most once per image.
 
-    source: the filter document as BSON. matches: compiled, or None if it is not at hand (see predicates.py).
-    access: where the index keeps it; None: always tried. tenant: who brought it. tried, epoch: see work.py.
-    place: in the pool of those that are always tried. standing: the sides of standing queries that it decides.
+    source: the filter document as BSON.
+    matches: compiled, or None if it is not at hand (see predicates.py).
+    access: where the index keeps it; None: always tried.
+    tenant: who brought it.
+    tried, epoch: see work.py.
+    place: in the pool of those that are always tried.
+    standing: the sides of standing queries that it decides.
     """
 
     __slots__ = ("access", "epoch", "identity", "matches", "place", "queries", "source", "standing", "tenant", "tried")
@@ -46,9 +50,13 @@ class Filter:
 
 
 class ActiveQuery:
-    """One normalised query of one tenant, and its registrations. filter: None if every write to the namespace changes it.
+    """One normalised query of one tenant, and its registrations.
 
-    born_s: when it was first registered. bytes: what it costs with its registrations. place: in the tenant's pool.
+    filter: None if every write to the namespace changes it.
+
+    born_s: when it was first registered.
+    bytes: what it costs with its registrations.
+    place: in the tenant's pool.
     """
 
     __slots__ = ("born_s", "bytes", "filter", "place", "query_id", "registrations", "rules", "tenant")

@@ -39,8 +39,12 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a node may hold. unindexed: filters that every write to one namespace tries. tried_per_s: predicates tried a
-    second, over all. grace_s: how long what is new is left alone."""
+    """What a node may hold.
+
+    unindexed: filters that every write to one namespace tries.
+    tried_per_s: predicates tried a second, over all.
+    grace_s: how long what is new is left alone.
+    """
 
     registrations: int
     bytes: int

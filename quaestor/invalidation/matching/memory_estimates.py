@@ -61,7 +61,10 @@ def live_bytes(live: Live) -> int:
 
 
 def standing_bytes(source: int, access: Sequence[Access]) -> int:
-    """One side of a standing query, without its members; of a shared predicate each pays all. source: bytes of the filter."""
+    """One side of a standing query, without its members; of a shared predicate each pays all.
+
+    source: bytes of the filter.
+    """
     if not access:
         return _STANDING + _FILTER + _UNINDEXED + int(_COMPILED * source)
     return _STANDING + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1)

@@ -41,11 +41,15 @@ slowly."""
 class Namespace:
     """Incremental; not thread-safe.
 
-    filters: by identity. members: record hash -> registrations whose result holds it. unremembered: queries with
-    registrations that need to know how the record was before. always: queries that every write changes; foreign: those of
-    other namespaces whose pipeline reads this one. standing: what standing queries keep here, if there are any.
-    unindexed: the filters that every write tries for the sake of cached results, by who brought them; unindexed_filters: how
-    many. tried, epoch: how often it is written, see work.py.
+    filters: by identity.
+    members: record hash -> registrations whose result holds it.
+    unremembered: queries with registrations that need to know how the record was before.
+    always: queries that every write changes.
+    foreign: those of other namespaces whose pipeline reads this one.
+    standing: what standing queries keep here, if there are any.
+    unindexed: the filters that every write tries for the sake of cached results, by who brought them.
+    unindexed_filters: how many.
+    tried, epoch: how often it is written, see work.py.
     """
 
     index: QueryIndex = field(default_factory=QueryIndex)

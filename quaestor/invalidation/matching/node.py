@@ -57,12 +57,18 @@ Outcome = Activated | Refused | Invalidated
 class MatchingNode:
     """Matches registrations of one query partition against the writes of one write partition. Not thread-safe.
 
-    retention_ms: how long writes are kept for replay. max_images, max_image_bytes: at most so many of them.
-    max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; standing queries may take half of them.
-    max_unindexed: so many different predicates without an index a namespace may have, since every write tries them all.
-    max_tried_per_s: predicates tried a second, over all. What is more makes room for what is worth more (see eviction.py), or is
-    refused; grace_ms: after which what is new may be made to go. freeze_every: see gc_freezing.py; only for a process of its own.
-    watermark: the newest version seen. fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
+    retention_ms: how long writes are kept for replay.
+    max_images, max_image_bytes: at most so many of them.
+    max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; standing queries may take half
+        of them.
+    max_unindexed: so many different predicates without an index a namespace may have, since every write tries them
+        all.
+    max_tried_per_s: predicates tried a second, over all. What is more makes room for what is worth more (see
+        eviction.py), or is refused.
+    grace_ms: after which what is new may be made to go.
+    freeze_every: see gc_freezing.py; only for a process of its own.
+    watermark: the newest version seen.
+    fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
     """
 
     def __init__(
@@ -212,8 +218,8 @@ class MatchingNode:
     def process(self, image: AfterImage, *, now_ms: int, encoded: int = 0) -> list[Invalidated]:
         """Take in one event and forget and return the registrations whose results it changes.
 
-        encoded: its size in the pipeline, in bytes. Stale and repeated images are ignored.
-        O(paths in use + queries tried + registrations fired).
+        encoded: its size in the pipeline, in bytes. Stale and repeated images are ignored. O(paths in use + queries
+            tried + registrations fired).
         """
         self.watermark = max(self.watermark, image.version)
         if image.kind is WriteKind.TICK:
@@ -235,8 +241,8 @@ class MatchingNode:
     def expire(self, now_ms: int, *, leases_ms: int | None = None) -> list[Invalidated]:
         """Forget registrations whose lease is over and writes older than the retention. Cheap; call it every second.
 
-        leases_ms: the time by which leases end, if it is another one than this node's.
-        Returns the registrations that had to go because matching them costs more than the node can do.
+        leases_ms: the time by which leases end, if it is another one than this node's. Returns the registrations that
+            had to go because matching them costs more than the node can do.
         """
         self.tally.work.at(now_ms, tried=self.tally.tried)
         leases_ms = now_ms if leases_ms is None else leases_ms

@@ -8,7 +8,10 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Placed(Protocol):
-    """Something that is in at most one pool. place: belongs to the pool."""
+    """Something that is in at most one pool.
+
+    place: belongs to the pool.
+    """
 
     place: int
 

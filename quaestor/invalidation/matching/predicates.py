@@ -22,7 +22,10 @@ from quaestor.query.parse import parse
 
 
 class Predicates:
-    """Evaluates filters. most: how many compiled ones to keep of those that need not be at hand."""
+    """Evaluates filters.
+
+    most: how many compiled ones to keep of those that need not be at hand.
+    """
 
     __slots__ = ("_chance", "_kept", "most")
 

@@ -37,8 +37,11 @@ class Record(NamedTuple):
 class Retained:
     """One event as the node saw it.
 
-    record: None for collection events. identity: hash of the record, or 0. highest: the highest version among this and
-    everything that arrived before. size: bytes of memory that it is taken to cost. number: counts up as they arrive.
+    record: None for collection events.
+    identity: hash of the record, or 0.
+    highest: the highest version among this and everything that arrived before.
+    size: bytes of memory that it is taken to cost.
+    number: counts up as they arrive.
     """
 
     __slots__ = ("_image", "_previous", "arrived_ms", "highest", "identity", "number", "record", "size", "version")
@@ -106,7 +109,9 @@ class Retention:
     def admit(
         self, image: AfterImage, record: Record | None, identity: int, *, now_ms: int, encoded: int = 0
     ) -> Retained | None:
-        """Keep an event; None if it is stale or a duplicate. O(1). encoded: its size in the pipeline.
+        """Keep an event; None if it is stale or a duplicate. O(1).
+
+        encoded: its size in the pipeline.
 
         An image with the version of the newest known for its record is a duplicate unless its content differs: a
         transaction may write a record twice under one version.

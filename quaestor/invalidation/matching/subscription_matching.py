@@ -35,7 +35,10 @@ _ROOM: Final = 10_000
 
 
 class StandingError(QueryError):
-    """The cell does not match the query. final: nor will it if asked again."""
+    """The cell does not match the query.
+
+    final: nor will it if asked again.
+    """
 
     def __init__(self, reason: str, *, final: bool) -> None:
         super().__init__(reason)
@@ -43,7 +46,11 @@ class StandingError(QueryError):
 
 
 class Side:
-    """One collection of a standing query. members: hashes of its records; None by before-images. most: see `crowded`."""
+    """One collection of a standing query.
+
+    members: hashes of its records; None by before-images.
+    most: see `crowded`.
+    """
 
     __slots__ = ("filter", "members", "most", "namespace", "query")
 
@@ -78,7 +85,10 @@ class Weight:
 
 
 class StandingSides:
-    """Those of one namespace. members: record hash -> sides that hold the record. by_images: sides that hold none.
+    """Those of one namespace.
+
+    members: record hash -> sides that hold the record.
+    by_images: sides that hold none.
 
     unindexed: how many of them every write tries.
     """
@@ -94,7 +104,10 @@ class StandingSides:
         self.weight = weight
 
     def note(self, entry: Retained, matched: Iterable[Filter], verdicts: Verdicts, index: QueryIndex) -> None:
-        """Add the queries that this write concerns to `found`. matched: the filters that hold after it."""
+        """Add the queries that this write concerns to `found`.
+
+        matched: the filters that hold after it.
+        """
         identity = entry.identity
         now = {side: None for item in matched for side in things(item.standing)}
         for side in list(things(self.members.get(identity))):
@@ -152,7 +165,8 @@ class StandingQueries:
         max_bytes: int,
     ) -> None:
         """max_bytes: as memory_estimates.py reckons. What is new and would be too much is refused; members that writes
-        add are let in."""
+        add are let in.
+        """
         self._namespaces = namespaces
         self._retention = retention
         self._predicates = predicates
@@ -198,7 +212,9 @@ class StandingQueries:
         members: list[bytes] | None,
         expires_at_ms: int,
     ) -> list[AfterImage]:
-        """Match this query from now on. members: this cell's share for each side (see sides.shares).
+        """Match this query from now on.
+
+        members: this cell's share for each side (see sides.shares).
 
         Returns the retained images newer than `version` that concern it, oldest first. An announcement of the same query
         replaces the one before. Raises StandingError; then the query is not matched, nor is the one before.

@@ -19,8 +19,15 @@ _DRAWN: Final = 16
 
 
 class Tenant:
-    """One tenant's account. queries: by query_id. drawn: the same, to draw from. unindexed: its filters without an index,
-    by namespace. bytes: see memory_estimates.py. tried, epoch: see work.py. failed: predicates of its queries that raised."""
+    """One tenant's account.
+
+    queries: by query_id.
+    drawn: the same, to draw from.
+    unindexed: its filters without an index, by namespace.
+    bytes: see memory_estimates.py.
+    tried, epoch: see work.py.
+    failed: predicates of its queries that raised.
+    """
 
     __slots__ = (
         "bytes",

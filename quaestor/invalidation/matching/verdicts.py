@@ -23,9 +23,13 @@ _MOST_FAILING: Final = 1_000
 class Tally:
     """What matching has cost so far.
 
-    writes: images of records looked at. tried: predicates evaluated; tried_last: for the latest write alone.
-    failed: predicates and comparisons that raised, whose queries were invalidated for it; failing: ids of these queries
-    until somebody takes them away (bounded). evicted: registrations that had to make room. work: see work.py.
+    writes: images of records looked at.
+    tried: predicates evaluated.
+    tried_last: for the latest write alone.
+    failed: predicates and comparisons that raised, whose queries were invalidated for it.
+    failing: ids of these queries until somebody takes them away (bounded).
+    evicted: registrations that had to make room.
+    work: see work.py.
     """
 
     writes: int = 0
@@ -38,7 +42,10 @@ class Tally:
 
 
 class Verdicts:
-    """Lazy and memoised; lives as long as one write is looked at. tried: how many predicates were evaluated."""
+    """Lazy and memoised; lives as long as one write is looked at.
+
+    tried: how many predicates were evaluated.
+    """
 
     __slots__ = ("_after", "_before", "_now", "_predicates", "_tally", "_then", "before_known", "failing", "tried")
 

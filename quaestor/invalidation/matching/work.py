@@ -19,7 +19,10 @@ _NEWEST: Final = 0.2
 
 
 class Tried(Protocol):
-    """Something that is tried. tried: decayed count as of `epoch`; both belong to this module."""
+    """Something that is tried.
+
+    tried: decayed count as of `epoch`; both belong to this module.
+    """
 
     tried: int
     epoch: int
@@ -43,7 +46,11 @@ class Trials:
 
 
 class Work:
-    """A node's account of its work. pace_hz: predicates tried a second; tenants: those that some tenant's cached results need."""
+    """A node's account of its work.
+
+    pace_hz: predicates tried a second.
+    tenants: those that some tenant's cached results need.
+    """
 
     __slots__ = ("_all", "_at_ms", "_now", "_seen", "pace_hz", "tenants")
 

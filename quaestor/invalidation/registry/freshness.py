@@ -17,8 +17,8 @@ from quaestor.invalidation.registry.registration_ids import partition_of
 class Freshness:
     """What was known at one moment; replaced as a whole, so that a reader on another thread sees one moment and no mixture.
 
-    until_ms: by query partition; () while nothing is known of the grid. all_until_ms, any_until_ms: the first and the last of
-    these, 0 if there are none.
+    until_ms: by query partition; () while nothing is known of the grid.
+    all_until_ms, any_until_ms: the first and the last of these, 0 if there are none.
     """
 
     until_ms: tuple[int, ...] = ()
@@ -27,7 +27,8 @@ class Freshness:
 
     @classmethod
     def of(cls, columns_ms: Sequence[int], *, bound_ms: int, now_ms: int) -> Freshness:
-        """columns_ms: what GridView.columns_ms tells. bound_ms: how stale an answer may be.
+        """columns_ms: what GridView.columns_ms tells.
+        bound_ms: how stale an answer may be.
 
         Nothing is vouched for from a moment that is still to come: a clock that is ahead by more than the bound proves nothing,
         and none prolongs what it proves.

@@ -21,7 +21,8 @@ class Change(Enum):
 
 
 class GridView:
-    """shape: of the generation that is relied on; None before the first heartbeat. Heartbeats of earlier ones are ignored.
+    """shape: of the generation that is relied on; None before the first heartbeat. Heartbeats of earlier ones are
+        ignored.
 
     One thread observes; others may look.
     """

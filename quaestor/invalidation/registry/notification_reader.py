@@ -31,9 +31,12 @@ MISCONFIGURED_S = 5.0
 
 
 class NotificationReader:
-    """take: gets every notification, in order, at least once. reset: nothing stored may be trusted, and why.
+    """take: gets every notification, in order, at least once.
+    reset: nothing stored may be trusted, and why.
 
-    Both are called in the thread that runs run(). caught_up: whether all that there was at the start has been taken.
+    Both are called in the thread that runs run().
+
+    caught_up: whether all that there was at the start has been taken.
     known_since_ms: of what was stored before, it is not known whether it was invalidated (event layer's clock).
     """
 

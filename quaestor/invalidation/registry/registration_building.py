@@ -50,8 +50,11 @@ def _keep_older(found: dict[str, Dependency], dependency: Dependency) -> None:
 
 @dataclass(slots=True)
 class Guard:
-    """ids: what a response is valid by, the first of them its own alone, at least to begin with. new: of these, the ones to be
-    activated. shared: the ones that others rely on already. rate_hz: summed write rate of the members of those."""
+    """ids: what a response is valid by, the first of them its own alone, at least to begin with.
+    new: of these, the ones to be activated.
+    shared: the ones that others rely on already.
+    rate_hz: summed write rate of the members of those.
+    """
 
     ids: tuple[str, ...]
     new: list[Registration]
@@ -69,7 +72,10 @@ def guarding(
     now_ms: int,
     expires_at_ms: int,
 ) -> Guard:
-    """What a response needs that depends on these. Everything that is shared has to be leased. new_id: for a query id."""
+    """What a response needs that depends on these. Everything that is shared has to be leased.
+
+    new_id: for a query id.
+    """
     guard = Guard((), [], [], 0.0)
     ids: list[str] = []
     for dependency in found:
@@ -117,7 +123,9 @@ def registration(
 
 
 def since_of(read: CapturedRead, since: Version) -> Version:
-    """Every write up to it was visible to the read. since: the newest that had been reported before the read began.
+    """Every write up to it was visible to the read.
+
+    since: the newest that had been reported before the read began.
 
     A primary whose reply is dated before that has been succeeded and does not know it yet, or was asked for what a majority has.
     """

@@ -15,7 +15,10 @@ _DIGITS: Final = 16
 
 
 def id_for(origin: str, number: int, query_id: str) -> str:
-    """An id for a registration of this query. number: unlike any other of this origin."""
+    """An id for a registration of this query.
+
+    number: unlike any other of this origin.
+    """
     return f"{origin}:{number}{_SEPARATOR}{query_hash(query_id):0{_DIGITS}x}"
 
 

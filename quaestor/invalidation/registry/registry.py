@@ -79,8 +79,8 @@ class Registry:
     """Implements ports.QueryRegistry on any EventLayer. start() and stop() own its threads.
 
     on_invalidated: called in the reading thread with every batch of `Invalidated`, after they were marked dead.
-    on_reset: called in the reading thread when nothing stored can be trusted any more (the event layer lost its
-        data, notifications were missed, the grid was re-partitioned). Nothing is served until resume() is called.
+    on_reset: called in the reading thread when nothing stored can be trusted any more (the event layer lost its data,
+        notifications were missed, the grid was re-partitioned). Nothing is served until resume() is called.
     on_succeeded: called in the reading thread when another generation of the grid is relied on.
     """
 

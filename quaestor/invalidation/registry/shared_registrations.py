@@ -23,9 +23,12 @@ being activated, as many again."""
 
 @dataclass(slots=True)
 class _Held:
-    """as_of: its result holds no write after that. expires_at_ms: when the grid forgets it. needed_until_ms: what relies on it is
-    gone then, but for `pending` responses that are still being stored. rate_hz: of its members, once it is active. sharers:
-    responses beside the first that rely on it. noted_ms: when somebody looks whether its time is over."""
+    """as_of: its result holds no write after that.
+    expires_at_ms: when the grid forgets it.
+    needed_until_ms: what relies on it is gone then, but for `pending` responses that are still being stored.
+    rate_hz: of its members, once it is active. sharers: responses beside the first that rely on it.
+    noted_ms: when somebody looks whether its time is over.
+    """
 
     query_id: str
     as_of: Version

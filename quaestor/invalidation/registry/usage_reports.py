@@ -24,7 +24,9 @@ Served = Iterable[tuple[Sequence[str], int]]
 
 
 class UsageReports:
-    """One per process. source: what was served since it was asked last; called once a second, nothing on the hit path.
+    """One per process.
+
+    source: what was served since it was asked last; called once a second, nothing on the hit path.
 
     Not thread-safe.
     """
@@ -38,7 +40,10 @@ class UsageReports:
         self._due_ms = 0
 
     def gather(self, query_of: Callable[[str], str | None], *, origin: str) -> None:
-        """Take in what was served. query_of: the query behind a live registration of this process."""
+        """Take in what was served.
+
+        query_of: the query behind a live registration of this process.
+        """
         for registrations, reads in self.source():
             for registration_id in registrations:
                 query_id = query_of(registration_id)

@@ -91,8 +91,8 @@ def compile_expression(
     """Compile an expression to a function of a document and the values of variables; it returns MISSING for missing.
 
     expression: as sent, with the types that pymongo encodes.
-    variables: names that the surroundings define (`let` of a command or a `$lookup`), without dollar signs. The function
-        takes their values by these names; one that is left out is missing.
+    variables: names that the surroundings define (`let` of a command or a `$lookup`), without dollar signs. The
+        function takes their values by these names; one that is left out is missing.
     order_key: how values compare; pass a collation's. Paths, conversions and case changes do not depend on it.
 
     The function is pure and may be called from many threads. A date it computes is a naive UTC datetime, or DatetimeMS

@@ -96,7 +96,9 @@ _READERS: Final[Mapping[str, str]] = {
 
 
 def read_date(text: str, form: str, local: Zone | None) -> int:
-    """The moment that a text in this format tells, in ms. local: the zone it is in unless it says so itself.
+    """The moment that a text in this format tells, in ms.
+
+    local: the zone it is in unless it says so itself.
 
     Raises ConversionError if the text does not have the format, or is not a date.
     """

@@ -67,8 +67,8 @@ def _unit_operator(
 ) -> Compiled:
     """Evaluate operands in order, then `startOfWeek` if the unit is a week, then the time zone; null at the first null.
 
-    operands: as written, "unit" among them. function gets their values, the unit, the zone, and the day that weeks begin
-        on (0 for Sunday).
+    operands: as written, "unit" among them. function gets their values, the unit, the zone, and the day that weeks
+        begin on (0 for Sunday).
     """
     parts = [scope.compile(operand) for operand in operands.values()]
     week_start, zone_part = scope.compile(members.get("startOfWeek", "sunday")), zone_member(members, scope)

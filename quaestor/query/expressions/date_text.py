@@ -26,7 +26,9 @@ _TEXT: Final = re.compile(
 
 
 def parse_date(text: str, local: Zone | None = None) -> int:
-    """The moment in ms. local: the zone of a text that names none; a text that names one must not have another.
+    """The moment in ms.
+
+    local: the zone of a text that names none; a text that names one must not have another.
 
     Raises:
         ConversionError: mongod would not read it either.

@@ -26,7 +26,11 @@ def arguments_of(operand: Any, scope: Scope) -> list[Compiled]:
 
 
 def fixed(count: int, function: Function, *, named: bool = False, deciding: int = 0) -> Operator:
-    """Exactly count operands. named: function takes the operator's name first, for its messages. deciding: see `call`."""
+    """Exactly count operands.
+
+    named: function takes the operator's name first, for its messages.
+    deciding: see `call`.
+    """
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         operands = check_exactly(name, arguments_of(operand, scope), count)
@@ -36,7 +40,10 @@ def fixed(count: int, function: Function, *, named: bool = False, deciding: int 
 
 
 def ranged(least: int, most: int, function: Function, *, named: bool = False, deciding: int = 0) -> Operator:
-    """Between least and most operands; those left out are not passed. deciding: see `call`."""
+    """Between least and most operands; those left out are not passed.
+
+    deciding: see `call`.
+    """
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:
         operands = arguments_of(operand, scope)
@@ -74,7 +81,9 @@ def associative(function: Fold, *, commutative: bool, alone: bool = True) -> Ope
     """Any number of operands; nested uses are flattened and constants folded together in mongod's order.
 
     That order shows in the result: `{$add: ["$a", 2147483647, 1]}` adds a long to a. Of a commutative operator the
-    constants come last, of another only neighbours are folded. alone: a use with a single operand is no exception.
+    constants come last, of another only neighbours are folded.
+
+    alone: a use with a single operand is no exception.
     """
 
     def build(name: str, operand: Any, scope: Scope) -> Compiled:

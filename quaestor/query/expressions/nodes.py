@@ -35,7 +35,8 @@ class Compiled:
     """One compiled expression.
 
     constant: its value if mongod's optimiser knows it before any document, else NOT_CONSTANT.
-    terms: for associative operators, the operator and its operands, so that nested uses can be flattened as mongod does.
+    terms: for associative operators, the operator and its operands, so that nested uses can be flattened as mongod
+        does.
     """
 
     evaluate: Evaluate
@@ -77,7 +78,8 @@ class Scope:
     """One place of an expression.
 
     variables: those visible here, by name, as frame slots.
-    optimised: mongod's optimiser comes here: constants are folded, and fail if they do. Below some operators it does not.
+    optimised: mongod's optimiser comes here: constants are folded, and fail if they do. Below some operators it does
+        not.
     """
 
     build: Build

@@ -21,7 +21,11 @@ EARTH_RADIUS_M: Final = 6_378_100.0
 
 
 class Point:
-    """One pair of numbers. x: degrees of longitude if it is taken for a place on the sphere; y: of latitude."""
+    """One pair of numbers.
+
+    x: degrees of longitude if it is taken for a place on the sphere.
+    y: of latitude.
+    """
 
     __slots__ = ("_cell", "_vertex", "x", "y")
 
@@ -78,7 +82,9 @@ def is_pair(value: Any) -> bool:
 
 
 def point(value: Any, *, more: bool) -> Point:
-    """The point that a value names. more: members after the second are ignored, as in stored data; else they are an error.
+    """The point that a value names.
+
+    more: members after the second are ignored, as in stored data; else they are an error.
 
     Raises MalformedQueryError if it names none.
     """

@@ -13,7 +13,9 @@ from quaestor.query.geo.coordinates import Point
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Geometry:
-    """points: all of them on the sphere, unless `single`. lines: S2Polylines. polygons: S2Polygons.
+    """points: all of them on the sphere, unless `single`.
+    lines: S2Polylines.
+    polygons: S2Polygons.
 
     single: it is one point and nothing else; it can then be looked at in the plane as well.
     big: the S2Loop of a polygon whose winding order says which side is meant; it stands alone.

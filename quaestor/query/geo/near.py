@@ -32,7 +32,9 @@ _FARTHEST_M: Final = math.pi * EARTH_RADIUS_M
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Near:
-    """low, high: both included; metres if `spherical`, else the units of the coordinates. boxes: as in `Area`."""
+    """low, high: both included; metres if `spherical`, else the units of the coordinates.
+    boxes: as in `Area`.
+    """
 
     center: Point
     spherical: bool

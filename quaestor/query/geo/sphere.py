@@ -48,7 +48,10 @@ class Polygons:
 
 
 class Cap:
-    """All within a distance of a place: `$centerSphere`. radius: radians."""
+    """All within a distance of a place: `$centerSphere`.
+
+    radius: radians.
+    """
 
     __slots__ = ("cap", "center", "radius")
 

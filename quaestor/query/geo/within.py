@@ -26,7 +26,8 @@ from quaestor.query.paths import Test, as_document, is_document
 class Area:
     """A shape to be asked about.
 
-    matches: a function of a stored geometry. source: `{shape operator: operand}`, which identifies it.
+    matches: a function of a stored geometry.
+    source: `{shape operator: operand}`, which identifies it.
     boxes: rectangles in degrees that hold everything it can match; None: unbounded.
     """
 

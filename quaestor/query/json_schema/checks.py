@@ -16,7 +16,9 @@ Check = Callable[[Any], bool]
 class Context:
     """What a keyword may need besides its own value.
 
-    schema: the schema it stands in. compile: compiles a schema of a nested value. same: compiles one of the same value.
+    schema: the schema it stands in.
+    compile: compiles a schema of a nested value.
+    same: compiles one of the same value.
     whole: compiles one of a whole document, as at_top.
     at_top: the value is a whole document, so keywords of other types never apply and are not looked at.
     """

@@ -50,13 +50,14 @@ class Compiler(Protocol):
 class FieldOperator:
     """An operator on a path.
 
-    parse(parser, path, operand, siblings, level): the node it means, or None if it means nothing by itself ($options).
-        `siblings` is the whole document that the operator stands in. Raises MalformedQueryError or UnsupportedQueryError.
-    test(compiler, predicate): a function of one value.
+    parse(parser, path, operand, siblings, level): the node it means, or None if it means nothing by itself
+    ($options). `siblings` is the whole document that the operator stands in. Raises MalformedQueryError or
+    UnsupportedQueryError. test(compiler, predicate): a function of one value.
+
     whole_arrays: an array in the last place of the path is one value.
-    matcher: if set, evaluates the predicate on the whole document instead of `test` (then it cannot stand in $elemMatch
-        over bare values).
-    identity(operand): the operand reduced to what distinguishes it, as a BSON value; None: the operand is one itself.
+    matcher: if set, evaluates the predicate on the whole document instead of `test` (then it cannot stand in
+        $elemMatch over bare values). identity(operand): the operand reduced to what distinguishes it, as a BSON
+        value; None: the operand is one itself.
     """
 
     parse: Callable[[Parser, str, Any, Mapping[str, Any], Level], Node | None]

@@ -31,10 +31,16 @@ LETTERS: Final = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "ex
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A translated part. linear: for RE2; full: for `regex`. width: how many characters it spans, None if that varies.
+    """A translated part.
 
-    literal: the one character it stands for, if it is just that. quantifiable: PCRE lets a quantifier follow.
-    size: bytes of PCRE's compiled form, which has a limit. group: repeating it repeats its compiled form.
+    linear: for RE2.
+    full: for `regex`.
+    width: how many characters it spans, None if that varies.
+
+    literal: the one character it stands for, if it is just that.
+    quantifiable: PCRE lets a quantifier follow.
+    size: bytes of PCRE's compiled form, which has a limit.
+    group: repeating it repeats its compiled form.
     """
 
     linear: str

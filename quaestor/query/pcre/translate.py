@@ -110,7 +110,10 @@ class Translator:
         )
 
     def alternatives(self, depth: int, *, look_behind: bool = False, at_most: int | None = None) -> Piece:
-        """Up to the closing parenthesis, which is left, or the end. at_most: that many branches."""
+        """Up to the closing parenthesis, which is left, or the end.
+
+        at_most: that many branches.
+        """
         if depth > DEEPEST:
             raise self.reader.malformed("parentheses are too deeply nested")
         outer = self.options

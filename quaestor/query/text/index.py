@@ -20,9 +20,11 @@ _VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextIndex:
-    """weights: (path, weight) by path. everything: all strings are searched, those without a weight of their own with 1.
+    """weights: (path, weight) by path.
+    everything: all strings are searched, those without a weight of their own with 1.
 
-    default_language: of records that do not say. override: the field by which a record or a part of it says.
+    default_language: of records that do not say.
+    override: the field by which a record or a part of it says.
     """
 
     weights: tuple[tuple[str, float], ...]

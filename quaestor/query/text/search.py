@@ -14,7 +14,11 @@ _MARKS: Final = frozenset('-"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """Raw parts of a search. wanted and unwanted: sentences. phrases and forbidden: substrings that must (not) occur."""
+    """Raw parts of a search.
+
+    wanted and unwanted: sentences.
+    phrases and forbidden: substrings that must (not) occur.
+    """
 
     wanted: str
     unwanted: str
@@ -24,7 +28,9 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """keys: looked up in the index, always folded. wanted and unwanted: compared with the record as the options say."""
+    """keys: looked up in the index, always folded.
+    wanted and unwanted: compared with the record as the options say.
+    """
 
     keys: frozenset[str]
     wanted: frozenset[str]
@@ -74,7 +80,10 @@ def _parts(search: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def terms_of(words: Words, language: Language, *, case: bool, diacritics: bool) -> Terms:
-    """The stems of a search. case, diacritics: whether they count."""
+    """The stems of a search.
+
+    case, diacritics: whether they count.
+    """
     keys = language.terms(words.wanted)
     return Terms(
         keys=frozenset(keys),

@@ -17,7 +17,8 @@ _FOR_EVER: Final = 1 << 62
 
 
 class Succession:
-    """joined: every registration that this generation takes over has been read. fenced: a later generation takes over.
+    """joined: every registration that this generation takes over has been read.
+    fenced: a later generation takes over.
 
     Not thread-safe.
     """

@@ -41,7 +41,9 @@ _UNKNOWN: Final = 0
 
 
 class Followed(NamedTuple):
-    """What ingest of the earlier generations was following. database, election: see Position; None: not known.
+    """What ingest of the earlier generations was following.
+
+    database, election: see Position; None: not known.
 
     unbroken: they agree, and whatever gap they told of had reached all of their cells by `as_of`.
     """
@@ -54,8 +56,8 @@ class Followed(NamedTuple):
 class Handover:
     """earlier: the generations that may still guard anything. Not thread-safe.
 
-    done: nothing is left to take over. as_of: every write up to it has been dealt with by the earlier generations; 0: not
-    known.
+    done: nothing is left to take over.
+    as_of: every write up to it has been dealt with by the earlier generations; 0: not known.
     """
 
     def __init__(

@@ -86,7 +86,10 @@ class GridState:
 
 
 def alone(own: Run, earlier: Sequence[GridShape] = ()) -> GridState:
-    """The state if nobody else said anything. earlier: whom this run has not taken over from yet; their own runs are over."""
+    """The state if nobody else said anything.
+
+    earlier: whom this run has not taken over from yet; their own runs are over.
+    """
     if not earlier:
         return GridState(serving=own)
     return GridState(serving=Run(run="", shape=earlier[0]), successor=own, earlier=tuple(earlier[1:]))

@@ -91,8 +91,9 @@ def configuration(master: str) -> dict[str, str]:
 def requested(master: str, tasks: int, given: Mapping[str, str], *, task_bytes: int = 0) -> dict[str, str]:
     """What to ask a cluster manager for, so that it grants a slot for each task, and not the whole cluster.
 
-    task_bytes: what a task may hold in its Python process. given: settings that are chosen already; they win.
-    Raises ConfigurationError if they ask for less than the tasks need.
+    task_bytes: what a task may hold in its Python process.
+    given: settings that are chosen already; they win. Raises ConfigurationError if they ask for less than the tasks
+        need.
     """
     if not master.startswith(CLUSTER_MANAGERS):
         return {}

@@ -16,7 +16,8 @@ _STOP_S: Final = 10.0
 def spark_context(settings: Mapping[str, str], *, home: Path, cleanup: ExitStack, remedy: str) -> Any:
     """A SparkContext on a JVM of its own. Closing `cleanup` ends both.
 
-    home: from `spark_home()`, whose `environment` applies. remedy: what to do if this process runs Spark already.
+    home: from `spark_home()`, whose `environment` applies.
+    remedy: what to do if this process runs Spark already.
 
     Raises ConfigurationError if it does, DependencyError if Spark does not start.
     """

@@ -63,8 +63,9 @@ class SparkGrid:
         telemetry: Telemetry | None = None,
         conf: Mapping[str, str] | None = None,
     ) -> None:
-        """master: None runs two executors on this machine. deployment: None takes that of settings, as heartbeat and
-        retention are. conf: further Spark settings.
+        """master: None runs two executors on this machine.
+        deployment: None takes that of settings, as heartbeat and retention are.
+        conf: further Spark settings.
 
         Raises ConfigurationError, with the remedy, if there are too few slots or the master is none we know.
         """
@@ -127,7 +128,8 @@ class SparkGrid:
         """Returns True when every cell has proved that ingest feeds it, and every task has a slot. Raises DependencyError if that
         takes longer.
 
-        progress: called with the number of cells so far, when it changes. stop: gives up waiting, returns False.
+        progress: called with the number of cells so far, when it changes.
+        stop: gives up waiting, returns False.
         """
         fresh: set[Cell] = set()
         promoted = False

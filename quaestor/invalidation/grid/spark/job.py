@@ -46,8 +46,11 @@ _RESTART_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridJob:
-    """Everything a task needs to know. `run` is unique for each start of a grid. rules, standing_records: of the stages.
-    earlier: the grids that this one takes over from."""
+    """Everything a task needs to know. `run` is unique for each start of a grid.
+
+    rules, standing_records: of the stages.
+    earlier: the grids that this one takes over from.
+    """
 
     run: str
     redis_url: str

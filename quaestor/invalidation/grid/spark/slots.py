@@ -72,8 +72,10 @@ def _needs(shape: GridShape) -> str:
 class Shortage:
     """What is to be said and done as slots come and go; told of them once in a while by whoever watches.
 
-    needed: slots. told_after_s: for how long they are missing before it is worth a word (an executor that is replaced comes
-    back sooner). given_up_after_s: for how long there is not a single one, after there was.
+    needed: slots.
+    told_after_s: for how long they are missing before it is worth a word (an executor that is replaced comes back
+        sooner).
+    given_up_after_s: for how long there is not a single one, after there was.
     """
 
     needed: int
@@ -85,7 +87,10 @@ class Shortage:
     _any: bool = False
 
     def seen(self, granted: int, *, now_s: float) -> str | None:
-        """`short` or `enough` when that is news, `none` when there is no hope left; else None. now_s: monotonic."""
+        """`short` or `enough` when that is news, `none` when there is no hope left; else None.
+
+        now_s: monotonic.
+        """
         self._short_since_s = _since(self._short_since_s, granted < self.needed, now_s)
         self._any = self._any or granted > 0
         self._none_since_s = _since(self._none_since_s, self._any and granted == 0, now_s)

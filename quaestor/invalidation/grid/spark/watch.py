@@ -27,7 +27,10 @@ class SlotWatch:
         self._lacking_since_s = 0.0
 
     def look(self, now_s: float) -> str | None:
-        """Returns why the grid cannot go on, if so. now_s: monotonic."""
+        """Returns why the grid cannot go on, if so.
+
+        now_s: monotonic.
+        """
         granted = granted_slots(self._context)
         news = self._shortage.seen(granted, now_s=now_s)
         if news == "short":

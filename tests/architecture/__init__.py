@@ -1,0 +1,1 @@
+"""The shape of the code itself: its layers, its words, its public face."""

@@ -1,0 +1,82 @@
+"""Docstrings name the thing: a noun phrase first, then its fields one per line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import SOURCES, name_of
+
+RIDDLES = frozenset(
+    {
+        "What", "How", "Who", "Whom", "Whose", "Where", "Until", "Why", "When", "Which", "That", "If", "While", "Since",
+        "Whatever", "Whoever", "So",
+    }
+)  # fmt: skip
+"""First words of a sentence about a thing that is not named."""
+PREDICATES = frozenset({"Whether"})
+"""Of functions only: they say what is true when it returns True."""
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public(node: ast.AST, path: tuple[str, ...]) -> Iterator[tuple[str, Documented]]:
+    """The public classes, functions and methods below a node, by qualified name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not child.name.startswith("_"):
+            yield ".".join((*path, child.name)), child
+            if isinstance(child, ast.ClassDef):
+                yield from public(child, (*path, child.name))
+
+
+def fields_of(node: Documented) -> set[str]:
+    """The names that a docstring may explain as fields: of a class its attributes, of a function its parameters."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return {one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+    return {
+        child.target.id
+        for child in node.body
+        if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name)
+    } | {
+        argument
+        for child in node.body
+        if isinstance(child, ast.FunctionDef) and child.name == "__init__"
+        for argument in fields_of(child)
+    }
+
+
+def faults(name: str, node: Documented) -> Iterator[str]:
+    """Sentences about what is wrong with one docstring."""
+    text = ast.get_docstring(node)
+    if text is None:
+        if isinstance(node, ast.Module | ast.ClassDef):
+            yield f"{name}: no docstring"
+        return
+    lines = text.split("\n")
+    first = lines[0]
+    word = first.split(maxsplit=1)[0].rstrip(",;:") if first else ""
+    functional = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    if word in RIDDLES or (word in PREDICATES and not functional):
+        yield f"{name}: {first!r} does not name the thing"
+    fields = fields_of(node)
+    if first.partition(":")[0].split(", ")[0] in fields and ": " in first:
+        yield f"{name}: {first!r} is a field, not the name of the thing"
+    for line in lines[1:]:
+        stripped = line.strip()
+        for field in fields:
+            if f". {field}: " in stripped or f"; {field}: " in stripped:
+                yield f"{name}: the field {field!r} does not begin a line"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name_of)
+def test_a_docstring_names_the_thing_and_lists_its_fields(source: Path) -> None:
+    """A reader who sees only the first line knows what the thing is."""
+    tree = ast.parse(source.read_text())
+    module = name_of(source)
+    found = list(faults(module, tree))
+    for name, node in public(tree, (module,)):
+        found += faults(name, node)
+    assert found == []
