@@ -1,6 +1,7 @@
 """Quaestor: exact invalidation of cached MongoDB query results, in the app, the CDN and the browser.
 
-Names are imported when they are first used: a process of the matching grid does not pay for the web part.
+Everything that an application imports comes from here, from `middleware` and from `cdn_adapters` (docs/api.md). Names are
+imported when they are first used: a process of the matching grid does not pay for the web part.
 """
 
 from __future__ import annotations
@@ -9,19 +10,96 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from quaestor.admin import AdminApi, AdminToken
     from quaestor.app import Quaestor
+    from quaestor.caching import cache_policy, cached, cookie, header, per_role, per_user, private, public
     from quaestor.capture import uncacheable
-    from quaestor.errors import QuaestorError
+    from quaestor.errors import (
+        CdnError,
+        ConfigurationError,
+        DatabaseError,
+        DependencyError,
+        EventLayerError,
+        MalformedQueryError,
+        QuaestorError,
+        QueryError,
+        SketchError,
+        StoreError,
+        SubscriptionError,
+        UnsupportedQueryError,
+    )
+    from quaestor.incremental import ResultEvent, replay
+    from quaestor.model import Operation, Query
+    from quaestor.policy import Representation
+    from quaestor.ports import CdnAdapter, LifetimeEstimator
+    from quaestor.realtime.live import LiveResult, Whole
+    from quaestor.rest import Access, Action, CollectionAccess, Limits, Principal, QuaestorRouter, Rule
     from quaestor.settings import Settings
+    from quaestor.statistics.reader import Write, writes
 
-__all__ = ["Quaestor", "QuaestorError", "Settings", "uncacheable"]
+__all__ = [
+    "Access",
+    "Action",
+    "AdminApi",
+    "AdminToken",
+    "CdnAdapter",
+    "CdnError",
+    "CollectionAccess",
+    "ConfigurationError",
+    "DatabaseError",
+    "DependencyError",
+    "EventLayerError",
+    "LifetimeEstimator",
+    "Limits",
+    "LiveResult",
+    "MalformedQueryError",
+    "Operation",
+    "Principal",
+    "Quaestor",
+    "QuaestorError",
+    "QuaestorRouter",
+    "Query",
+    "QueryError",
+    "Representation",
+    "ResultEvent",
+    "Rule",
+    "Settings",
+    "SketchError",
+    "StoreError",
+    "SubscriptionError",
+    "UnsupportedQueryError",
+    "Whole",
+    "Write",
+    "cache_policy",
+    "cached",
+    "cookie",
+    "header",
+    "per_role",
+    "per_user",
+    "private",
+    "public",
+    "replay",
+    "uncacheable",
+    "writes",
+]
 
-_HOMES = {
-    "Quaestor": "quaestor.app",
-    "QuaestorError": "quaestor.errors",
-    "Settings": "quaestor.settings",
-    "uncacheable": "quaestor.capture",
+_NAMES = {
+    "quaestor.admin": "AdminApi AdminToken",
+    "quaestor.app": "Quaestor",
+    "quaestor.caching": "cache_policy cached cookie header per_role per_user private public",
+    "quaestor.capture": "uncacheable",
+    "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
+    "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
+    "quaestor.incremental": "ResultEvent replay",
+    "quaestor.model": "Operation Query",
+    "quaestor.policy": "Representation",
+    "quaestor.ports": "CdnAdapter LifetimeEstimator",
+    "quaestor.realtime.live": "LiveResult Whole",
+    "quaestor.rest": "Access Action CollectionAccess Limits Principal QuaestorRouter Rule",
+    "quaestor.settings": "Settings",
+    "quaestor.statistics.reader": "Write writes",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
@@ -30,3 +108,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

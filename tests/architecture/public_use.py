@@ -1,0 +1,138 @@
+"""An application that uses every public name, for a strict type checker; nothing of it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from pymongo import AsyncMongoClient
+
+from cdn_adapters import VarnishAdapter, varnish_vcl
+from middleware import QuaestorMiddleware
+from quaestor import (
+    Access,
+    Action,
+    AdminApi,
+    AdminToken,
+    CdnAdapter,
+    CdnError,
+    CollectionAccess,
+    ConfigurationError,
+    DatabaseError,
+    DependencyError,
+    EventLayerError,
+    LifetimeEstimator,
+    Limits,
+    LiveResult,
+    MalformedQueryError,
+    Operation,
+    Principal,
+    Quaestor,
+    QuaestorError,
+    QuaestorRouter,
+    Query,
+    QueryError,
+    Representation,
+    ResultEvent,
+    Rule,
+    Settings,
+    SketchError,
+    StoreError,
+    SubscriptionError,
+    UnsupportedQueryError,
+    Whole,
+    Write,
+    cache_policy,
+    cached,
+    cookie,
+    header,
+    per_role,
+    per_user,
+    private,
+    public,
+    replay,
+    uncacheable,
+    writes,
+)
+
+app = FastAPI()
+quaestor = Quaestor(Settings.from_env(redis_url="redis://localhost"))
+client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(event_listeners=[quaestor.capture])
+app.add_middleware(QuaestorMiddleware, quaestor=quaestor, routes={"/feed/*": cached(scope=public())})
+
+
+def user_of(scope: Mapping[str, Any]) -> str | None:
+    user = scope.get("user")
+    return None if user is None else str(user)
+
+
+@app.get("/items")
+@cached(scope=public(), tags=["items"], ttl=300, representation=Representation.IDS)
+async def items() -> list[dict[str, Any]]:
+    return await client.shop.items.find().to_list()
+
+
+@app.get("/me")
+@cached(scope=per_user(by=cookie("session")))
+async def me() -> dict[str, str]:
+    uncacheable("reads a file")
+    return {}
+
+
+@app.get("/secret")
+@cached(scope=private())
+async def secret() -> None: ...
+
+
+router = APIRouter(dependencies=[Depends(cache_policy(scope=per_role(by=header("x-role"))))])
+
+
+async def principal(request: Request) -> Principal:
+    return Principal(user=user_of(request.scope))
+
+
+access = Access(collections={"items": CollectionAccess(read=Rule.of(["*"]))})
+app.include_router(QuaestorRouter(client.shop, access=access, principal=principal, limits=Limits(), quaestor=quaestor))
+ACTION: Action
+ESTIMATOR: LifetimeEstimator
+
+
+def around() -> AdminApi:
+    return AdminApi(app, quaestor=quaestor, token=AdminToken.load(Path("/run/secrets/quaestor")))
+
+
+def cdn() -> str:
+    adapter: CdnAdapter = VarnishAdapter(["http://localhost:6081"])
+    quaestor.add_cdn(adapter)
+    return varnish_vcl("localhost", 8000)
+
+
+async def follow() -> Sequence[Any]:
+    rows: list[Any] = []
+    query = Query(namespace="shop.items", operation=Operation.FIND, filter={"tag": "tea"}, limit=10)
+    live: LiveResult
+    async with await quaestor.subscribe(query) as live:
+        async for told in live:
+            match told:
+                case Whole():
+                    rows = list(told.rows)
+                case ResultEvent():
+                    rows = replay(rows, [told])
+    return rows
+
+
+async def by_hand() -> None:
+    try:
+        await quaestor.invalidate(tags=["items"], urls=["/items"], collections=["shop.items"])
+    except (ConfigurationError, MalformedQueryError, UnsupportedQueryError, QueryError) as error:
+        print(error)
+    except (StoreError, SketchError, EventLayerError, DatabaseError, CdnError, SubscriptionError) as error:
+        print(error.retryable, error.retry_after_s)
+    except (DependencyError, QuaestorError) as error:
+        print(error)
+
+
+def history() -> list[Write]:
+    return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))

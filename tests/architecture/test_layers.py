@@ -1,0 +1,148 @@
+"""The layers of the house: a room imports from lower floors only, and no two files import each other, however indirectly.
+
+Every import counts: those inside functions, and those under `TYPE_CHECKING` too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.architecture.sources import PACKAGES, ROOT, SOURCES, name_of
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("quaestor.errors", "quaestor.clock", "quaestor.tasks"),
+    ("quaestor.model", "quaestor.settings"),
+    ("quaestor.ports", "quaestor.cluster_time", "quaestor.namespaces", "quaestor.tags", "quaestor.policy"),
+    ("quaestor.observability", "quaestor.query"),
+    ("quaestor.redis", "quaestor.planning"),
+    ("quaestor.event_layer",),
+    ("quaestor.incremental",),
+    ("quaestor.realtime",),
+    ("quaestor.cache_sketch", "quaestor.ttl", "quaestor.capture"),
+    ("quaestor.store",),
+    ("quaestor.read_path", "quaestor.explain"),
+    ("quaestor.caching",),
+    ("quaestor.invalidation.matching", "quaestor.invalidation.ingest"),
+    ("quaestor.invalidation.grid", "quaestor.invalidation.registry"),
+    ("quaestor.invalidation.effects",),
+    ("quaestor.invalidation", "quaestor.parts"),
+    ("quaestor.app",),
+    ("middleware", "cdn_adapters"),
+    ("quaestor.rest",),
+    ("quaestor.admin",),
+    ("quaestor.proxy", "quaestor.statistics"),
+    ("quaestor.demo",),
+    ("quaestor.cli",),
+    ("quaestor",),
+)
+"""Rooms by floor, from the ground up. A room on one floor imports none of its neighbours."""
+FLOOR = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
+PUBLIC_FACE = frozenset({"quaestor", "middleware", "cdn_adapters"})
+
+MODULES = {name_of(source): source for source in SOURCES}
+
+
+class Import(NamedTuple):
+    """One import of one module by another.
+
+    line: in the importing file, from 1.
+    """
+
+    importer: str
+    imported: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{MODULES[self.importer].relative_to(ROOT)}:{self.line}: {self.importer} imports {self.imported}"
+
+
+def imports(module: str, source: Path) -> Iterator[Import]:
+    """The project's own modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{source}:{node.lineno}: relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield Import(module, full if full in MODULES else str(node.module), node.lineno)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno)
+
+
+ALL = [
+    one
+    for module, source in MODULES.items()
+    for one in imports(module, source)
+    if one.imported.partition(".")[0] in PACKAGES and one.imported != module
+]
+
+
+def room_of(module: str) -> str:
+    """The room that a module lives in: the longest name in LAYERS that it begins with."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        if name in FLOOR and (name != "quaestor" or module == "quaestor"):
+            return name
+    raise AssertionError(f"{module} lives in no room of LAYERS: name its floor")
+
+
+def test_every_import_is_of_a_module_that_exists() -> None:
+    """A name that was moved leaves no import behind, also not one that runs only sometimes."""
+    assert [str(one) for one in ALL if one.imported not in MODULES] == []
+
+
+def test_a_room_imports_from_lower_floors_only() -> None:
+    """The offending line is named."""
+    upwards = []
+    for one in ALL:
+        importer, imported = room_of(one.importer), room_of(one.imported)
+        if importer != imported and FLOOR[imported] >= FLOOR[importer]:
+            upwards.append(f"{one} (floor {FLOOR[importer]}, {importer}, below floor {FLOOR[imported]}, {imported})")
+    assert upwards == []
+
+
+def test_no_file_imports_itself_however_indirectly() -> None:
+    """Strongly connected components of the files (Tarjan, SIAM J. Comput. 1972); each must be a single file."""
+    graph: dict[str, set[str]] = {module: set() for module in MODULES}
+    for one in ALL:
+        graph[one.importer].add(one.imported)
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = low[module] = len(order)
+        stack.append(module)
+        for other in graph[module]:
+            if other not in order:
+                visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], order[other])
+        if low[module] == order[module]:
+            circle = [stack.pop()]
+            while circle[-1] != module:
+                circle.append(stack.pop())
+            if len(circle) > 1:
+                circles.append(sorted(circle))
+
+    for module in sorted(graph):
+        if module not in order:
+            visit(module)
+    assert circles == [], [str(one) for one in ALL if any(one.importer in c and one.imported in c for c in circles)]
+
+
+def test_capture_and_read_path_know_nothing_of_the_grid() -> None:
+    """Another registry than the grid's could stand behind them."""
+    found = [
+        str(one)
+        for one in ALL
+        if room_of(one.importer) in ("quaestor.capture", "quaestor.read_path")
+        and one.imported.startswith(("quaestor.invalidation", "quaestor.realtime"))
+    ]
+    assert found == []
