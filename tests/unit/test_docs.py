@@ -13,17 +13,25 @@ from tests.recovery import report
 from tests.recovery.failures import FAILURES
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+)
 FAILURE = re.compile(r'failure\(\s*"(?P<part>[a-z-]+)",\s*f?"(?P<name>[a-z_]+\.[a-z_{}]+)"')
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_that_a_document_names_exists(document: str) -> None:
     text = (ROOT / document).read_text()
-    named = set(re.findall(r"`((?:quaestor|middleware|cdn_adapters|tests|docs|benchmarks)/[\w/.-]+)`", text))
-    named |= set(re.findall(r"\]\(((?!http)[\w/.-]+)\)", text))
-    assert named
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    named = {
+        ROOT / path
+        for path in re.findall(r"`((?:quaestor|middleware|cdn_adapters|tests|docs|benchmarks)/[\w/.-]+)`", text)
+    }
+    named |= {(ROOT / document).parent / path for path in re.findall(r"\]\(((?!http)[\w/.-]+)\)", text)}
+    assert named or document.startswith("docs/")
+    assert [str(path) for path in sorted(named) if not path.exists()] == []
 
 
 def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
