@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,9 @@ class Job:
         """The JVM first, so that it cannot end in order; then the driver. Returns when nothing of it is left."""
         tree = self.tree()
         for process in tree:
-            if process.name() == "java":
-                process.send_signal(signal.SIGKILL)
+            with suppress(psutil.NoSuchProcess):  # a worker whose task ended meanwhile
+                if process.name() == "java":
+                    process.send_signal(signal.SIGKILL)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         assert psutil.wait_procs(tree, timeout=60)[1] == []
