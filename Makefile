@@ -45,10 +45,12 @@ test-all: $(READY) servers ## all tests
 	@$(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: lint
-lint: $(READY) ## ruff and mypy
+lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/pytest -q tests/architecture
+	@$(BIN)/vulture
 
 .PHONY: bench
 bench: $(READY) servers wrk ## the benchmarks, one after the other (BENCHMARKS=hit_throughput for one)

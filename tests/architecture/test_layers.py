@@ -40,7 +40,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 """Rooms by floor, from the ground up. A room on one floor imports none of its neighbours."""
 FLOOR = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}
-PUBLIC_FACE = frozenset({"quaestor", "middleware", "cdn_adapters"})
 
 MODULES = {name_of(source): source for source in SOURCES}
 
