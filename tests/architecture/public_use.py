@@ -95,6 +95,7 @@ async def principal(request: Request) -> Principal:
 
 access = Access(collections={"items": CollectionAccess(read=Rule.of(["*"]))})
 app.include_router(QuaestorRouter(client.shop, access=access, principal=principal, limits=Limits(), quaestor=quaestor))
+app.include_router(router)
 ACTION: Action
 ESTIMATOR: LifetimeEstimator
 
@@ -123,7 +124,7 @@ async def follow() -> Sequence[Any]:
     return rows
 
 
-async def by_hand() -> None:
+async def invalidate() -> None:
     try:
         await quaestor.invalidate(tags=["items"], urls=["/items"], collections=["shop.items"])
     except (ConfigurationError, MalformedQueryError, UnsupportedQueryError, QueryError) as error:
