@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
-from quaestor.cache_sketch.wire import digest
+from quaestor.cache_sketch.wire_format import digest
 
 
 class MemoryCacheSketch:
-    """Implements CacheSketch. May be used from several threads and event loops; never raises SketchError."""
+    """Implements CacheSketch in memory. May be used from several threads and event loops; never raises SketchError."""
 
     def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
         self._sketch = ExpiringSketch(geometry, limits)

@@ -27,7 +27,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from quaestor.cache_sketch import wire
+from quaestor.cache_sketch import wire_format
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.redis.clients import SharedClient
@@ -141,12 +141,12 @@ def _encode(dependent: Dependent) -> bytes:
         "urls": dependent.urls,
         "tags": dependent.tags,
     }
-    return wire.digest(dependent.resource) + json.dumps(fields).encode()
+    return wire_format.digest(dependent.resource) + json.dumps(fields).encode()
 
 
 def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:
     """A dependent as the scripts answer with it."""
-    fields = json.loads(payload[wire.DIGEST_BYTES :])
+    fields = json.loads(payload[wire_format.DIGEST_BYTES :])
     return Dependent(
         key=fields["key"],
         registrations=tuple(fields["registrations"]),
