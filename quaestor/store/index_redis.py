@@ -48,7 +48,15 @@ _SWEEPS = 20
 
 
 class RedisIndex:
-    """Implements DependencyIndex. The client belongs to the caller. Costs O(log n) a dependent."""
+    """Implements DependencyIndex in Redis. Costs O(log n) a dependent.
+
+    client: belongs to the caller; it must not decode responses.
+    deployment: indexes of different deployments share nothing.
+    max_dependents: when there are more, add() raises StoreError.
+    max_dead: invalidated registrations that are remembered.
+    on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and once each
+        time. What depended on what is not known any more.
+    """
 
     def __init__(
         self,
@@ -59,9 +67,6 @@ class RedisIndex:
         max_dead: int = MAX_DEAD,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and
-        once each time. What depended on what is not known any more.
-        """
         self.client = client
         self._on_lost = on_lost
         self._max_dependents = max_dependents
@@ -83,7 +88,7 @@ class RedisIndex:
             raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
 
     def claim_limits(self, now_ms: int) -> tuple[int, int, int]:
-        """What a script that claims is told before the registrations: now, and which invalidated ones to forget."""
+        """Arguments of a script that claims, before the registrations: now_ms, forget_dead_before_ms, max_dead."""
         return now_ms, now_ms - DEAD_MS, self._max_dead
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
@@ -145,7 +150,7 @@ def _encode(dependent: Dependent) -> bytes:
 
 
 def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:
-    """A dependent as the scripts answer with it."""
+    """The dependent that a script answered with, in two parts of its reply."""
     fields = json.loads(payload[wire_format.DIGEST_BYTES :])
     return Dependent(
         key=fields["key"],

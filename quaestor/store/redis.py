@@ -1,5 +1,6 @@
-"""Responses in Redis, shared by every process of a deployment: one string value per entry, expiring by itself, and compressed
-if it is large.
+"""The response store in Redis, shared by every process of a deployment.
+
+An entry is one string value, expiring by itself, and compressed if it is large.
 
 Keys are `quaestor:<deployment>:entry:{<hash of the cache key>}`, so a cluster spreads them. The cache key is in the value and
 compared on reading: a collision is a miss. Beside an entry that is being fetched, and in its slot, lies
@@ -36,11 +37,14 @@ _OFF_THE_LOOP_BYTES = 128 * 1024
 
 
 class RedisStore:
-    """Implements ResponseStore and Leases. The client belongs to the caller, who also closes it; it must not decode responses.
+    """Implements ResponseStore and Leases in Redis.
 
-    compress_above_bytes: larger entries are compressed, at compression_level (Zstandard's, 1..19; 0: never).
+    client: belongs to the caller, who also closes it; it must not decode responses.
+    deployment: stores of different deployments share nothing.
+    compress_above_bytes: larger entries are compressed.
+    compression_level: Zstandard's, 1..19; 0: never compress.
     max_body_bytes: entries that cannot have a body this small are neither stored nor read.
-    telemetry: hears of sizes.
+    telemetry: told of sizes.
     """
 
     def __init__(
@@ -66,7 +70,7 @@ class RedisStore:
         self._evict = script(client, "store_evicting", "store_evict", frees=True)
 
     def name(self, key: str) -> str:
-        """What the entry of this cache key is called in Redis."""
+        """The name of this cache key's entry in Redis."""
         return f"{self._prefix}{{{_digest(key)}}}"
 
     def _lease(self, key: str) -> str:
@@ -96,7 +100,7 @@ class RedisStore:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
 
     async def _encode(self, response: CachedResponse) -> bytes | None:
-        """None: too large."""
+        """The entry's bytes, compressed if it is large; None if it is too large."""
         entry = data = entry_codec.encode(response)
         if len(entry) > self._max_bytes:
             if self._telemetry is not None:
