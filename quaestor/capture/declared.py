@@ -1,4 +1,4 @@
-"""Queries that somebody tells instead of running them on a captured client: origins in other languages, through the proxy.
+"""Declared reads: queries that somebody tells instead of running them on a captured client, as an origin behind the proxy does.
 
 A declaration is a JSON array (MongoDB Extended JSON) of objects:
 
@@ -39,8 +39,11 @@ from quaestor.planning.plan import plan_query
 from quaestor.tags import valid_tag
 
 MAX_BYTES = 32 * 1024
+"""Of a declaration's text."""
 MAX_QUERIES = 64
+"""In one declaration, tags among them."""
 MAX_DEPTH = 40
+"""Levels of nested arrays and objects."""
 
 _COMMON = frozenset({"collection", "database", "collation", "let", "operationTime", "secondary"})
 _FIND = frozenset({"filter", "sort", "skip", "limit", "projection", "count", "distinct"})
@@ -48,8 +51,9 @@ _FIND = frozenset({"filter", "sort", "skip", "limit", "projection", "count", "di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredRead:
-    """One query.
+    """One query of a declaration.
 
+    understood: what the same query as a command reads.
     read_at: the reply's operationTime, if it was told.
     primary: it was read on the primary.
     """
@@ -61,7 +65,7 @@ class DeclaredRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What an answer depends on. At least one of the two is not empty."""
+    """The reads and tags that an answer depends on. At least one of the two is not empty."""
 
     reads: tuple[DeclaredRead, ...]
     tags: tuple[str, ...] = ()
@@ -85,7 +89,7 @@ def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
 
 
 def read(given: Any, *, database: str | None = None) -> Declaration:
-    """The same for a declaration that was decoded already."""
+    """Read a declaration that was decoded already. Raises MalformedQueryError as parse() does."""
     if not isinstance(given, list) or not given:
         raise MalformedQueryError("a declaration is an array with at least one query")
     if len(given) > MAX_QUERIES:
@@ -115,9 +119,10 @@ def record(
     duration_ms: float,
     controls: Sequence[CapturedRead] = (),
 ) -> None:
-    """Add to a recording what its answer depends on.
+    """Add a declaration to the recording of the answer that depends on it.
 
     since: the watermark taken before whoever declared was asked: all writes up to it were visible to the reads.
+    duration_ms: how long whoever declared took to answer.
     controls: what its tags and its URL are invalidated by (see `quaestor.tags`).
     """
     for declared in declaration.reads:

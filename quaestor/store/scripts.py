@@ -1,7 +1,7 @@
 """The Lua scripts beside this file, by name. A script is one file, or fragments and then the file that uses them.
 
-The keys of the index have one hash tag, an entry and its lease too; of one slot each are the keys of every script but `invalidate`,
-which takes those of the sketch, the index and of entries together: it is for one server.
+The keys of the index have one hash tag, an entry and its lease too; of one slot each are the keys of every script but
+`invalidate`, which takes those of the sketch, the index and of entries together: it is for one server.
 """
 
 from __future__ import annotations
