@@ -1,4 +1,4 @@
-"""The Cache Sketch without I/O: which resources may still have a stale copy somewhere that nobody can purge.
+"""The Cache Sketch without I/O: the resources that may still have a stale copy somewhere that nobody can purge.
 
 Expiring counting Bloom filter, after Quaestor/Orestes (Wingerath's thesis, section 5.1). What is kept: the latest expiry of
 the copies handed out of each resource; the resources written meanwhile, each until the copies that existed at its last write

@@ -20,20 +20,24 @@ class MemoryCacheSketch:
         self._lock = threading.Lock()
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        """See CacheSketch."""
         key = digest(resource)
         with self._lock:
             self._sketch.report_read(key, expires_at_ms=expires_at_ms, now_ms=now_ms)
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        """See CacheSketch."""
         keys = [digest(resource) for resource in resources]
         with self._lock:
             return self._sketch.report_write(keys, now_ms=now_ms)
 
     async def saturate(self, until_ms: int) -> None:
+        """See CacheSketch."""
         with self._lock:
             self._sketch.saturate(until_ms)
 
     async def snapshot(self, *, now_ms: int) -> bytes:
+        """See CacheSketch."""
         while True:
             with self._lock:
                 if not self._sketch.sweep(now_ms):

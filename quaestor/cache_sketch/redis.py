@@ -80,12 +80,14 @@ class RedisCacheSketch:
         self._snapshot = RedisScript(client, _source("state", "snapshot"), frees=True)
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        """See CacheSketch."""
         self._latest_ms = max(self._latest_ms, expires_at_ms)
         await self._call(
             self._report_read, now_ms, [wire_format.digest(resource), expires_at_ms, self._limits.max_reads]
         )
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        """See CacheSketch. Atomic for each 200 resources."""
         lifetimes_ms: list[int] = []
         for start in range(0, len(resources), _WRITES_A_SCRIPT):
             keys = [wire_format.digest(resource) for resource in resources[start : start + _WRITES_A_SCRIPT]]
@@ -108,9 +110,11 @@ class RedisCacheSketch:
         return await self._call(script, now_ms, [self._limits.max_stale, *arguments], keys=keys)
 
     async def saturate(self, until_ms: int) -> None:
+        """See CacheSketch."""
         await self._call(self._saturate, self._now_ms, [until_ms])
 
     async def snapshot(self, *, now_ms: int) -> bytes:
+        """See CacheSketch."""
         while True:
             reply = await self._call(self._snapshot, now_ms, [], sweep=self._limits.snapshot_sweep)
             if len(reply) == 1:

@@ -92,8 +92,9 @@ class Catalog:
         return outcome.reads, tuple(dict.fromkeys(str(reason) for reason, _ in outcome.reasons))
 
     async def examine(self, reads: Sequence[CapturedRead]) -> Outcome:
-        """The reads as reads of collections: views rewritten onto what is below them, default collations and the
-        definitions of text indexes filled in. To be called after the reads were answered.
+        """The reads as reads of collections. To be called after they were answered.
+
+        Views are rewritten onto what is below them, default collations and the definitions of text indexes filled in.
 
         No I/O while the databases concerned are polled, except for `$text`. Never raises DatabaseError: what cannot be
         looked up is a reason not to cache.

@@ -70,7 +70,7 @@ class Declaration:
 
 
 def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
-    """Read a declaration.
+    """Read a declaration from its text.
 
     database: of collections that are named without one.
 

@@ -1,4 +1,4 @@
-"""A copy of a BSON value that nobody else can change, and what the copying came across.
+"""Copies of BSON values that nobody else can change, and findings of what the copying came across.
 
 The driver hands its listeners the very dicts that the handler holds. A handler may go on using them (add a clause to the
 filter and query again, turn `_id` into a string), so whatever outlives the call has to be copied. The copy is plain

@@ -51,6 +51,7 @@ class MemoryIndex:
         return len(self._dependents)
 
     async def add(self, dependent: Dependent) -> None:
+        """See DependencyIndex. Raises StoreError if no room can be made."""
         name = _name(dependent)
         known = self._dependents.get(name)
         if known is not None:
@@ -80,6 +81,7 @@ class MemoryIndex:
         return True
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex."""
         claimed: list[Dependent] = []
         for registration_id in registration_ids:
             self._dead[registration_id] = now_ms
@@ -93,9 +95,11 @@ class MemoryIndex:
         return claimed
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
+        """See DependencyIndex."""
         self._forget(_name(dependent) for dependent in dependents)
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex. Forgets what has no living copy any more."""
         late = [name for name, at_ms in self._claimed_at_ms.items() if at_ms < claimed_before_ms]
         for name in late:
             self._claimed_at_ms[name] = now_ms

@@ -81,6 +81,7 @@ class RedisIndex:
         self._reclaim = script(client, "index_reclaim", frees=True)
 
     async def add(self, dependent: Dependent) -> None:
+        """See DependencyIndex. Raises StoreError also if the index is full."""
         arguments = [
             self._max_dependents, _identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations
         ]  # fmt: skip
@@ -92,15 +93,18 @@ class RedisIndex:
         return now_ms, now_ms - DEAD_MS, self._max_dead
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex."""
         if not registration_ids:
             return []
         return _decode_all(await self._call(self._claim, [*self.claim_limits(now_ms), *registration_ids]))
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
+        """See DependencyIndex."""
         if dependents:
             await self._call(self._settle, [_identity(dependent) for dependent in dependents])
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex. Forgets what has no living copy any more."""
         reply: list[bytes] = []
         for _ in range(_SWEEPS):
             more, *some = await self._counted(self._reclaim, [claimed_before_ms, now_ms, SWEEP])

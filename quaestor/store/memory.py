@@ -169,18 +169,24 @@ class MemoryStore:
         return len(self._entries)
 
     async def get(self, key: str) -> CachedResponse | None:
+        """See ResponseStore."""
         entry = self.resident(key)
         return None if entry is None else entry.response
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """ttl_ms is not used: an expired entry is refused when it is looked up, and leaves when others want its place."""
+        """See ResponseStore. An expired entry is refused when it is looked up, and leaves when others want its place.
+
+        ttl_ms: not used.
+        """
         self.keep(response)
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
+        """See ResponseStore."""
         for one in dead:
             entry = self._entries.get(one.key)
             if entry is not None and entry.response.registrations == one.registrations:
                 self.drop(one.key)
 
     async def clear(self) -> None:
+        """See ResponseStore."""
         self.drop_all()

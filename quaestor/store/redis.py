@@ -77,6 +77,7 @@ class RedisStore:
         return f"{self._leases}{{{_digest(key)}}}"
 
     async def get(self, key: str) -> CachedResponse | None:
+        """See ResponseStore. None also for an entry that cannot be read."""
         try:
             data = await self.client.getrange(self.name(key), 0, self._max_bytes)
         except (RedisError, OSError) as error:
@@ -89,6 +90,7 @@ class RedisStore:
         return response if response is not None and response.key == key else None
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
+        """See ResponseStore. An entry that is too large is not stored."""
         if ttl_ms <= 0:
             return
         data = await self._encode(response)
@@ -118,6 +120,7 @@ class RedisStore:
         return data
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
+        """See ResponseStore. Some may have been evicted when StoreError is raised."""
         size = 1 if spans_servers(self.client) else _BATCH  # there each entry has a slot of its own
         batches = [dead[start : start + size] for start in range(0, len(dead), size)]
         try:
@@ -136,6 +139,7 @@ class RedisStore:
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
+        """See Leases. An entry that cannot be read is passed over."""
         passed = None if passing is None else entry_codec.identity(passing)
         arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
         keys = [self.name(key), self._lease(key)]
@@ -155,12 +159,14 @@ class RedisStore:
         return Turn.SOLO
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
+        """See Leases."""
         try:
             await self._renew(keys=[self._lease(key)], args=[holder, lease_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"renewing a lease in Redis failed: {error}") from error
 
     async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+        """See Leases."""
         try:
             await self._release(keys=[self._lease(key)], args=[holder, solo_ms])
         except (RedisError, OSError) as error:

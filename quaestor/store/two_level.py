@@ -62,5 +62,6 @@ class TwoLevelStore:
         await self._shared.evict(dead)
 
     async def clear(self) -> None:
+        """Empty both."""
         await self._memory.clear()
         await self._shared.clear()
