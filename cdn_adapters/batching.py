@@ -1,6 +1,6 @@
 """Purges on their way to one place: gathered into batches, sent one batch at a time, and kept until they were acknowledged.
 
-A place is one Varnish, or one CDN's API. While a batch is under way, what comes in waits and goes with the next, each target
+While a batch is under way, what comes in waits and goes with the next, each target
 once; so a quiet system purges without delay and a busy one in full batches. A target that comes in while it is under way is
 sent again: the purge under way may have happened before the write.
 """
@@ -10,27 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
+from cdn_adapters.place import Connect, Target
 from quaestor.errors import CdnError
 from quaestor.tasks import ended
 
 
-class Target(NamedTuple):
-    """What to remove: the objects with a tag, or those under a URL."""
-
-    by: str
-    value: str
-
-
-TAG, URL = "tag", "url"
-
-
 class Outcome(StrEnum):
+    """Results of sending a batch."""
+
     PURGED = "purged"
     FAILED = "failed"
     """Not acknowledged; the targets are kept and tried again."""
@@ -40,9 +31,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeEvent:
-    """For metrics and logs.
+    """One attempt to deliver purges, for metrics and logs.
 
-    place: whom it was sent to.
+    place: address of the place it was sent to.
+    targets: how many were purged, are kept, or were given up.
     error: of FAILED.
     """
 
@@ -54,15 +46,20 @@ class PurgeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """linger_ms: how long the first target of an idle place waits for company; 0 still gathers what comes in the same
+    """Limits of one place's batches: their size and pace, and how long what was not acknowledged is tried again.
+
+    linger_ms: how long the first target of an idle place waits for company; 0 still gathers what comes in the same
         moment.
-    max_targets, max_bytes: of one batch.
+    pause_ms: pause after each acknowledged batch, for a provider that limits the rate of purges; 0: none.
+    max_targets: of one batch.
+    max_bytes: of one batch.
     max_pending: targets kept for a place; more are refused.
     first_retry_ms, last_retry_ms: pause after the first failure, doubled after each further one up to the last.
     copies_live_ms: after this a target is dropped, because whatever it would have removed has expired.
     """
 
     linger_ms: int = 0
+    pause_ms: int = 0
     max_targets: int = 100
     max_bytes: int = 4_000
     max_pending: int = 100_000
@@ -71,15 +68,12 @@ class BatchLimits:
     copies_live_ms: int = 3_610_000
 
 
-Send = Callable[[Sequence[Target]], Awaitable[None]]
-"""Purges a batch; returns when it is effective, raises CdnError otherwise."""
-Connect = Callable[[], AbstractAsyncContextManager[Send]]
-"""Opened once per event loop, and closed when the batches end."""
-
-
 @dataclass(slots=True)
 class _Call:
-    """One caller that waits for `left` more targets."""
+    """One caller of purge().
+
+    left: targets that it still waits for.
+    """
 
     left: int
     done: asyncio.Future[None]
@@ -87,6 +81,8 @@ class _Call:
 
 @dataclass(slots=True)
 class _Pending:
+    """A target that was not acknowledged yet, and who waits for it."""
+
     since_ms: float
     calls: list[_Call] = field(default_factory=list)
 
@@ -96,9 +92,9 @@ def _monotonic_ms() -> float:
 
 
 class PurgeBatches:
-    """One place's queue, and the task that empties it. Use it from one event loop at a time.
+    """Queue of one place, and the task that empties it. Use it from one event loop at a time.
 
-    place: its name in errors and events.
+    place: its address in errors and events.
     observe: called after every attempt; must not raise.
     sleep, clock: replaced in tests.
     """
@@ -131,7 +127,7 @@ class PurgeBatches:
         return len(self._waiting) + len(self._under_way)
 
     async def purge(self, targets: Iterable[Target]) -> None:
-        """Returns when all were acknowledged after this call began.
+        """Purge these; returns when all were acknowledged after this call began.
 
         Raises CdnError when an attempt failed meanwhile, or when too many are pending. In the first case the targets are kept
         and tried again by themselves; asking again is harmless and waits for the next attempt. So is cancelling: what was
@@ -205,6 +201,8 @@ class PurgeBatches:
                 else:
                     self._acknowledged(len(batch))
                     retry_ms = self._limits.first_retry_ms
+                    if self._limits.pause_ms:
+                        await self._sleep(self._limits.pause_ms / 1_000)
 
     def _take(self) -> tuple[Target, ...]:
         size = 0

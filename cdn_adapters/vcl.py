@@ -24,13 +24,16 @@ def varnish_vcl(
 ) -> str:
     """VCL for `varnishd -f`: keeps what CDN-Cache-Control says and as long as it says, purges by tag and by URL.
 
+    backend_host: name or address of the application, as Varnish reaches it.
+    backend_port: its TCP port.
     purge_token: what `VarnishAdapter(token=...)` sends; at least 8 of A-Z a-z 0-9 . _ ~ + / = -. Without one,
         `purgers` alone decides, so nothing on those hosts may forward strangers' requests to Varnish (a TLS
         terminator does).
     purgers: addresses or networks that may purge. Other than this host, they need a token.
     grace_s: for how long an expired or softly purged object may be served while it is fetched again. Above 0, stale
-        answers are served, also after an ordinary expiry. Raises ConfigurationError for values that cannot stand in
-        VCL.
+        answers are served, also after an ordinary expiry.
+
+    Raises ConfigurationError for values that cannot stand in VCL.
     """
     if not _HOST.fullmatch(backend_host):
         raise ConfigurationError(f"backend_host {backend_host!r} is not a host name or address")

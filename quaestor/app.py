@@ -43,9 +43,9 @@ from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
-from quaestor.store.measured import keep_measuring
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
+from quaestor.store.size_metrics import keep_measuring
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.tasks import ended
 from quaestor.ttl import TtlEstimator

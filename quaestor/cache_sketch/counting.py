@@ -5,14 +5,18 @@ from __future__ import annotations
 from array import array
 
 from quaestor.cache_sketch.sizing import Geometry
-from quaestor.cache_sketch.wire import positions
+from quaestor.cache_sketch.wire_format import positions
 
 MAX_KEYS = 2**32 - 1
 """Counters have 32 bits: with fewer keys than this, none can overflow."""
 
 
 class CountingFilter:
-    """Counts keys per position; a bit is set exactly while its counter is above zero.
+    """Counting Bloom filter: counts keys per position; a bit is set exactly while its counter is above zero.
+
+    geometry: shape of the flat filter.
+    bits: the flat filter, packed, least significant bit first, geometry.size_bytes long.
+    keys: how many are in.
 
     add() and remove() take O(slices). The caller keeps track of which keys are in: removing one that was not added is refused.
     """
@@ -26,13 +30,14 @@ class CountingFilter:
         self._counters = array("I", bytes(4 * geometry.size_bits))
 
     def add(self, key_digest: bytes) -> None:
+        """Put a key in that is not in."""
         for position in positions(key_digest, self.geometry):
             self._counters[position] += 1
             self.bits[position >> 3] |= 1 << (position & 7)
         self.keys += 1
 
     def remove(self, key_digest: bytes) -> None:
-        """Raises ValueError, and changes nothing, if the key cannot be in the filter."""
+        """Take a key out. Raises ValueError, and changes nothing, if it cannot be in the filter."""
         where = positions(key_digest, self.geometry)
         if not all(self._counters[position] for position in where):
             raise ValueError("removing a key that was not added would make others disappear")

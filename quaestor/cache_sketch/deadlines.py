@@ -6,7 +6,10 @@ import heapq
 
 
 class Deadlines:
-    """O(log n) a change. One queue entry per key, however often its deadline is extended: memory follows the keys."""
+    """Keys with their deadlines in ms, earliest first. O(log n) a change.
+
+    One queue entry per key, however often its deadline is extended: memory follows the keys.
+    """
 
     __slots__ = ("_at_ms", "_queue")
 

@@ -1,4 +1,4 @@
-"""The Cache Sketch without I/O: which resources may still have a stale copy somewhere that nobody can purge.
+"""The Cache Sketch without I/O: the resources that may still have a stale copy somewhere that nobody can purge.
 
 Expiring counting Bloom filter, after Quaestor/Orestes (Wingerath's thesis, section 5.1). What is kept: the latest expiry of
 the copies handed out of each resource; the resources written meanwhile, each until the copies that existed at its last write
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quaestor.cache_sketch import wire
+from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.deadlines import Deadlines
 from quaestor.cache_sketch.limits import Limits
@@ -20,7 +20,10 @@ from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 
 
 class ExpiringSketch:
-    """Keys are digests (`wire.digest`). Every method leaves a consistent state; O(log n) a key. Not thread-safe."""
+    """Expiring counting Bloom filter of the resources that may have a stale copy somewhere.
+
+    Keys are digests (`wire_format.digest`). Every method leaves a consistent state; O(log n) a key. Not thread-safe.
+    """
 
     __slots__ = ("_filter", "_limits", "_reads", "_saturated_until_ms", "_stale", "_untracked_until_ms", "geometry")
 
@@ -44,6 +47,7 @@ class ExpiringSketch:
         return len(self._stale)
 
     def report_read(self, key: bytes, *, expires_at_ms: int, now_ms: int) -> None:
+        """See CacheSketch."""
         self._sweep(now_ms, self._limits.sweep)
         if expires_at_ms <= now_ms:
             return
@@ -53,6 +57,7 @@ class ExpiringSketch:
             self._untracked_until_ms = max(self._untracked_until_ms, expires_at_ms)
 
     def report_write(self, keys: Sequence[bytes], *, now_ms: int) -> list[int]:
+        """See CacheSketch."""
         self._sweep(now_ms, self._limits.sweep)
         return [self._written(key, now_ms) for key in keys]
 
@@ -67,6 +72,7 @@ class ExpiringSketch:
         return max(0, max(alive_until_ms, self._saturated_until_ms) - now_ms)
 
     def saturate(self, until_ms: int) -> None:
+        """See CacheSketch."""
         self._saturated_until_ms = max(self._saturated_until_ms, until_ms)
 
     def sweep(self, now_ms: int) -> bool:
@@ -77,8 +83,8 @@ class ExpiringSketch:
     def snapshot(self, now_ms: int) -> bytes:
         """The flat filter as it is. O(size of the filter)."""
         if now_ms < self._saturated_until_ms:
-            return wire.saturated(self.geometry)
-        return wire.encode(self.geometry, keys=len(self._stale), bits=self._filter.bits)
+            return wire_format.saturated(self.geometry)
+        return wire_format.encode(self.geometry, keys=len(self._stale), bits=self._filter.bits)
 
     def _sweep(self, now_ms: int, limit: int) -> None:
         self._reads.pop_due(now_ms, limit=limit)

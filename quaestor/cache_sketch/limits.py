@@ -1,4 +1,4 @@
-"""How much a sketch remembers, and how much of it one call cleans up. Beyond the limits it is vaguer, never wrong."""
+"""Limits of what a sketch remembers, and of what one call cleans up. Beyond them it is vaguer, never wrong."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from quaestor.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Defaults cost at most about 100 MB.
+    """Bounds of a sketch's memory and of the work of one call. Defaults cost at most about 100 MB.
 
     max_reads: resources whose living copies are known one by one. Of further ones only the latest expiry is kept, and
         until then a write to a resource that is not known counts as one to a resource with a living copy.
     max_stale: keys in the filter. One more, and everything is reported as stale until that one's copies are dead (the
         filter is of little use long before).
     sweep: dead entries that an ordinary call removes at most.
-    snapshot_sweep: that one step of a snapshot removes.
+    snapshot_sweep: dead entries that one step of a snapshot removes at most.
     """
 
     max_reads: int = 500_000

@@ -9,31 +9,35 @@ from collections.abc import Sequence
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
-from quaestor.cache_sketch.wire import digest
+from quaestor.cache_sketch.wire_format import digest
 
 
 class MemoryCacheSketch:
-    """Implements CacheSketch. May be used from several threads and event loops; never raises SketchError."""
+    """Implements CacheSketch in memory. May be used from several threads and event loops; never raises SketchError."""
 
     def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
         self._sketch = ExpiringSketch(geometry, limits)
         self._lock = threading.Lock()
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        """See CacheSketch."""
         key = digest(resource)
         with self._lock:
             self._sketch.report_read(key, expires_at_ms=expires_at_ms, now_ms=now_ms)
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        """See CacheSketch."""
         keys = [digest(resource) for resource in resources]
         with self._lock:
             return self._sketch.report_write(keys, now_ms=now_ms)
 
     async def saturate(self, until_ms: int) -> None:
+        """See CacheSketch."""
         with self._lock:
             self._sketch.saturate(until_ms)
 
     async def snapshot(self, *, now_ms: int) -> bytes:
+        """See CacheSketch."""
         while True:
             with self._lock:
                 if not self._sketch.sweep(now_ms):

@@ -10,7 +10,7 @@ Keys, all with the hash tag `{<deployment>:sketch}` (one slot of a cluster) and 
 
 A server that was restarted without its data, that went back to an older snapshot or a lagging replica, or that threw some of
 the keys away under memory pressure, no longer knows which copies are alive. Each process notices, in its next call, that
-the server counted fewer of its calls than it answered, and the same script then turns the sketch dark (everything is reported
+the server counted fewer of its calls than it answered, and the same script then saturates the sketch (everything is reported
 as stale) for as long as a copy can live. A process that is new itself cannot tell a lost sketch from a new one; then it is
 the caller's to saturate.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from quaestor.cache_sketch import wire
+from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.errors import ConfigurationError, SketchError
@@ -37,11 +37,16 @@ _WRITES_A_SCRIPT = 200
 
 
 class RedisCacheSketch:
-    """Implements CacheSketch. The client belongs to the caller, who also closes it; it must not decode responses, and its pool
-    should be a BlockingConnectionPool: the ordinary one raises when more calls are under way than it has connections.
+    """Implements CacheSketch in Redis.
 
+    client: belongs to the caller, who also closes it; it must not decode responses, and its pool should be a
+        BlockingConnectionPool: the ordinary one raises when more calls are under way than it has connections.
+    deployment: sketches of different deployments share nothing.
     copies_live_ms: no copy lives longer than this after it was handed out (the largest TTL and its slack).
-    telemetry: hears of lost state.
+    geometry: shape of the filter, the same in all processes of a deployment.
+    telemetry: told of lost state.
+
+    Raises ConfigurationError for a client that decodes responses.
     """
 
     def __init__(
@@ -68,49 +73,55 @@ class RedisCacheSketch:
         self._telemetry = telemetry
         self._caller, self._answered = _new_caller(), 0
         self.client = client
-        self._report_read = RedisScript(client, _source("common", "report_read"))
+        self._report_read = RedisScript(client, _source("state", "report_read"))
         # The others may run above the server's memory limit: they are needed most when something is wrong.
-        self._report_write = RedisScript(client, _source("common", "writing", "report_write"), frees=True)
-        self._saturate = RedisScript(client, _source("common", "saturate"), frees=True)
-        self._snapshot = RedisScript(client, _source("common", "snapshot"), frees=True)
+        self._report_write = RedisScript(client, _source("state", "writing", "report_write"), frees=True)
+        self._saturate = RedisScript(client, _source("state", "saturate"), frees=True)
+        self._snapshot = RedisScript(client, _source("state", "snapshot"), frees=True)
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
+        """See CacheSketch."""
         self._latest_ms = max(self._latest_ms, expires_at_ms)
-        await self._call(self._report_read, now_ms, [wire.digest(resource), expires_at_ms, self._limits.max_reads])
+        await self._call(
+            self._report_read, now_ms, [wire_format.digest(resource), expires_at_ms, self._limits.max_reads]
+        )
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
+        """See CacheSketch. Atomic for each 200 resources."""
         lifetimes_ms: list[int] = []
         for start in range(0, len(resources), _WRITES_A_SCRIPT):
-            keys = [wire.digest(resource) for resource in resources[start : start + _WRITES_A_SCRIPT]]
+            keys = [wire_format.digest(resource) for resource in resources[start : start + _WRITES_A_SCRIPT]]
             lifetimes_ms += await self._call(self._report_write, now_ms, [self._limits.max_stale, *keys])
         return lifetimes_ms
 
     def joined(self, source: str) -> RedisScript:
-        """A script that does more in one round trip with what report_write does, for run().
+        """Script for run() that does what report_write does and more, in one round trip.
 
         source: Lua that may call written(digest, max_stale); its KEYS follow the sketch's five, its ARGV the sketch's
             nine, of which the last is max_stale; its reply is {calls, lost, ...}. It may run above the server's
             memory limit.
         """
-        return RedisScript(self.client, _source("common", "writing") + source, frees=True)
+        return RedisScript(self.client, _source("state", "writing") + source, frees=True)
 
     async def run(
         self, script: RedisScript, *, keys: Sequence[str], arguments: Sequence[str | bytes | int], now_ms: int
     ) -> list[Any]:
-        """The reply of a joined script without {calls, lost}. Raises SketchError."""
+        """Reply of a joined script without {calls, lost}. Raises SketchError."""
         return await self._call(script, now_ms, [self._limits.max_stale, *arguments], keys=keys)
 
     async def saturate(self, until_ms: int) -> None:
+        """See CacheSketch."""
         await self._call(self._saturate, self._now_ms, [until_ms])
 
     async def snapshot(self, *, now_ms: int) -> bytes:
+        """See CacheSketch."""
         while True:
             reply = await self._call(self._snapshot, now_ms, [], sweep=self._limits.snapshot_sweep)
             if len(reply) == 1:
-                return wire.saturated(self.geometry)
+                return wire_format.saturated(self.geometry)
             if reply:
                 keys, bits = reply
-                return wire.encode(self.geometry, keys=keys, bits=bits)
+                return wire_format.encode(self.geometry, keys=keys, bits=bits)
 
     async def _call(
         self,
@@ -125,12 +136,12 @@ class RedisCacheSketch:
             self._caller, self._answered = _new_caller(), 0  # its copies are dead, and it may have been forgotten
         self._now_ms = max(self._now_ms, now_ms)
         caller = self._caller
-        dark_until_ms = max(self._now_ms + self._copies_live_ms, self._latest_ms)
+        saturate_until_ms = max(self._now_ms + self._copies_live_ms, self._latest_ms)
         common: list[str | bytes | int] = [
             now_ms,
             caller,
             self._answered,
-            dark_until_ms,
+            saturate_until_ms,
             self.geometry.slices,
             self.geometry.bits_per_slice,
             self._limits.sweep if sweep is None else sweep,
@@ -143,16 +154,16 @@ class RedisCacheSketch:
         calls, lost, *reply = answer
         if caller == self._caller:
             if lost:
-                self._lost(dark_until_ms)
+                self._lost(saturate_until_ms)
             else:
                 self._answered = max(self._answered, calls)
         return reply
 
-    def _lost(self, dark_until_ms: int) -> None:
+    def _lost(self, saturate_until_ms: int) -> None:
         self._caller, self._answered = _new_caller(), 0
         if self._telemetry is not None:
             self._telemetry.failure(
-                "sketch", "sketch.state_lost", "Redis lost the sketch's state", dark_until_ms=dark_until_ms
+                "sketch", "sketch.state_lost", "Redis lost the sketch's state", dark_until_ms=saturate_until_ms
             )
 
 

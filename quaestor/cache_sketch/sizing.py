@@ -1,4 +1,4 @@
-"""How large a Bloom filter has to be, and how often it is wrong: pure arithmetic, and the geometry that we fixed.
+"""Sizes and false positive rates of Bloom filters: pure arithmetic, and the geometry that we fixed.
 
 The classic formulas are in every text on Bloom filters; the one of our own accounts for the bias that comes from reducing a
 16-bit hash modulo a slice that does not divide 65,536.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from quaestor.errors import ConfigurationError
 
 HEADER_BYTES = 40
-"""`<dQQQQ`, in front of the bits (see `wire`)."""
+"""`<dQQQQ`, in front of the bits (see `wire_format`)."""
 BODY_BYTES = 14_600
 """Header and bits together fit ten TCP segments of 1,460 bytes: one initial congestion window (RFC 6928)."""
 _HASH_VALUES = 1 << 16
@@ -42,7 +42,9 @@ class Geometry:
     bits_per_slice: below 2^15, so that pybloom_live cuts its hash into 16-bit numbers and uses xxh128; slices *
         bits_per_slice is a multiple of 8, so that the bits are whole bytes.
     capacity: keys the filter is meant for; only told to readers.
-    error_rate: what it then is wrong by; likewise.
+    error_rate: its false positive rate with that many keys, in 0..1; only told to readers.
+
+    Raises ConfigurationError for a geometry that cannot be sent.
     """
 
     slices: int
@@ -62,10 +64,12 @@ class Geometry:
 
     @property
     def size_bits(self) -> int:
+        """Bits of all slices."""
         return self.slices * self.bits_per_slice
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of the bits, without the header."""
         return self.size_bits // 8
 
     def false_positive_rate(self, entries: int) -> float:

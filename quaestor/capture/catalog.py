@@ -1,4 +1,4 @@
-"""What the namespaces of a database are: collections, views on them, time-series collections; and their text indexes.
+"""Definitions of a database's namespaces: collections, views on them, time-series collections; and their text indexes.
 
 A change of a view's definition has no change event in MongoDB 6.0, so definitions are listed again and again, and changes
 reported twice, one poll apart: a registration that was on its way at the first report is there at the second.
@@ -20,18 +20,19 @@ from pymongo.errors import PyMongoError
 
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
-from quaestor.capture.views import Definition, Kind, below, resolve
+from quaestor.capture.views import Definition, Kind, base_of, resolve
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import DatabaseError
 from quaestor.model import CapturedRead, Operation, Reason, Uncacheable
 from quaestor.query import aggregation
 
 POLL_MS = 2_000
+"""Default pause between two listings of a database."""
 _MAX_AGE_POLLS = 3
-_TELLS_OF_INDEXES: Final = 17
-"""Wire version of MongoDB 6.0, whose change streams tell of text indexes (showExpandedEvents)."""
-_TELLS_OF_CAPPED_DELETES: Final = 13
-"""Wire version of MongoDB 5.0: from then on what a capped collection drops is deleted by the oplog. Before, nobody is told."""
+_TEXT_INDEXES_REPORTED: Final = 17
+"""Wire version of MongoDB 6.0, whose change streams report text indexes (showExpandedEvents)."""
+_CAPPED_DELETES_REPORTED: Final = 13
+"""Wire version of MongoDB 5.0: from then on what a capped collection drops is in the oplog. Before, nobody is told."""
 
 Definitions = Mapping[str, Definition]
 """By namespace. Plain collections without anything special are left out."""
@@ -55,6 +56,7 @@ class Catalog:
 
     on_changed: told the namespaces whose reads may mean something else now: the changed ones, and the collections
         that changed views were on. Called in the polling thread, twice per change.
+    poll_ms: pause between two listings.
     """
 
     def __init__(
@@ -71,13 +73,13 @@ class Catalog:
         self._clock = clock
         self._known: dict[str, tuple[int, Definitions]] = {}
         self._changed: set[str] = set()
-        self._told_once: frozenset[str] = frozenset()
+        self._reported_once: frozenset[str] = frozenset()
         self._texts = TextIndexes(client)
         self._wire_version = 0
         self._lock = threading.RLock()
 
     def definition(self, namespace: str) -> Definition:
-        """What a namespace is, as last listed; lists its database if that was too long ago. Blocking.
+        """The definition of a namespace, as last listed; lists its database if that was too long ago. Blocking.
 
         Raises DatabaseError.
         """
@@ -90,8 +92,9 @@ class Catalog:
         return outcome.reads, tuple(dict.fromkeys(str(reason) for reason, _ in outcome.reasons))
 
     async def examine(self, reads: Sequence[CapturedRead]) -> Outcome:
-        """The reads as reads of collections: views rewritten onto what is below them, default collations and the
-        definitions of text indexes filled in. To be called after the reads were answered.
+        """The reads as reads of collections. To be called after they were answered.
+
+        Views are rewritten onto what is below them, default collations and the definitions of text indexes filled in.
 
         No I/O while the databases concerned are polled, except for `$text`. Never raises DatabaseError: what cannot be
         looked up is a reason not to cache.
@@ -106,7 +109,7 @@ class Catalog:
                     return Outcome(reads=(), reasons=(Reason(Uncacheable.VIEW, str(error)),))
         if not fresh and all(map(self._ordinary, reads)):
             return Outcome(reads=tuple(reads), reasons=())
-        outcome = resolve(reads, self._lookup, capped_deletes_told=self._wire_version >= _TELLS_OF_CAPPED_DELETES)
+        outcome = resolve(reads, self._lookup, capped_deletes_reported=self._wire_version >= _CAPPED_DELETES_REPORTED)
         reasons = outcome.reasons + self._unproven(reads, fresh)
         resolved = list(outcome.reads)
         if not reasons:
@@ -114,7 +117,7 @@ class Catalog:
                 if searches(read.query):
                     resolved[position], unknown = await anyio.to_thread.run_sync(self._with_text_index, read)
                     reasons += unknown
-                elif self._wire_version < _TELLS_OF_INDEXES and _searches_within(read):
+                elif self._wire_version < _TEXT_INDEXES_REPORTED and _searches_within(read):
                     reasons += (Reason(Uncacheable.UNREADABLE, "$text inside a pipeline, on a server before 6.0"),)
         return Outcome(reads=tuple(resolved), reasons=reasons)
 
@@ -133,7 +136,7 @@ class Catalog:
         """The read with the definition that its `$text` was answered by, or why that is not known. Blocking."""
         namespace = read.query.namespace
         try:
-            if self._wire_version >= _TELLS_OF_INDEXES:
+            if self._wire_version >= _TEXT_INDEXES_REPORTED:
                 definition = self._texts.now(namespace)
             elif self._texts.follow(namespace):
                 definition = self._texts.known(namespace)
@@ -170,9 +173,9 @@ class Catalog:
         with self._lock:
             self._changed |= searched_otherwise
             changed, self._changed = frozenset(self._changed), set()
-            telling, self._told_once = changed | self._told_once, changed
-        if telling:
-            self._on_changed(telling)
+            reporting, self._reported_once = changed | self._reported_once, changed
+        if reporting:
+            self._on_changed(reporting)
         if failure is not None:
             raise failure
 
@@ -238,7 +241,7 @@ def _changes(before: Definitions, after: Definitions) -> set[str]:
     changed = set()
     for namespace in before.keys() | after.keys():
         if _meaning(before.get(namespace)) != _meaning(after.get(namespace)):
-            changed |= {namespace, below(namespace, before.get), below(namespace, after.get)}
+            changed |= {namespace, base_of(namespace, before.get), base_of(namespace, after.get)}
     return changed
 
 

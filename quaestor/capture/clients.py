@@ -1,4 +1,4 @@
-"""The MongoDB to watch, when nobody named it: the one that the application's own client is connected to.
+"""The client that watches MongoDB; when nobody named one, of the cluster that the application's own client is connected to.
 
 `Quaestor()` and `AsyncMongoClient(url, event_listeners=[quaestor.capture])` are all that the application writes. The
 client does not tell a listener who it is, so it is looked for among the objects of this process, once, at the start;

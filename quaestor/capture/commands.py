@@ -1,4 +1,4 @@
-"""A command document becomes a Query, or the reasons why what it read cannot be cached. Pure: no clock, no I/O.
+"""Commands understood: a command document becomes a Query, or the reasons not to cache what it read. Pure: no clock, no I/O.
 
 https://www.mongodb.com/docs/manual/reference/command/
 """
@@ -56,7 +56,7 @@ _OPTIONS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Understood:
-    """What a command reads.
+    """A command's read.
 
     query: None if it reads nothing that matters, or nothing that could be cached (then `reasons` says why).
     reasons: non-empty if a response that used this must not be cached.
@@ -78,14 +78,17 @@ _NOTHING = Understood()
 
 
 def unknown_uuids() -> int | None:
-    """The answer of a caller that cannot tell how the client encodes native UUIDs."""
+    """UuidRepresentation of a caller that cannot tell how the client encodes native UUIDs."""
     return None
 
 
 def understand(
     name: str, command: Mapping[str, Any], database: str, uuid_representation: UuidRepresentation = unknown_uuids
 ) -> Understood:
-    """What a command (as a driver's listener is given it) reads. Keeps no reference into `command`. O(size).
+    """The read of a command as a driver's listener is given it. Keeps no reference into `command`. O(size).
+
+    name: of the command, in any spelling that mongod accepts.
+    uuid_representation: asked only if the command holds a native UUID.
 
     Everything that is not known to be harmless ends as UNREADABLE: uncertain means fresh.
     """

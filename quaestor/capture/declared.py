@@ -1,4 +1,4 @@
-"""Queries that somebody tells instead of running them on a captured client: origins in other languages, through the proxy.
+"""Declared reads: queries that somebody tells instead of running them on a captured client, as an origin behind the proxy does.
 
 A declaration is a JSON array (MongoDB Extended JSON) of objects:
 
@@ -22,7 +22,7 @@ A query goes the same way as a command that was listened to, so it means exactly
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from bson.errors import BSONError
 from bson.timestamp import Timestamp
 
 from quaestor.capture.commands import Understood, understand
+from quaestor.capture.declared_command import command_of, flag, shown
 from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.cluster_time import version_of
 from quaestor.errors import MalformedQueryError
@@ -39,17 +40,18 @@ from quaestor.planning.plan import plan_query
 from quaestor.tags import valid_tag
 
 MAX_BYTES = 32 * 1024
+"""Of a declaration's text."""
 MAX_QUERIES = 64
+"""In one declaration, tags among them."""
 MAX_DEPTH = 40
-
-_COMMON = frozenset({"collection", "database", "collation", "let", "operationTime", "secondary"})
-_FIND = frozenset({"filter", "sort", "skip", "limit", "projection", "count", "distinct"})
+"""Levels of nested arrays and objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredRead:
-    """One query.
+    """One query of a declaration.
 
+    understood: what the same query as a command reads.
     read_at: the reply's operationTime, if it was told.
     primary: it was read on the primary.
     """
@@ -61,14 +63,14 @@ class DeclaredRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What an answer depends on. At least one of the two is not empty."""
+    """The reads and tags that an answer depends on. At least one of the two is not empty."""
 
     reads: tuple[DeclaredRead, ...]
     tags: tuple[str, ...] = ()
 
 
 def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
-    """Read a declaration.
+    """Read a declaration from its text.
 
     database: of collections that are named without one.
 
@@ -85,7 +87,7 @@ def parse(text: bytes | str, *, database: str | None = None) -> Declaration:
 
 
 def read(given: Any, *, database: str | None = None) -> Declaration:
-    """The same for a declaration that was decoded already."""
+    """Read a declaration that was decoded already. Raises MalformedQueryError as parse() does."""
     if not isinstance(given, list) or not given:
         raise MalformedQueryError("a declaration is an array with at least one query")
     if len(given) > MAX_QUERIES:
@@ -115,9 +117,10 @@ def record(
     duration_ms: float,
     controls: Sequence[CapturedRead] = (),
 ) -> None:
-    """Add to a recording what its answer depends on.
+    """Add a declaration to the recording of the answer that depends on it.
 
     since: the watermark taken before whoever declared was asked: all writes up to it were visible to the reads.
+    duration_ms: how long whoever declared took to answer.
     controls: what its tags and its URL are invalidated by (see `quaestor.tags`).
     """
     for declared in declaration.reads:
@@ -147,112 +150,22 @@ def _record(recorder: Recorder, declared: DeclaredRead, since: Version, duration
 
 def _tag(given: Any) -> str:
     if not isinstance(given, str) or (reason := valid_tag(given)) is not None:
-        raise MalformedQueryError(f"{_shown(given)} is no tag: {reason if isinstance(given, str) else 'it is no text'}")
+        raise MalformedQueryError(f"{shown(given)} is no tag: {reason if isinstance(given, str) else 'it is no text'}")
     return given
 
 
 def _declared(item: Any, default: str | None) -> DeclaredRead:
-    if not isinstance(item, dict):
-        raise MalformedQueryError(f'it is an object like {{"collection": "flights"}}, not {_shown(item)}')
-    allowed = _COMMON | ({"pipeline"} if "pipeline" in item else _FIND)
-    if unknown := item.keys() - allowed:
-        raise MalformedQueryError(f"unknown or contradicting: {', '.join(sorted(unknown))}")
-    database, collection = _namespace(item, default)
-    name, command = _command(item, collection)
+    name, command, database = command_of(item, default)
     understood = understand(name, command, database)
     if understood.query is not None:
         plan_query(understood.query)
     at = item.get("operationTime")
     if at is not None and not isinstance(at, Timestamp):
         raise MalformedQueryError('operationTime is {"$timestamp": {"t": seconds, "i": number}}')
-    secondary = _flag(item, "secondary")
+    secondary = flag(item, "secondary")
     if secondary and at is None:
         raise MalformedQueryError("a read on a secondary needs its operationTime")
     return DeclaredRead(understood=understood, read_at=None if at is None else version_of(at), primary=not secondary)
-
-
-def _namespace(item: Mapping[str, Any], default: str | None) -> tuple[str, str]:
-    collection = item.get("collection")
-    database = item.get("database", default)
-    if not isinstance(collection, str) or not collection or "\0" in collection:
-        raise MalformedQueryError(f"collection is a name, not {_shown(collection)}")
-    if "database" not in item and "." in collection:
-        first, _, rest = collection.partition(".")
-        if default is None or first == default:
-            database, collection = first, rest
-    if not isinstance(database, str) or not database or not collection or "." in database:
-        raise MalformedQueryError(f"the database of {_shown(collection)} is not known: name it")
-    return database, collection
-
-
-def _command(item: Mapping[str, Any], collection: str) -> tuple[str, dict[str, Any]]:
-    command: dict[str, Any] = {}
-    for name in ("collation", "let"):
-        if name in item:
-            command[name] = _object(item, name)
-    if "pipeline" in item:
-        pipeline = item["pipeline"]
-        if not isinstance(pipeline, list) or not all(isinstance(stage, dict) for stage in pipeline):
-            raise MalformedQueryError("pipeline is an array of objects")
-        return "aggregate", {"aggregate": collection, "pipeline": pipeline, **command}
-    condition = _object(item, "filter") if "filter" in item else {}
-    if "distinct" in item:
-        if not isinstance(item["distinct"], str):
-            raise MalformedQueryError(f"distinct is a field name, not {_shown(item['distinct'])}")
-        _only(item, "distinct", {"filter"})
-        return "distinct", {"distinct": collection, "key": item["distinct"], "query": condition, **command}
-    window = {name: _number(item, name) for name in ("skip", "limit") if name in item}
-    if _flag(item, "count"):
-        _only(item, "count", {"filter", "skip", "limit"})
-        # As a driver's count_documents: an empty filter is counted too, and not read off the collection's metadata.
-        return "aggregate", {"aggregate": collection, "pipeline": _counting(condition, window), **command}
-    command |= {"find": collection, "filter": condition, **window}
-    if "sort" in item:
-        command["sort"] = _sort(item["sort"])
-    if "projection" in item:
-        command["projection"] = _object(item, "projection")
-    return "find", command
-
-
-def _counting(condition: Mapping[str, Any], window: Mapping[str, int]) -> list[dict[str, Any]]:
-    stages: list[dict[str, Any]] = [{"$match": condition}]
-    stages += [{f"${name}": value} for name, value in window.items() if value]
-    return [*stages, {"$group": {"_id": 1, "n": {"$sum": 1}}}]
-
-
-def _only(item: Mapping[str, Any], name: str, others: set[str]) -> None:
-    if contradicting := item.keys() - _COMMON - others - {name}:
-        raise MalformedQueryError(f"{name} does not go with {', '.join(sorted(contradicting))}")
-
-
-def _object(item: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = item[name]
-    if not isinstance(value, dict):
-        raise MalformedQueryError(f"{name} is an object, not {_shown(value)}")
-    return value
-
-
-def _number(item: Mapping[str, Any], name: str) -> int:
-    value = item[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise MalformedQueryError(f"{name} is a number from 0, not {_shown(value)}")
-    return int(value)
-
-
-def _flag(item: Mapping[str, Any], name: str) -> bool:
-    value = item.get(name, False)
-    if not isinstance(value, bool):
-        raise MalformedQueryError(f"{name} is true or false, not {_shown(value)}")
-    return value
-
-
-def _sort(given: Any) -> dict[str, Any]:
-    if isinstance(given, dict):
-        return given
-    if not isinstance(given, str) or not all(piece.strip().lstrip("-") for piece in given.split(",")):
-        raise MalformedQueryError(f'sort is an object or fields like "scheduled,-_id", not {_shown(given)}')
-    pieces = [piece.strip() for piece in given.split(",")]
-    return {piece.removeprefix("-"): -1 if piece.startswith("-") else 1 for piece in pieces}
 
 
 def _deeper_than(value: Any, levels: int) -> bool:
@@ -268,10 +181,6 @@ def _deeper_than(value: Any, levels: int) -> bool:
         if not layer:
             return False
     return True
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:80]
 
 
 def _brief(error: Exception) -> str:

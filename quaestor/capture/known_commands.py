@@ -1,4 +1,4 @@
-"""Commands that were understood lately: a handler sends the same ones again and again."""
+"""Cache of commands that were understood lately: a handler sends the same ones again and again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bson.errors import BSONError
 from quaestor.capture.commands import Understood, understand
 from quaestor.capture.snapshot import UuidRepresentation
 
-_MOST: Final = 1_000
-_LARGEST: Final = 1_024
+_MAX_COMMANDS: Final = 1_000
+_MAX_BYTES: Final = 1_024
 """Bytes of a command that is remembered."""
 _OF_THE_CALL: Final = frozenset({"lsid", "$clusterTime"})
 """What every call says anew, and understand() takes no notice of."""
 
 
 class KnownCommands:
-    """understand() with a memory, by what the server is sent. Thread-safe.
+    """Cache of understand(), by what the server is sent. Thread-safe.
 
     Not remembered is whatever is not the same each time, or is not told by its bytes alone: what names a point in time (BSON
     keeps less of it than Python has), what must not be cached, and values that only the client's own codec can write, native
@@ -32,6 +32,7 @@ class KnownCommands:
     def understand(
         self, name: str, command: Mapping[str, Any], database: str, uuid_representation: UuidRepresentation
     ) -> Understood:
+        """See commands.understand()."""
         try:
             sent = bson.encode({field: command[field] for field in command if field not in _OF_THE_CALL})
         except (BSONError, TypeError, ValueError, OverflowError):
@@ -40,8 +41,8 @@ class KnownCommands:
         known = self._known.get(identity)
         if known is None:
             known = understand(name, command, database, uuid_representation)
-            if known.query is not None and not (known.reasons or known.instants or len(sent) > _LARGEST):
-                if len(self._known) >= _MOST:
+            if known.query is not None and not (known.reasons or known.instants or len(sent) > _MAX_BYTES):
+                if len(self._known) >= _MAX_COMMANDS:
                     self._known.clear()
                 self._known[identity] = known
         return known

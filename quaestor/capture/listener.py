@@ -28,8 +28,9 @@ from pymongo.monitoring import (
 )
 
 from quaestor.capture.commands import READING
+from quaestor.capture.context import current, possible_recordings
 from quaestor.capture.known_commands import KnownCommands
-from quaestor.capture.recorder import ReadInProgress, Recorder, current, suspects
+from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
@@ -40,7 +41,7 @@ _PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Bin
 
 
 class Capture(CommandListener, ServerHeartbeatListener):
-    """Give it to every client whose reads may be cached: `AsyncMongoClient(url, event_listeners=[capture])`.
+    """Listener for every client whose reads may be cached: `AsyncMongoClient(url, event_listeners=[capture])`.
 
     Thread-safe. Listens to heartbeats too: they tell which address is a primary, which a command alone does not
     when its read preference leaves the choice open or the client is connected directly.
@@ -55,9 +56,10 @@ class Capture(CommandListener, ServerHeartbeatListener):
         return Watcher(self._topology)
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
+        """See pymongo.monitoring. Never raises."""
         recorder = current()
         if recorder is None:
-            _stray(event)
+            _started_without_recorder(event)
         elif isinstance(event, CommandStartedEvent):
             try:
                 self._started(recorder, event)
@@ -65,8 +67,9 @@ class Capture(CommandListener, ServerHeartbeatListener):
                 _not_understood(recorder, event.command_name, error)
 
     def succeeded(self, event: CommandSucceededEvent | ServerHeartbeatSucceededEvent) -> None:
+        """See pymongo.monitoring. Never raises."""
         if not isinstance(event, CommandSucceededEvent):
-            self._topology.heard(event.connection_id, event.reply)
+            self._topology.heartbeat_succeeded(event.connection_id, event.reply)
             return
         recorder = current()
         if recorder is not None:
@@ -76,8 +79,9 @@ class Capture(CommandListener, ServerHeartbeatListener):
                 _not_understood(recorder, event.command_name, error)
 
     def failed(self, event: CommandFailedEvent | ServerHeartbeatFailedEvent) -> None:
+        """See pymongo.monitoring. Never raises."""
         if not isinstance(event, CommandFailedEvent):
-            self._topology.lost(event.connection_id)
+            self._topology.heartbeat_failed(event.connection_id)
             return
         recorder = current()
         if recorder is not None:
@@ -93,7 +97,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
             recorder.refuse(reason, detail)
         if understood.query is None:
             return
-        if self._topology.is_elsewhere(event.connection_id):
+        if self._topology.is_in_another_cluster(event.connection_id):
             recorder.refuse(
                 Uncacheable.UNREADABLE, f"{understood.description}, in another cluster than the one watched"
             )
@@ -108,9 +112,9 @@ class Capture(CommandListener, ServerHeartbeatListener):
         )
 
 
-def _stray(event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
+def _started_without_recorder(event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
     """A command outside every recorded request; or one inside, in a thread that does not know of it."""
-    for recorder in suspects():
+    for recorder in possible_recordings():
         if isinstance(event, CommandStartedEvent) and event.command_name in READING:
             recorder.refuse(
                 Uncacheable.UNREADABLE,
@@ -124,13 +128,13 @@ def _get_more(recorder: Recorder, event: CommandStartedEvent) -> None:
     if event.request_id == 0:
         # An exhaust cursor streams batches without asking; their replies cannot be told apart.
         recorder.refuse(Uncacheable.UNREADABLE, "an exhaust cursor")
-    elif not recorder.go_on(_request(event), _cursor(event, cursor_id)):
+    elif not recorder.get_more(_request(event), _cursor(event, cursor_id)):
         recorder.refuse(Uncacheable.UNREADABLE, "a cursor that was opened outside this request")
 
 
 def _succeeded(recorder: Recorder, event: CommandSucceededEvent) -> None:
     request = _request(event)
-    read = recorder.awaits(request)
+    read = recorder.read_of(request)
     if read is None:
         return
     reply = event.reply

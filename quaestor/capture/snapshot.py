@@ -1,4 +1,4 @@
-"""A copy of a BSON value that nobody else can change, and what the copying came across.
+"""Copies of BSON values that nobody else can change, and findings of what the copying came across.
 
 The driver hands its listeners the very dicts that the handler holds. A handler may go on using them (add a clause to the
 filter and query again, turn `_id` into a string), so whatever outlives the call has to be copied. The copy is plain
@@ -44,7 +44,7 @@ VARIABLES: Mapping[str, tuple[Uncacheable, str]] = {
     "$$CLUSTER_TIME": (Uncacheable.CLOCK, "$$CLUSTER_TIME is the time of the read"),
     "$$USER_ROLES": (Uncacheable.UNREADABLE, "$$USER_ROLES depends on who asks"),
 }
-"""https://www.mongodb.com/docs/manual/reference/aggregation-variables/"""
+"""Variables that no write can invalidate. https://www.mongodb.com/docs/manual/reference/aggregation-variables/"""
 
 _IMMUTABLE = (
     bool, type(None), bytes, Binary, ObjectId, Decimal128, Regex, MinKey, MaxKey,
@@ -56,8 +56,9 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 @dataclass(slots=True)
 class Findings:
-    """What copying came across.
+    """Findings of a copy: what in the value bears on caching the response that used it.
 
+    reasons: why a response that used the value must not be cached.
     moments: every point in time in the value: datetimes, and in ms since the epoch those of Timestamps, ISO 8601
         strings and numbers of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges
         them.

@@ -1,8 +1,8 @@
-"""The definitions of text indexes, for reads whose filter holds `$text`. What such a read finds is said by them alone.
+"""Definitions of text indexes, for reads whose filter holds `$text`. What such a read finds is said by them alone.
 
-mongod 6.0 tells in its change stream when a text index comes, goes or is hidden (`change_events.py`). So a definition that
+mongod 6.0 reports in its change stream when a text index comes, goes or is hidden (`change_events.py`). So a definition that
 is listed *after* the read was answered is safe: had it changed in between, the event would be newer than the
-registration's `since`, and replaying it would invalidate. Older servers tell nothing: there a definition has to be known
+registration's `since`, and replaying it would invalidate. Older servers report nothing: there a definition has to be known
 before the read, is listed again and again, and changes are reported, as those of views are.
 """
 
@@ -20,13 +20,13 @@ from quaestor.errors import DatabaseError
 from quaestor.model import Document, Operation, Query
 from quaestor.query.text.index import DEFINITION
 
-MOST: Final = 1_000
-"""Namespaces whose definitions are followed where the server does not tell."""
+MAX_FOLLOWED: Final = 1_000
+"""Namespaces whose definitions are followed where the server does not report changes."""
 _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
 class TextIndexes:
-    """Looks definitions up, and remembers those that have to be looked up again. Thread-safe."""
+    """Definitions of text indexes: looked up, and those remembered that have to be looked up again. Thread-safe."""
 
     def __init__(self, client: MongoClient[dict[str, Any]]) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class TextIndexes:
         return next(found, None)
 
     def follow(self, namespace: str) -> bool:
-        """From now on `poll` looks for changes of this one. Blocking.
+        """Have `poll` look for changes of this one from now on. Blocking.
 
         Returns whether the definition was known before, so that a read answered before this call was made with it.
         Raises DatabaseError, also if too many are followed already.
@@ -58,9 +58,9 @@ class TextIndexes:
         with self._lock:
             if namespace in self._known:
                 return True
-            if len(self._known) >= MOST:
+            if len(self._known) >= MAX_FOLLOWED:
                 raise DatabaseError(
-                    f"the text indexes of {MOST} collections are followed already, that of {namespace} cannot be; "
+                    f"the text indexes of {MAX_FOLLOWED} collections are followed already, that of {namespace} cannot be; "
                     "MongoDB 6.0 or newer tells of changes by itself"
                 )
         definition = self.now(namespace)
@@ -94,7 +94,7 @@ class TextIndexes:
 
 
 def reduced(definition: Mapping[str, Any]) -> Document:
-    """What `list_indexes` says of a text index without its name and options that decide nothing."""
+    """A text index as `list_indexes` gives it, without its name and the options that decide nothing."""
     kept = {name: definition[name] for name in DEFINITION if name in definition}
     return kept | {"weights": dict(sorted(definition.get("weights", {}).items()))}
 

@@ -1,4 +1,4 @@
-"""What heartbeats tell about the servers that captured clients talk to: which is the primary, and of which cluster."""
+"""Servers that captured clients talk to, as heartbeats report them: which is the primary, and of which cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ Address = Any
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """names: its address and those of its replica set, as the members call themselves; None for a mongos, which does not
+    """One server.
+
+    writable: it is a primary, or a mongos.
+    names: its address and those of its replica set, as the members call themselves; None for a mongos, which does not
     say.
     """
 
@@ -34,14 +37,16 @@ class Topology:
         self._servers: dict[Address, _Server] = {}
         self._watched: frozenset[Address] | None = None
 
-    def heard(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
+    def heartbeat_succeeded(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
+        """Note how a server answered."""
         self._servers[address] = _Server(bool(hello.is_writable), _names(address, hello))
 
-    def lost(self, address: Address) -> None:
+    def heartbeat_failed(self, address: Address) -> None:
+        """Note that a server did not answer: what it was is not known any more."""
         self._servers.pop(address, None)
 
     def watch(self, address: Address, hello: Hello[dict[str, Any]]) -> None:
-        """This server belongs to the cluster whose writes are watched."""
+        """Note that this server belongs to the cluster whose writes are watched."""
         names = _names(address, hello)
         if names is not None:
             self._watched = (self._watched or frozenset()) | names
@@ -51,7 +56,7 @@ class Topology:
         server = self._servers.get(address)
         return server is not None and server.writable
 
-    def is_elsewhere(self, address: Address) -> bool:
+    def is_in_another_cluster(self, address: Address) -> bool:
         """Whether this server certainly belongs to another cluster than the one watched."""
         server = self._servers.get(address)
         if server is None or server.names is None or self._watched is None:
@@ -60,19 +65,20 @@ class Topology:
 
 
 class Watcher(ServerHeartbeatListener):
-    """For the client that watches the writes: tells the topology which cluster that is."""
+    """Listener of the client that watches the writes: tells the topology which cluster that is."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 
     def started(self, event: ServerHeartbeatStartedEvent) -> None:
-        pass
+        """See pymongo.monitoring."""
 
     def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        """See pymongo.monitoring."""
         self._topology.watch(event.connection_id, event.reply)
 
     def failed(self, event: ServerHeartbeatFailedEvent) -> None:
-        pass
+        """See pymongo.monitoring."""
 
 
 def _names(address: Address, hello: Hello[dict[str, Any]]) -> frozenset[Address] | None:

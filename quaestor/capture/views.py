@@ -20,6 +20,8 @@ _MAX_DEPTH = 20
 
 
 class Kind(StrEnum):
+    """Kinds of namespaces; the values are those of listCollections."""
+
     COLLECTION = "collection"
     VIEW = "view"
     TIME_SERIES = "timeseries"
@@ -28,12 +30,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What listCollections says of one namespace.
+    """Definition of one namespace, as listCollections gives it.
 
     view_on: the namespace below a view.
     pipeline: the view's.
     collation: the default one, None for binary comparison.
     images: the collection records pre- and post-images.
+    capped: the collection drops its oldest records by itself.
     """
 
     kind: Kind
@@ -48,20 +51,22 @@ Lookup = Callable[[str], Definition | None]
 """The definition of a namespace; None for one that does not exist or has nothing special."""
 
 
-def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_told: bool = True) -> Outcome:
+def resolve(reads: Sequence[CapturedRead], lookup: Lookup, *, capped_deletes_reported: bool = True) -> Outcome:
     """The same reads on collections, with the collation that applies, and a widened read for every view inside a pipeline.
 
-    capped_deletes_told: whether the change stream tells what capped collections drop. Reasons: a time-series
-        collection below, a view whose pipeline no write can invalidate, or a capped collection whose records vanish
-        without an event.
+    lookup: the definition of a namespace.
+    capped_deletes_reported: whether the change stream reports what capped collections drop.
+
+    Reasons: a time-series collection below, a view whose pipeline no write can invalidate, or a capped collection whose
+    records vanish without an event.
     """
-    resolver = _Resolver(lookup, capped_deletes_told)
+    resolver = _Resolver(lookup, capped_deletes_reported)
     for read in reads:
         resolver.add(read)
     return Outcome(reads=tuple(resolver.reads), reasons=tuple(dict.fromkeys(resolver.reasons)))
 
 
-def below(namespace: str, lookup: Lookup) -> str:
+def base_of(namespace: str, lookup: Lookup) -> str:
     """The collection that a namespace stands for: the end of its chain of views."""
     return _follow(namespace, lookup).base
 
@@ -88,7 +93,7 @@ def _follow(namespace: str, lookup: Lookup) -> _Chain:
 @dataclass(slots=True)
 class _Resolver:
     lookup: Lookup
-    capped_deletes_told: bool
+    capped_deletes_reported: bool
     reads: list[CapturedRead] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     foreign: set[str] = field(default_factory=set)
@@ -126,7 +131,7 @@ class _Resolver:
             self.reasons.append(Reason(Uncacheable.TIME_SERIES, f"{chain.base} is a time-series collection"))
         elif chain.bottom is not None and chain.bottom.kind is Kind.UNKNOWN:
             self.reasons.append(Reason(Uncacheable.VIEW, f"{namespace} leads to no collection"))
-        elif chain.bottom is not None and chain.bottom.capped and not self.capped_deletes_told:
+        elif chain.bottom is not None and chain.bottom.capped and not self.capped_deletes_reported:
             detail = f"{chain.base} is capped, and a server before 5.0 does not tell what it drops"
             self.reasons.append(Reason(Uncacheable.UNREADABLE, detail))
         findings = Findings()

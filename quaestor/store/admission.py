@@ -1,4 +1,4 @@
-"""Which entries deserve memory: W-TinyLFU by bytes (Einziger, Friedman, Manes: TinyLFU, ACM ToS 2017).
+"""Admission policy of the memory store: W-TinyLFU by bytes (Einziger, Friedman, Manes: TinyLFU, ACM ToS 2017).
 
 A new entry spends its first time in a small window, in order of arrival. When it has to leave that, its popularity decides: it
 enters the main part only if it is asked for more often than all those together that would have to make room. So a scan of
@@ -18,7 +18,10 @@ WINDOW_SHARE = 16
 
 
 class Admission:
-    """Knows keys and sizes only. Use from one thread. A call costs some 3 us, touch() 0.3 us."""
+    """Admission policy over keys and sizes alone. Use from one thread. A call costs some 3 us, touch() 0.3 us.
+
+    budget_bytes: of window and main part together.
+    """
 
     def __init__(self, *, budget_bytes: int) -> None:
         self._window_budget_bytes = budget_bytes // WINDOW_SHARE
@@ -34,14 +37,14 @@ class Admission:
             self._main_budget_bytes, eviction_listener=self._left, weigher=lambda _, size_bytes: size_bytes
         )
         self.touch = self._main.get
-        """touch(key): it was asked for, whether it is kept or not."""
+        """touch(key): note that it was asked for, whether it is kept or not."""
 
     def _left(self, key: str, size_bytes: int, cause: str) -> None:
         if cause == "size":
             self._refused.append(key)
 
     def admit(self, key: str, size_bytes: int) -> list[str]:
-        """A new entry, asked for once: returns the keys that have to leave for it, which may be its own."""
+        """Take in a new entry, asked for once. Returns the keys that have to leave for it, which may be its own."""
         self.touch(key)
         if size_bytes > self._window_budget_bytes:
             return self._offer(key, size_bytes)
@@ -61,7 +64,7 @@ class Admission:
         return left
 
     def remove(self, key: str) -> None:
-        """It has left; that it was popular is remembered."""
+        """Note that an entry has left; that it was popular is remembered."""
         size_bytes = self._window.pop(key, None)
         if size_bytes is None:
             self._main.remove(key)

@@ -1,4 +1,4 @@
-"""Large entries travel and lie in the shared store compressed (Zstandard, RFC 8878).
+"""Compressed form of large entries, on the way to the shared store and in it (Zstandard, RFC 8878).
 
     "QZ" | version: u8 | guard, status and times of the entry inside, at the same places | a Zstandard frame with its size
 

@@ -59,12 +59,12 @@ def _start(response: CachedResponse) -> bytes:
 
 
 def identity(response: CachedResponse) -> bytes:
-    """What stands at IDENTITY_RANGE."""
+    """The bytes at IDENTITY_RANGE of this response's entry."""
     return _start(response)[IDENTITY_RANGE[0] :]
 
 
 def guard(registrations: Iterable[str]) -> bytes:
-    """Stands for the registrations of one entry."""
+    """The 8 bytes that stand for the registrations of one entry."""
     return xxhash.xxh3_64_digest("\n".join(registrations).encode())
 
 

@@ -1,4 +1,4 @@
-"""The dependency index of a single process. What it holds dies with the process, and so do the entries it speaks of.
+"""The dependency index in memory, of a single process. It dies with the process, and so do the entries it speaks of.
 
 Bounded: when it is full, nothing more is added, so nothing more is cached, until copies have expired or were purged. Entries of
 which nobody outside has a copy give way first: memory drops them by their registrations without being told from here. So asking
@@ -21,13 +21,18 @@ MAX_DEAD = 100_000
 """Invalidated registrations that are remembered at most, the youngest."""
 DEAD_MS = 600_000
 """How long an invalidated registration is remembered, so that an add() that comes too late is noticed."""
-_ORPHANED = 0
+_UNCLAIMED = 0
+"""When a dependent was claimed that was invalidated, but is nobody's yet."""
 
 _Name = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class MemoryIndex:
-    """Implements DependencyIndex. Use from one event loop. Every call is O(log n) a dependent."""
+    """Implements DependencyIndex in memory. Use from one event loop. Every call is O(log n) a dependent.
+
+    max_dependents: when there are more with copies outside, add() raises StoreError.
+    max_dead: invalidated registrations that are remembered.
+    """
 
     def __init__(self, *, max_dependents: int = MAX_DEPENDENTS, max_dead: int = MAX_DEAD) -> None:
         self._max_dependents = max_dependents
@@ -46,6 +51,7 @@ class MemoryIndex:
         return len(self._dependents)
 
     async def add(self, dependent: Dependent) -> None:
+        """See DependencyIndex. Raises StoreError if no room can be made."""
         name = _name(dependent)
         known = self._dependents.get(name)
         if known is not None:
@@ -65,7 +71,7 @@ class MemoryIndex:
         for registration_id in dependent.registrations:
             self._by_registration.setdefault(registration_id, set()).add(name)
         if not self._dead.keys().isdisjoint(dependent.registrations):
-            self._claimed_at_ms[name] = _ORPHANED
+            self._claimed_at_ms[name] = _UNCLAIMED
 
     def _make_room(self) -> bool:
         """Forget one that nobody outside has a copy of; False if there is none."""
@@ -75,12 +81,13 @@ class MemoryIndex:
         return True
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex."""
         claimed: list[Dependent] = []
         for registration_id in registration_ids:
             self._dead[registration_id] = now_ms
             self._dead.move_to_end(registration_id)
             for name in self._by_registration.get(registration_id, ()):
-                if self._claimed_at_ms.get(name, _ORPHANED) == _ORPHANED:
+                if self._claimed_at_ms.get(name, _UNCLAIMED) == _UNCLAIMED:
                     self._claimed_at_ms[name] = now_ms
                     claimed.append(self._dependents[name])
         while len(self._dead) > self._max_dead:
@@ -88,9 +95,11 @@ class MemoryIndex:
         return claimed
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
+        """See DependencyIndex."""
         self._forget(_name(dependent) for dependent in dependents)
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex. Forgets what has no living copy any more."""
         late = [name for name, at_ms in self._claimed_at_ms.items() if at_ms < claimed_before_ms]
         for name in late:
             self._claimed_at_ms[name] = now_ms
@@ -133,5 +142,5 @@ def _name(dependent: Dependent) -> _Name:
 
 
 def _weight(dependent: Dependent) -> int:
-    """1, and more for names of kilobytes: strangers choose how long a URL is."""
+    """Share of a dependent in max_dependents: 1, and more for names of kilobytes: strangers choose how long a URL is."""
     return 1 + (len(dependent.key) + len(dependent.resource) + sum(map(len, dependent.urls))) // 1024

@@ -27,7 +27,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from quaestor.cache_sketch import wire
+from quaestor.cache_sketch import wire_format
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.redis.clients import SharedClient
@@ -48,7 +48,15 @@ _SWEEPS = 20
 
 
 class RedisIndex:
-    """Implements DependencyIndex. The client belongs to the caller. Costs O(log n) a dependent."""
+    """Implements DependencyIndex in Redis. Costs O(log n) a dependent.
+
+    client: belongs to the caller; it must not decode responses.
+    deployment: indexes of different deployments share nothing.
+    max_dependents: when there are more, add() raises StoreError.
+    max_dead: invalidated registrations that are remembered.
+    on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and once each
+        time. What depended on what is not known any more.
+    """
 
     def __init__(
         self,
@@ -59,9 +67,6 @@ class RedisIndex:
         max_dead: int = MAX_DEAD,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """on_lost: the server has forgotten dependents that this object added; called in the event loop, at once and
-        once each time. What depended on what is not known any more.
-        """
         self.client = client
         self._on_lost = on_lost
         self._max_dependents = max_dependents
@@ -76,6 +81,7 @@ class RedisIndex:
         self._reclaim = script(client, "index_reclaim", frees=True)
 
     async def add(self, dependent: Dependent) -> None:
+        """See DependencyIndex. Raises StoreError also if the index is full."""
         arguments = [
             self._max_dependents, _identity(dependent), _encode(dependent), dependent.copies_until_ms, *dependent.registrations
         ]  # fmt: skip
@@ -83,19 +89,22 @@ class RedisIndex:
             raise StoreError(f"the dependency index is full: copies of {self._max_dependents} entries are alive")
 
     def claim_limits(self, now_ms: int) -> tuple[int, int, int]:
-        """What a script that claims is told before the registrations: now, and which invalidated ones to forget."""
+        """Arguments of a script that claims, before the registrations: now_ms, forget_dead_before_ms, max_dead."""
         return now_ms, now_ms - DEAD_MS, self._max_dead
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex."""
         if not registration_ids:
             return []
         return _decode_all(await self._call(self._claim, [*self.claim_limits(now_ms), *registration_ids]))
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
+        """See DependencyIndex."""
         if dependents:
             await self._call(self._settle, [_identity(dependent) for dependent in dependents])
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
+        """See DependencyIndex. Forgets what has no living copy any more."""
         reply: list[bytes] = []
         for _ in range(_SWEEPS):
             more, *some = await self._counted(self._reclaim, [claimed_before_ms, now_ms, SWEEP])
@@ -141,12 +150,12 @@ def _encode(dependent: Dependent) -> bytes:
         "urls": dependent.urls,
         "tags": dependent.tags,
     }
-    return wire.digest(dependent.resource) + json.dumps(fields).encode()
+    return wire_format.digest(dependent.resource) + json.dumps(fields).encode()
 
 
 def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:
-    """A dependent as the scripts answer with it."""
-    fields = json.loads(payload[wire.DIGEST_BYTES :])
+    """The dependent that a script answered with, in two parts of its reply."""
+    fields = json.loads(payload[wire_format.DIGEST_BYTES :])
     return Dependent(
         key=fields["key"],
         registrations=tuple(fields["registrations"]),

@@ -1,4 +1,4 @@
-"""What an invalidation does to what all processes share: claim, tell the sketch, evict.
+"""Effects of an invalidation on what all processes share, as one operation: claim, tell the sketch, evict.
 
 Where index, sketch and store live in one Redis it is one script, so one round trip, and nobody sees a part of it done without
 the rest. Which entries to evict is known to the process that holds them in memory; one that has fallen out of it is evicted
@@ -22,9 +22,9 @@ from quaestor.store.scripts import source
 
 
 def shared_invalidation(*, index: RedisIndex, sketch: RedisCacheSketch, store: RedisStore) -> SharedInvalidation:
-    """For parts in Redis, each on a client of its own or all on one: one script where they share a server."""
+    """SharedInvalidation of parts in Redis, each on a client of its own or all on one: one script if they share a server."""
     one_server = index.client is sketch.client is store.client and not spans_servers(store.client)
-    return (RedisStrike if one_server else StepByStep)(index=index, sketch=sketch, store=store)
+    return (RedisInvalidation if one_server else StepByStep)(index=index, sketch=sketch, store=store)
 
 
 class StepByStep:
@@ -50,7 +50,7 @@ class StepByStep:
         ]
 
 
-class RedisStrike:
+class RedisInvalidation:
     """Implements SharedInvalidation for an index, a sketch and a store in one Redis: one script, O(log n) a dependent.
 
     Keep calls to a few hundred registrations: while a script runs, the server does nothing else.
@@ -60,7 +60,7 @@ class RedisStrike:
         self._index = index
         self._sketch = sketch
         self._store = store
-        self._script = sketch.joined(source("index_claiming", "store_evicting", "strike"))
+        self._script = sketch.joined(source("index_claiming", "store_evicting", "invalidate"))
 
     async def strike(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
@@ -80,9 +80,9 @@ class RedisStrike:
             now_ms=now_ms,
         )
         gone = {(entry.key, entry.registrations) for entry in entries}
-        struck = []
+        claimed = []
         for payload, until_ms, outside_ms in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
             dependent = decode(payload, until_ms)
             evicted = (dependent.key, dependent.registrations) in gone
-            struck.append(ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=evicted))
-        return struck
+            claimed.append(ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=evicted))
+        return claimed

@@ -1,4 +1,4 @@
-"""Responses in this process, within a byte budget; those that are asked for most stay (`admission`)."""
+"""The response store in this process's memory, within a byte budget; what is asked for most stays (`admission`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from quaestor.store.admission import Admission
 
 _ENTRY_OVERHEAD_BYTES = 1500
 """Objects around one entry: response, header tuples, rendered headers, dictionary slots (measured, rounded up)."""
-_HEARD = 8
-"""Entries whose hits the admission policy hears of whenever one is stored: all of them many times before its counters age."""
-_MOST_HITS = 4
+_REPORTED = 8
+"""Entries whose hits the admission policy is told of whenever one is stored: all of them many times before its counters age."""
+_MAX_HITS = 4
 """Of one entry at a time: the policy's counters are relative and end at 15."""
 
 
@@ -24,9 +24,10 @@ class Resident:
     rendered: belongs to whoever sends the response; nothing here looks at it.
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
-    hits: how often it was found since the admission policy heard of it last.
-    reads: how often it was served since somebody reported it; belongs to the read path, as does settled_until_ms:
-        until then a hit has nothing to see to.
+    hits: how often it was found since the admission policy was told of them last.
+    reads: how often it was served since somebody reported it; belongs to the read path.
+    settled_until_ms: a hit before then needs no look at anything but the registrations; belongs to the read path.
+    size_bytes: its part of the store's budget.
     """
 
     __slots__ = ("explain", "hits", "reads", "rendered", "response", "settled_until_ms", "size_bytes", "urls")
@@ -43,7 +44,7 @@ class Resident:
 
 
 def size_bytes(response: CachedResponse) -> int:
-    """What an entry is taken to cost; the header fields count twice, because they are kept rendered as well."""
+    """Memory that an entry is taken to cost; the header fields count twice, because they are kept rendered as well."""
     size = _ENTRY_OVERHEAD_BYTES + len(response.body) + len(response.key) + len(response.resource)
     for name, value in response.headers:
         size += 2 * (len(name) + len(value) + 160)
@@ -56,10 +57,11 @@ def _unnoticed(*_: object) -> None: ...
 
 
 class MemoryStore:
-    """Implements ResponseStore, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
+    """Implements ResponseStore in memory, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
 
-    on_left: told of every entry that leaves without another one in its place, and why (metrics.LEFT).
-    on_refused: told why an entry was not taken (metrics.REFUSED).
+    budget_bytes: of all entries together, as size_bytes() counts them.
+    on_left: told of every entry that leaves without another one in its place, and why (vocabularies.LEFT).
+    on_refused: told why an entry was not taken (vocabularies.REFUSED).
     """
 
     def __init__(
@@ -76,12 +78,12 @@ class MemoryStore:
         self._guarded: dict[str, tuple[str, ...]] = {}
         """Keys by registration: few each, and a collector does not look at tuples of strings again and again."""
         self._admission = Admission(budget_bytes=budget_bytes)
-        self._unheard: Iterator[str] = iter(())
+        self._unreported: Iterator[str] = iter(())
         self.used_bytes = 0
 
     def resident(self, key: str) -> Resident | None:
         """The entry, marked as used; whether it may be served is not decided here. Hits are only counted: the admission
-        policy needs them when something is stored, and hears of them then."""
+        policy needs them when something is stored, and is told of them then."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.hits += 1
@@ -101,7 +103,7 @@ class MemoryStore:
             for registration_id in response.registrations:
                 self._guarded[registration_id] = (*self._guarded.get(registration_id, ()), key)
             self.used_bytes += entry.size_bytes
-            self._tell_hits()
+            self._report_hits()
             for left in self._admission.admit(key, entry.size_bytes):
                 if left == key:
                     self._forget(key)
@@ -110,22 +112,22 @@ class MemoryStore:
                     self._forget(left, "demand")
         return entry
 
-    def _tell_hits(self) -> None:
-        """Of the next few entries, round and round."""
-        keys = list(islice(self._unheard, _HEARD))
+    def _report_hits(self) -> None:
+        """Tell the admission policy of the next few entries' hits, round and round."""
+        keys = list(islice(self._unreported, _REPORTED))
         for key in keys:
             entry = self._entries.get(key)
             if entry is not None and entry.hits:
-                for _ in range(min(entry.hits, _MOST_HITS)):
+                for _ in range(min(entry.hits, _MAX_HITS)):
                     self._admission.touch(key)
                 entry.hits = 0
-        if len(keys) < _HEARD:
-            self._unheard = iter(list(self._entries))
+        if len(keys) < _REPORTED:
+            self._unreported = iter(list(self._entries))
 
     def drop(self, key: str, why: str = "invalidated") -> None:
-        """Forget an entry.
+        """Forget an entry, if there is one.
 
-        why: one of metrics.LEFT.
+        why: one of vocabularies.LEFT.
         """
         if key in self._entries:
             self._admission.remove(key)
@@ -143,9 +145,9 @@ class MemoryStore:
                     self._guarded[registration_id] = left
 
     def drop_guarded(self, registration_ids: Sequence[str]) -> list[CachedResponse]:
-        """Forget what any of these guarded, whoever registered it: they are dead, and will not always be known to be.
+        """Forget every entry that any of these guarded, whoever registered it. Returns what was forgotten.
 
-        Returns what was forgotten.
+        The registrations are dead, and will not always be known to be.
         """
         dropped = []
         for registration_id in registration_ids:
@@ -155,6 +157,7 @@ class MemoryStore:
         return dropped
 
     def drop_all(self) -> None:
+        """Forget every entry, popularity included."""
         for entry in self._entries.values():
             self._on_left(entry.response, "cleared")
         self._entries.clear()
@@ -166,18 +169,24 @@ class MemoryStore:
         return len(self._entries)
 
     async def get(self, key: str) -> CachedResponse | None:
+        """See ResponseStore."""
         entry = self.resident(key)
         return None if entry is None else entry.response
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """ttl_ms is not used: an expired entry is refused when it is looked up, and leaves when others want its place."""
+        """See ResponseStore. An expired entry is refused when it is looked up, and leaves when others want its place.
+
+        ttl_ms: not used.
+        """
         self.keep(response)
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
+        """See ResponseStore."""
         for one in dead:
             entry = self._entries.get(one.key)
             if entry is not None and entry.response.registrations == one.registrations:
                 self.drop(one.key)
 
     async def clear(self) -> None:
+        """See ResponseStore."""
         self.drop_all()

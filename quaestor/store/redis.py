@@ -1,5 +1,6 @@
-"""Responses in Redis, shared by every process of a deployment: one string value per entry, expiring by itself, and compressed
-if it is large.
+"""The response store in Redis, shared by every process of a deployment.
+
+An entry is one string value, expiring by itself, and compressed if it is large.
 
 Keys are `quaestor:<deployment>:entry:{<hash of the cache key>}`, so a cluster spreads them. The cache key is in the value and
 compared on reading: a collision is a miss. Beside an entry that is being fetched, and in its slot, lies
@@ -36,11 +37,14 @@ _OFF_THE_LOOP_BYTES = 128 * 1024
 
 
 class RedisStore:
-    """Implements ResponseStore and Leases. The client belongs to the caller, who also closes it; it must not decode responses.
+    """Implements ResponseStore and Leases in Redis.
 
-    compress_above_bytes: larger entries are compressed, at compression_level (Zstandard's, 1..19; 0: never).
+    client: belongs to the caller, who also closes it; it must not decode responses.
+    deployment: stores of different deployments share nothing.
+    compress_above_bytes: larger entries are compressed.
+    compression_level: Zstandard's, 1..19; 0: never compress.
     max_body_bytes: entries that cannot have a body this small are neither stored nor read.
-    telemetry: hears of sizes.
+    telemetry: told of sizes.
     """
 
     def __init__(
@@ -66,13 +70,14 @@ class RedisStore:
         self._evict = script(client, "store_evicting", "store_evict", frees=True)
 
     def name(self, key: str) -> str:
-        """What the entry of this cache key is called in Redis."""
+        """The name of this cache key's entry in Redis."""
         return f"{self._prefix}{{{_digest(key)}}}"
 
     def _lease(self, key: str) -> str:
         return f"{self._leases}{{{_digest(key)}}}"
 
     async def get(self, key: str) -> CachedResponse | None:
+        """See ResponseStore. None also for an entry that cannot be read."""
         try:
             data = await self.client.getrange(self.name(key), 0, self._max_bytes)
         except (RedisError, OSError) as error:
@@ -85,6 +90,7 @@ class RedisStore:
         return response if response is not None and response.key == key else None
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
+        """See ResponseStore. An entry that is too large is not stored."""
         if ttl_ms <= 0:
             return
         data = await self._encode(response)
@@ -96,7 +102,7 @@ class RedisStore:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
 
     async def _encode(self, response: CachedResponse) -> bytes | None:
-        """None: too large."""
+        """The entry's bytes, compressed if it is large; None if it is too large."""
         entry = data = entry_codec.encode(response)
         if len(entry) > self._max_bytes:
             if self._telemetry is not None:
@@ -114,6 +120,7 @@ class RedisStore:
         return data
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
+        """See ResponseStore. Some may have been evicted when StoreError is raised."""
         size = 1 if spans_servers(self.client) else _BATCH  # there each entry has a slot of its own
         batches = [dead[start : start + size] for start in range(0, len(dead), size)]
         try:
@@ -132,6 +139,7 @@ class RedisStore:
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
+        """See Leases. An entry that cannot be read is passed over."""
         passed = None if passing is None else entry_codec.identity(passing)
         arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
         keys = [self.name(key), self._lease(key)]
@@ -151,12 +159,14 @@ class RedisStore:
         return Turn.SOLO
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
+        """See Leases."""
         try:
             await self._renew(keys=[self._lease(key)], args=[holder, lease_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"renewing a lease in Redis failed: {error}") from error
 
     async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+        """See Leases."""
         try:
             await self._release(keys=[self._lease(key)], args=[holder, solo_ms])
         except (RedisError, OSError) as error:

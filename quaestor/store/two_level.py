@@ -14,7 +14,11 @@ from quaestor.store.memory import MemoryStore, Resident
 
 
 class TwoLevelStore:
-    """Implements ResponseStore, and resident() for the hit path. Use from one event loop."""
+    """Implements ResponseStore over two others, and resident() for the hit path. Use from one event loop.
+
+    memory: of this process.
+    shared: of all processes; what it fails to store is in neither.
+    """
 
     def __init__(self, memory: MemoryStore, shared: ResponseStore) -> None:
         self._memory = memory
@@ -29,14 +33,14 @@ class TwoLevelStore:
         return self._memory.keep(response)
 
     def drop(self, key: str, why: str = "invalidated") -> None:
-        """Forget the entry in this process's memory;
+        """Forget the entry in this process's memory. No I/O.
 
-        why: one of metrics.LEFT. No I/O.
+        why: one of vocabularies.LEFT.
         """
         self._memory.drop(key, why)
 
     async def get(self, key: str) -> CachedResponse | None:
-        """What the shared store holds, and memory from now on; memory alone if the shared one has nothing."""
+        """The shared store's entry, in memory too from now on; memory's own if the shared store has none."""
         response = await self._shared.get(key)
         if response is None:
             return await self._memory.get(key)
@@ -44,7 +48,7 @@ class TwoLevelStore:
         return response
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """Into both; into neither if the shared store fails."""
+        """Store in both; in neither if the shared store fails."""
         try:
             await self._shared.put(response, ttl_ms=ttl_ms)
         except BaseException:
@@ -53,10 +57,11 @@ class TwoLevelStore:
         self._memory.keep(response)
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
-        """Memory first: it empties even if the shared store fails."""
+        """Remove from both; from memory even if the shared store fails."""
         await self._memory.evict(dead)
         await self._shared.evict(dead)
 
     async def clear(self) -> None:
+        """Empty both."""
         await self._memory.clear()
         await self._shared.clear()

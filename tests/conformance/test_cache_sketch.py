@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pybloom_live
 import pytest
 
-from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire
+from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire_format
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
 from quaestor.ports import CacheSketch
@@ -56,8 +56,10 @@ async def test_a_written_resource_is_in_it_until_its_last_copy_is_dead(make: Mak
 async def test_a_resource_that_leaves_takes_no_bit_of_another_with_it(make: MakeSketch) -> None:
     """Two resources that share a position, removed one after the other, in both orders."""
     first = "/0"
-    shared = set(wire.positions(wire.digest(first), DEFAULT))
-    second = next(n for n in map(str, range(100_000)) if shared & set(wire.positions(wire.digest(n), DEFAULT)))
+    shared = set(wire_format.positions(wire_format.digest(first), DEFAULT))
+    second = next(
+        n for n in map(str, range(100_000)) if shared & set(wire_format.positions(wire_format.digest(n), DEFAULT))
+    )
     sketch = make()
     for at_ms, short, long in ((NOW_MS, first, second), (NOW_MS + 10_000, second, first)):
         await sketch.report_read(short, expires_at_ms=at_ms + 1_000, now_ms=at_ms)

@@ -282,7 +282,7 @@ async def test_an_older_server_is_asked_again_and_again_for_its_text_indexes(
     client: Client, prefix: str, catalog: Catalog, changes: Changes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its change stream does not tell of them: the first read is not cached, and a change is reported twice."""
-    monkeypatch.setattr("quaestor.capture.catalog._TELLS_OF_INDEXES", 10_000)
+    monkeypatch.setattr("quaestor.capture.catalog._TEXT_INDEXES_REPORTED", 10_000)
     collection = client[prefix].c
     name = collection.create_index([("name", "text")])
     assert reasons(await examined(catalog, lambda: collection.find(SEARCH).to_list())) == {Uncacheable.VIEW}

@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 
 from middleware import QuaestorMiddleware
 from quaestor.store.index_redis import RedisIndex
-from quaestor.store.measured import keep_measuring
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
+from quaestor.store.size_metrics import keep_measuring
 from quaestor.store.two_level import TwoLevelStore
 from tests.hand_driven import HandEngine, HandRegistry, reads
 from tests.support import eventually

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from quaestor.cache_sketch import RedisCacheSketch, wire
+from quaestor.cache_sketch import RedisCacheSketch, wire_format
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.limits import Limits
 from quaestor.cache_sketch.sizing import HEADER_BYTES, Geometry
@@ -46,12 +46,12 @@ class Model:
 
     def body(self, now_ms: int) -> bytes:
         if now_ms < self.saturated_until_ms:
-            return wire.saturated(CROWDED)
+            return wire_format.saturated(CROWDED)
         bits = bytearray(CROWDED.size_bytes)
         for resource in self.stale(now_ms):
-            for position in wire.positions(wire.digest(resource), CROWDED):
+            for position in wire_format.positions(wire_format.digest(resource), CROWDED):
                 bits[position // 8] |= 1 << position % 8
-        return wire.encode(CROWDED, keys=len(self.stale(now_ms)), bits=bits)
+        return wire_format.encode(CROWDED, keys=len(self.stale(now_ms)), bits=bits)
 
 
 class SketchHistory(RuleBasedStateMachine):
@@ -93,10 +93,10 @@ class SketchHistory(RuleBasedStateMachine):
         assert self.snapshot() == self.model.body(self.now_ms)
 
     def report_read(self, resource: str, expires_at_ms: int) -> None:
-        self.sketch.report_read(wire.digest(resource), expires_at_ms=expires_at_ms, now_ms=self.now_ms)
+        self.sketch.report_read(wire_format.digest(resource), expires_at_ms=expires_at_ms, now_ms=self.now_ms)
 
     def report_write(self, written: list[str]) -> list[int]:
-        return self.sketch.report_write([wire.digest(resource) for resource in written], now_ms=self.now_ms)
+        return self.sketch.report_write([wire_format.digest(resource) for resource in written], now_ms=self.now_ms)
 
     def saturate(self, until_ms: int) -> None:
         self.sketch.saturate(until_ms)
@@ -164,7 +164,7 @@ def redis_history(url: str, prefix: str) -> type[SketchHistory]:
         def counters_are_the_number_of_keys_at_each_position(self) -> None:
             expected = [0] * CROWDED.size_bits
             for resource in self.model.stale(self.now_ms):
-                for position in wire.positions(wire.digest(resource), CROWDED):
+                for position in wire_format.positions(wire_format.digest(resource), CROWDED):
                     expected[position] += 1
             self.snapshot()  # sweeps what is due
             raw = self.runner.run(self.client.get(self.redis.keys[2]))

@@ -22,7 +22,7 @@ from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.demo import servers
 from quaestor.read_path.coalescing import SPARED_MS
 from quaestor.store.index_redis import RedisIndex
-from quaestor.store.invalidation_script import RedisStrike
+from quaestor.store.invalidation_script import RedisInvalidation
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
@@ -112,7 +112,7 @@ async def test_full(process: Process) -> None:
 async def test_full_what_is_dead_makes_room_again(process: Process) -> None:
     """The effects of invalidations may run above the limit, because they free memory."""
     sketch = RedisCacheSketch(process.redis, deployment="d")
-    strike = RedisStrike(index=process.index, sketch=sketch, store=process.shared)
+    strike = RedisInvalidation(index=process.index, sketch=sketch, store=process.shared)
     for n in range(40):
         await process.get(f"/{n}")
     limit = int((await process.redis.info("memory"))["used_memory"]) - 500_000

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from anyio.lowlevel import checkpoint
 
-from cdn_adapters.batching import TAG, URL, BatchLimits, Outcome, PurgeBatches, PurgeEvent, Send, Target
+from cdn_adapters.batching import BatchLimits, Outcome, PurgeBatches, PurgeEvent
+from cdn_adapters.place import TAG, URL, Send, Target
 from quaestor.errors import CdnError
 
 pytestmark = pytest.mark.anyio
@@ -220,6 +221,25 @@ async def test_a_place_that_says_when_to_come_back_is_obeyed(place: Place) -> No
         await call
     await place._asleep.wait()
     assert place.slept_s == [7.0]
+    await batches.aclose()
+
+
+async def test_a_place_that_limits_the_rate_is_given_a_pause_after_each_batch(place: Place) -> None:
+    """What comes in meanwhile waits, and goes together."""
+    batches = place.batches_of(pause_ms=250)
+    first = asyncio.create_task(batches.purge([A]))
+    await place.sent()
+    place.acknowledge()
+    await first
+    rest = [asyncio.create_task(batches.purge([target])) for target in (B, C)]
+    await place._asleep.wait()
+    await checkpoint()
+    assert place.batches == [(A,)]
+    await place.wake()
+    assert await place.sent() == (B, C)
+    assert place.slept_s == [0.25]
+    place.acknowledge()
+    await asyncio.gather(*rest)
     await batches.aclose()
 
 

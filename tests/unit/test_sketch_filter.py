@@ -11,7 +11,7 @@ import pybloom_live
 import pytest
 import xxhash
 
-from quaestor.cache_sketch import wire
+from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.deadlines import Deadlines
 from quaestor.cache_sketch.limits import Limits
@@ -34,38 +34,38 @@ def loaded(body: bytes) -> pybloom_live.BloomFilter:
 
 
 def test_the_default_body_is_exactly_one_initial_congestion_window() -> None:
-    body = wire.encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes))
+    body = wire_format.encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes))
     assert len(body) == HEADER_BYTES + DEFAULT.size_bytes == BODY_BYTES == 10 * 1460
 
 
 def test_the_default_geometry_makes_pybloom_use_xxh128() -> None:
     """pybloom_live chooses its hash by k times the chunk size; another one would make every look-up wrong."""
-    body = loaded(wire.encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes)))
+    body = loaded(wire_format.encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes)))
     assert body.hashfn is xxhash.xxh128
     assert (body.num_slices, body.bits_per_slice, body.capacity) == (4, 29_120, 20_000)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key[:20])
 def test_positions_are_those_of_pybloom(key: str) -> None:
-    theirs = loaded(wire.encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes)))
+    theirs = loaded(wire_format.encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes)))
     width = DEFAULT.bits_per_slice
     expected = tuple(i * width + position for i, position in enumerate(theirs.make_hashes(key)))
-    assert wire.positions(wire.digest(key), DEFAULT) == expected
+    assert wire_format.positions(wire_format.digest(key), DEFAULT) == expected
 
 
 def test_golden_digest_and_positions() -> None:
     """Fixed for ever: clients in other languages compute the same."""
-    assert wire.SALT.hex() == "2a33816ed7e0c373dbe563c737220b65"
-    assert wire.digest("/departures/JFK").hex() == "cd410154f41c27eb342aa87c7ffdb327"
-    assert wire.positions(wire.digest("/departures/JFK"), DEFAULT) == (16845, 50625, 65652, 89319)
+    assert wire_format.SALT.hex() == "2a33816ed7e0c373dbe563c737220b65"
+    assert wire_format.digest("/departures/JFK").hex() == "cd410154f41c27eb342aa87c7ffdb327"
+    assert wire_format.positions(wire_format.digest("/departures/JFK"), DEFAULT) == (16845, 50625, 65652, 89319)
 
 
 def test_golden_body() -> None:
     """Fixed for ever: three keys, every byte of the body."""
     ours = CountingFilter(DEFAULT)
     for key in KEYS[:3]:
-        ours.add(wire.digest(key))
-    body = wire.encode(DEFAULT, keys=ours.keys, bits=ours.bits)
+        ours.add(wire_format.digest(key))
+    body = wire_format.encode(DEFAULT, keys=ours.keys, bits=ours.bits)
     assert (
         body[:HEADER_BYTES].hex() == "a4703d0ad7a3b03f0400000000000000c071000000000000204e0000000000000300000000000000"
     )
@@ -75,19 +75,19 @@ def test_golden_body() -> None:
 def test_our_bytes_are_those_that_pybloom_writes() -> None:
     """The same keys added by pybloom_live to an empty filter of ours give the same file."""
     ours = CountingFilter(DEFAULT)
-    theirs = loaded(wire.encode(DEFAULT, keys=0, bits=ours.bits))
+    theirs = loaded(wire_format.encode(DEFAULT, keys=0, bits=ours.bits))
     for key in KEYS:
-        ours.add(wire.digest(key))
+        ours.add(wire_format.digest(key))
         theirs.add(key, skip_check=True)
     written = io.BytesIO()
     theirs.tofile(written)
-    assert wire.encode(DEFAULT, keys=ours.keys, bits=ours.bits) == written.getvalue()
+    assert wire_format.encode(DEFAULT, keys=ours.keys, bits=ours.bits) == written.getvalue()
 
 
 def test_a_saturated_body_contains_everything() -> None:
-    everything = loaded(wire.saturated(DEFAULT))
+    everything = loaded(wire_format.saturated(DEFAULT))
     assert all(key in everything for key in KEYS)
-    assert len(wire.saturated(DEFAULT)) == BODY_BYTES
+    assert len(wire_format.saturated(DEFAULT)) == BODY_BYTES
 
 
 def test_every_shape_that_is_allowed_agrees_with_pybloom() -> None:
@@ -96,8 +96,8 @@ def test_every_shape_that_is_allowed_agrees_with_pybloom() -> None:
         geometry = Geometry(slices=slices, bits_per_slice=1_016, capacity=100, error_rate=0.1)
         ours = CountingFilter(geometry)
         for key in KEYS:
-            ours.add(wire.digest(key))
-        theirs = loaded(wire.encode(geometry, keys=5, bits=ours.bits))
+            ours.add(wire_format.digest(key))
+        theirs = loaded(wire_format.encode(geometry, keys=5, bits=ours.bits))
         assert theirs.hashfn is xxhash.xxh128
         assert all(key in theirs for key in KEYS)
 
@@ -133,8 +133,8 @@ def test_measured_false_positives_agree_with_theory(entries: int) -> None:
     dice = random.Random(seed)
     ours = CountingFilter(DEFAULT)
     for i in range(entries):
-        ours.add(wire.digest(f"/in/{i}/{dice.random()}"))
-    theirs = loaded(wire.encode(DEFAULT, keys=entries, bits=ours.bits))
+        ours.add(wire_format.digest(f"/in/{i}/{dice.random()}"))
+    theirs = loaded(wire_format.encode(DEFAULT, keys=entries, bits=ours.bits))
     asked = 20_000
     found = sum(f"/out/{i}/{dice.random()}" in theirs for i in range(asked))
     expected = DEFAULT.false_positive_rate(entries)
@@ -150,7 +150,7 @@ def test_the_header_tells_the_rate_at_capacity() -> None:
 
 def test_removing_every_key_leaves_no_bit() -> None:
     ours = CountingFilter(DEFAULT)
-    digests = [wire.digest(str(i)) for i in range(3_000)]
+    digests = [wire_format.digest(str(i)) for i in range(3_000)]
     for key in digests:
         ours.add(key)
     random.Random(1).shuffle(digests)
@@ -164,7 +164,7 @@ def test_removing_a_key_leaves_the_others() -> None:
     """Two keys that share positions: the counter keeps the bit of the one that stays."""
     geometry = Geometry(slices=2, bits_per_slice=8, capacity=2, error_rate=0.5)
     ours = CountingFilter(geometry)
-    digests = [wire.digest(str(i)) for i in range(64)]
+    digests = [wire_format.digest(str(i)) for i in range(64)]
     for key in digests:
         ours.add(key)
     for gone, key in enumerate(digests):
@@ -175,10 +175,10 @@ def test_removing_a_key_leaves_the_others() -> None:
 def test_a_key_that_cannot_be_in_is_not_removed() -> None:
     """Counters never become negative, and a refused removal changes nothing."""
     ours = CountingFilter(DEFAULT)
-    ours.add(wire.digest("in"))
+    ours.add(wire_format.digest("in"))
     before = bytes(ours.bits)
     with pytest.raises(ValueError, match="not added"):
-        ours.remove(wire.digest("out"))
+        ours.remove(wire_format.digest("out"))
     assert ours.bits == before
     assert ours.keys == 1
 

@@ -47,6 +47,6 @@ def test_a_capped_collection_that_drops_in_silence_is_refused_also_below_a_view(
     for namespace in definitions:
         query = Query(namespace=namespace, operation=Operation.FIND, filter={"a": 1})
         read = CapturedRead(query=query, read_at=1, ids=())
-        (reason,) = resolve([read], definitions.get, capped_deletes_told=False).reasons
+        (reason,) = resolve([read], definitions.get, capped_deletes_reported=False).reasons
         assert reason.reason is Uncacheable.UNREADABLE
         assert resolve([read], definitions.get).reasons == ()

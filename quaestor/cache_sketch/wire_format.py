@@ -43,9 +43,10 @@ def positions(key_digest: bytes, geometry: Geometry) -> tuple[int, ...]:
 
 
 def encode(geometry: Geometry, *, keys: int, bits: bytes | bytearray) -> bytes:
-    """The whole body.
+    """The whole body: header and bits.
 
     keys: how many are in the filter.
+    bits: packed, least significant bit first, geometry.size_bytes long.
     """
     header = _HEADER.pack(
         geometry.error_rate, geometry.slices, geometry.bits_per_slice, geometry.capacity, min(keys, 2**63)

@@ -1,5 +1,5 @@
--- Put in front of every script of the sketch. KEYS and fields: see quaestor/cache_sketch/redis.py.
--- ARGV 1 now_ms, 2 caller, 3 calls of this caller that were answered, 4 dark_until_ms, 5 slices, 6 bits per slice,
+-- A fragment, first in every script of the sketch: opens its state, counts the call, sweeps. KEYS and fields: see quaestor/cache_sketch/redis.py.
+-- ARGV 1 now_ms, 2 caller, 3 calls of this caller that were answered, 4 saturate_until_ms, 5 slices, 6 bits per slice,
 -- 7 entries to sweep, 8 forget callers not seen since ms; a script's own arguments follow from 9.
 -- Replies begin with this caller's number of calls, and 1 if state was lost, 0 if not.
 local reads, stale, counters, bits, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

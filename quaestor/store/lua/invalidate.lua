@@ -1,4 +1,4 @@
--- After the sketch's common and writing, index_claiming and store_evicting: claim, tell the sketch, evict, all at once.
+-- After the sketch's state and writing, index_claiming and store_evicting: claim, tell the sketch, evict, all at once.
 -- KEYS 1-5 the sketch's, 6-10 the index's, 11... names of entries.
 -- ARGV 1-8 the sketch's; 9 max_stale, 10 now_ms, 11 forget_dead_before_ms, 12 max_dead, 13 and 14 first and last byte of the
 -- guard, 15 how many entries, 16... the guard expected under each name, then the registrations.

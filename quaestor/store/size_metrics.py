@@ -1,4 +1,4 @@
-"""How much the shared store holds, for the metrics: asked every few seconds, and never waited for by a request."""
+"""Size of the shared store, for the metrics: asked for every few seconds, and never waited for by a request."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from quaestor.redis.clients import SharedClient
 from quaestor.store.index_redis import RedisIndex
 
 EVERY_S = 5.0
+"""Pause between two measurements."""
 
 
 async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
@@ -28,7 +29,7 @@ async def measure(client: SharedClient, index: RedisIndex) -> tuple[int, int]:
 
 
 async def keep_measuring(client: SharedClient, index: RedisIndex, telemetry: Telemetry) -> None:
-    """For ever. While the server is away the last values stay: that it is away is counted where it matters."""
+    """Measure until cancelled. While the server is away the last values stay: that it is away is counted where it matters."""
     while True:
         try:
             entries, used_bytes = await measure(client, index)

@@ -1,0 +1,70 @@
+"""Several CDN adapters as one: every purge goes to all of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from quaestor.errors import CdnError, ConfigurationError
+from quaestor.ports import CdnAdapter
+
+
+@runtime_checkable
+class PendingPurges(Protocol):
+    """An adapter that keeps purges until they were acknowledged, and can tell how many."""
+
+    @property
+    def pending(self) -> int:
+        """Purges that were not acknowledged yet."""
+
+
+class FanOut:
+    """Implements CdnAdapter around other adapters; a purge is done when each of them has acknowledged it.
+
+    name: of all of them together, for metrics.
+
+    One that fails does not keep the others from their purge. Raises ConfigurationError if there is none.
+    """
+
+    def __init__(self, name: str, adapters: Sequence[CdnAdapter]) -> None:
+        if not adapters:
+            raise ConfigurationError(f"{name} needs at least one place to purge")
+        self.name = name
+        self._adapters = tuple(adapters)
+
+    @property
+    def pending(self) -> int:
+        """Purges that some adapter has not acknowledged yet, of those that keep purges."""
+        return sum(adapter.pending for adapter in self._adapters if isinstance(adapter, PendingPurges))
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """The headers that any of the adapters asks for, each once."""
+        asked = (header for adapter in self._adapters for header in adapter.response_headers(tags))
+        return list(dict.fromkeys(asked))
+
+    async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
+        """See CdnAdapter. Raises one CdnError for all that failed, retryable if one of them is."""
+        purges = (adapter.purge(tags=tags, urls=urls) for adapter in self._adapters)
+        outcomes = await asyncio.gather(*purges, return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failures:
+            raise _joined(failures)
+
+    async def aclose(self) -> None:
+        """Close every adapter."""
+        await asyncio.gather(*(adapter.aclose() for adapter in self._adapters))
+
+
+def _joined(failures: Sequence[BaseException]) -> BaseException:
+    """One error that says what all of these say; what is no CdnError goes first, as it is."""
+    errors = [failure for failure in failures if isinstance(failure, CdnError)]
+    if len(errors) < len(failures):
+        return next(failure for failure in failures if not isinstance(failure, CdnError))
+    joined = CdnError(
+        "; ".join(dict.fromkeys(map(str, errors))),
+        retryable=any(error.retryable for error in errors),
+        retry_after_s=max(error.retry_after_s or 0.0 for error in errors) or None,
+    )
+    joined.__cause__ = errors[0]
+    return joined

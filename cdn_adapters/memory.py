@@ -1,0 +1,94 @@
+"""A CDN in this process's memory: the in-memory implementation of the port `CdnAdapter`, for tests and local development.
+
+It keeps nothing by itself: whoever uses it stores what a CDN would have stored, and sees what purges leave of it.
+
+    cdn = MemoryCdn()
+    adapter = MemoryAdapter(cdn)                     # middleware: cdn=[adapter]
+    cdn.store("https://a.example/x", adapter.response_headers(["flights"]))
+    await adapter.purge(tags=["flights"], urls=[])
+    assert "https://a.example/x" not in cdn
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+from cdn_adapters.batching import BatchLimits, PurgeEvent
+from cdn_adapters.delivery import Delivery
+from cdn_adapters.place import TAG, URL, Send, Target
+from cdn_adapters.spelling import absolute_url, header_tag
+from quaestor.errors import CdnError
+
+_HEADER = b"surrogate-key"
+
+
+class MemoryCdn:
+    """URLs that a CDN keeps, with their tags. Implements Place: a purge is effective at once. O(objects) a batch.
+
+    outage: raised by purges while it is set: the CDN is away.
+    purged: every target that was purged, in order.
+    """
+
+    name = "memory"
+
+    def __init__(self, address: str = "memory") -> None:
+        self.address = address
+        self.outage: CdnError | None = None
+        self.purged: list[Target] = []
+        self._tags_by_url: dict[str, frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tags_by_url)
+
+    def __contains__(self, url: str) -> bool:
+        return url in self._tags_by_url
+
+    def store(self, url: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep a response under its absolute URL, with the tags that its headers name."""
+        named = b" ".join(value for name, value in headers if name.lower() == _HEADER)
+        self._tags_by_url[absolute_url(url)] = frozenset(named.decode("ascii").split())
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """`Surrogate-Key`, tags separated by blanks."""
+        return [(_HEADER, " ".join(map(header_tag, tags)).encode("ascii"))] if tags else []
+
+    def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
+        """The tags if there are some, else the URLs."""
+        return [Target(TAG, header_tag(tag)) for tag in tags] or [Target(URL, absolute_url(url)) for url in urls]
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Send]:
+        """See Place."""
+
+        async def send(targets: Sequence[Target]) -> None:
+            if self.outage is not None:
+                raise self.outage
+            for target in targets:
+                self._remove(target)
+
+        yield send
+
+    def _remove(self, target: Target) -> None:
+        self.purged.append(target)
+        if target.by == URL:
+            self._tags_by_url.pop(target.value, None)
+        else:
+            self._tags_by_url = {url: tags for url, tags in self._tags_by_url.items() if target.value not in tags}
+
+
+class MemoryAdapter(Delivery):
+    """CdnAdapter for a MemoryCdn, delivered to as to any other place. Fields: see Delivery.
+
+    cdn: a new one if None.
+    """
+
+    def __init__(
+        self,
+        cdn: MemoryCdn | None = None,
+        *,
+        limits: BatchLimits | None = None,
+        observe: Callable[[PurgeEvent], None] = lambda event: None,
+    ) -> None:
+        self.cdn = MemoryCdn() if cdn is None else cdn
+        super().__init__(self.cdn, limits=limits, observe=observe)

@@ -1,0 +1,113 @@
+"""One Varnish node: the headers it understands and the purge requests it answers (see `varnish.vcl`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import httpx
+
+from cdn_adapters.place import TAG, URL, Send, Target
+from cdn_adapters.spelling import absolute_url, header_tag
+from quaestor.errors import CdnError, ConfigurationError
+
+_KEEP_ALIVE_S = 4.0
+"""Below Varnish's own `timeout_idle` of 5 s, so that it is seldom Varnish that closes a connection."""
+_CONNECTIONS = 8
+
+
+class VarnishNode:
+    """Implements Place for one Varnish. Fields: see VarnishAdapter.
+
+    address: base URL. Raises ConfigurationError if it is not an http(s) URL.
+    """
+
+    name = "varnish"
+
+    def __init__(self, address: str, *, soft: bool, token: str | None, tags: bool, timeout_s: float) -> None:
+        _check(address)
+        self.address = address
+        self._base = address.rstrip("/")
+        self._soft = soft
+        self._token = {} if token is None else {"quaestor-purge-token": token}
+        self._tags = tags
+        self._timeout_s = timeout_s
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """`xkey`, which Varnish keeps to itself."""
+        if not tags or not self._tags:
+            return []
+        return [(b"xkey", " ".join(map(header_tag, tags)).encode("ascii"))]
+
+    def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
+        """The tags if there are some and Varnish has xkey, else the URLs."""
+        by_tag = [Target(TAG, header_tag(tag)) for tag in tags] if self._tags else []
+        return by_tag or [Target(URL, absolute_url(url)) for url in urls]
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Send]:
+        """A pool of connections. All tags of a batch are one request, each URL is one of its own."""
+        limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE_S)
+        async with httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False) as client:
+
+            async def send(targets: Sequence[Target]) -> None:
+                requests = [self._by_url(client, target.value) for target in targets if target.by == URL]
+                tags = [target.value for target in targets if target.by == TAG]
+                if tags:
+                    requests.append(self._by_tags(client, tags))
+                outcomes = await asyncio.gather(
+                    *(self._acknowledged(client, request) for request in requests), return_exceptions=True
+                )
+                for outcome in outcomes:
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+
+            yield send
+
+    def _by_tags(self, client: httpx.AsyncClient, tags: Sequence[str]) -> httpx.Request:
+        name = "xkey-softpurge" if self._soft else "xkey-purge"
+        return client.build_request("PURGE", self._base + "/", headers=self._token | {name: " ".join(tags)})
+
+    def _by_url(self, client: httpx.AsyncClient, url: str) -> httpx.Request:
+        parts = urlsplit(url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query or url.endswith("?") else "")
+        headers = self._token | {"host": parts.netloc} | ({"quaestor-purge-soft": "1"} if self._soft else {})
+        # The target as it is: httpx would spell some characters differently from the client that fetched the object.
+        return client.build_request(
+            "PURGE", self._base + "/", headers=headers, extensions={"target": target.encode("ascii")}
+        )
+
+    async def _acknowledged(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
+        try:
+            try:
+                response = await client.send(request)
+            except httpx.RemoteProtocolError:
+                response = await client.send(request)  # Varnish closed an idle connection just then
+        except httpx.HTTPError as error:
+            raise CdnError(
+                f"Varnish at {self._base} did not answer a purge: {error or type(error).__name__}"
+            ) from error
+        if response.status_code == 200 and "quaestor-purged" in response.headers:
+            return
+        if response.status_code == 403:
+            raise CdnError(
+                f"Varnish at {self._base} refused a purge: give VarnishAdapter the token of varnish_vcl, and varnish_vcl"
+                " this host in purgers",
+                retryable=False,
+            )
+        raise CdnError(
+            f"what answers at {self._base} ({response.status_code}) does not purge: start Varnish with varnish_vcl, or let"
+            " your VCL answer purges with 200 and quaestor-purged",
+            retryable=response.status_code >= 500,
+        )
+
+
+def _check(address: str) -> None:
+    try:
+        url = httpx.URL(address)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise ConfigurationError(f"{address!r} is not the URL of a Varnish: {error}; write http://host:port") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigurationError(f"{address!r} is not the URL of a Varnish; write http://host:port")

@@ -1,0 +1,104 @@
+"""The recording of the request that code runs for, found through a context variable.
+
+The variable holds a slot, not the recorder: a task that outlives the request (the driver's own background tasks inherit the
+context of whoever used the client first) then keeps an empty slot alive and not the request's documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, Recorder
+from quaestor.model import Uncacheable
+
+
+@dataclass(slots=True)
+class _Slot:
+    recorder: Recorder | None
+
+
+_NO_REQUEST = _Slot(None)
+_NOT_RECORDED = _Slot(None)
+_slot: ContextVar[_Slot] = ContextVar("quaestor_recorder", default=_NO_REQUEST)
+_recorders: dict[int, Recorder] = {}
+
+
+def current() -> Recorder | None:
+    """The recorder of the request that this code runs for, or None."""
+    return _slot.get().recorder
+
+
+def possible_recordings() -> Iterable[Recorder]:
+    """The recordings that a read in the calling thread may belong to although its context leads to none.
+
+    `loop.run_in_executor` and bare threads do not hand over the context, so a read there may be of any request under way.
+    Empty for the main thread, for threads that run an event loop, for anyio's workers (they are handed a context) and
+    inside not_recording(). O(1) while nothing is recorded.
+    """
+    if not _recorders or _slot.get() is not _NO_REQUEST:
+        return ()
+    thread = threading.current_thread()
+    if thread is threading.main_thread() or thread.name.startswith("AnyIO worker") or _runs_a_loop():
+        return ()
+    return list(_recorders.values())
+
+
+def _runs_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def not_recording() -> Iterator[None]:
+    """Declare that this context belongs to no recorded request, whatever thread it runs in."""
+    token = _slot.set(_NOT_RECORDED)
+    try:
+        yield
+    finally:
+        _slot.reset(token)
+
+
+@contextmanager
+def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS) -> Iterator[Recorder]:
+    """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
+
+    Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
+    thread that was not handed any context (`loop.run_in_executor`) makes every recording under way uncacheable.
+    After the block nothing is recorded any more, not even by tasks that the block started.
+
+    clock_window_ms: see Recorder.
+    """
+    outer = current()
+    if outer is not None:
+        # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
+        outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
+    recorder = Recorder(clock_window_ms)
+    slot = _Slot(recorder)
+    token = _slot.set(slot)
+    _recorders[id(recorder)] = recorder
+    try:
+        yield recorder
+    finally:
+        del _recorders[id(recorder)]
+        slot.recorder = None
+        _slot.reset(token)
+
+
+def uncacheable(reason: str = "the handler said so") -> None:
+    """Do not cache the response to the current request: it depends on something that Quaestor cannot see.
+
+    reason: for logs and explanations, not for clients.
+
+    For handlers that read another database, a file, a remote API, or the clock. Outside a recorded request: no effect.
+    """
+    recorder = current()
+    if recorder is not None:
+        recorder.refuse(Uncacheable.DECLARED, reason)

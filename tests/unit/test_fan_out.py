@@ -1,0 +1,69 @@
+"""Several CDN adapters as one: whoever is away keeps nobody else from the purge, and everybody's errors are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter
+from quaestor.errors import CdnError, ConfigurationError
+
+pytestmark = pytest.mark.anyio
+
+URL = "https://edge.example/x"
+PATIENT = BatchLimits(first_retry_ms=60_000, last_retry_ms=60_000)
+
+
+def two() -> tuple[MemoryCdn, MemoryCdn, FanOut]:
+    one, other = MemoryCdn("one"), MemoryCdn("other")
+    return one, other, FanOut("edge", [MemoryAdapter(cdn, limits=PATIENT) for cdn in (one, other)])
+
+
+async def test_one_that_is_away_does_not_keep_the_others_from_their_purge() -> None:
+    """And what it has not taken is pending, at that one alone."""
+    one, other, edge = two()
+    for cdn in (one, other):
+        cdn.store(URL, edge.response_headers(["t"]))
+    one.outage = CdnError("away", retry_after_s=7.0)
+    with pytest.raises(CdnError, match="away") as failure:
+        await edge.purge(tags=["t"], urls=[])
+    assert failure.value.retryable
+    assert failure.value.retry_after_s == 7.0
+    assert (URL in one, URL in other) == (True, False)
+    assert edge.pending == 1
+    await edge.aclose()
+
+
+async def test_every_error_is_told_once_and_trying_again_is_worth_it_if_it_is_for_one() -> None:
+    one, other, edge = two()
+    one.outage, other.outage = CdnError("closed for good", retryable=False), CdnError("a moment, please")
+    with pytest.raises(CdnError) as failure:
+        await edge.purge(tags=["t"], urls=[])
+    assert str(failure.value) == "closed for good; a moment, please"
+    assert failure.value.retryable
+    with pytest.raises(CdnError) as refused:
+        await edge.purge(tags=[], urls=["/relative"])
+    assert str(refused.value).count("/relative") == 1
+    assert not refused.value.retryable
+    await edge.aclose()
+
+
+async def test_a_bug_in_an_adapter_is_not_taken_for_an_outage() -> None:
+    class Broken(MemoryAdapter):
+        async def purge(self, *, tags: object, urls: object) -> None:
+            raise ZeroDivisionError
+
+    edge = FanOut("edge", [MemoryAdapter(), Broken()])
+    with pytest.raises(ZeroDivisionError):
+        await edge.purge(tags=["t"], urls=[])
+    await edge.aclose()
+
+
+def test_a_response_carries_the_headers_of_all_each_once() -> None:
+    edge = FanOut("edge", [MemoryAdapter(), VarnishAdapter("http://localhost:6081"), MemoryAdapter()])
+    assert edge.response_headers(["a", "b"]) == [(b"surrogate-key", b"a b"), (b"xkey", b"a b")]
+    assert edge.response_headers([]) == []
+
+
+def test_a_fan_out_to_nobody_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="edge"):
+        FanOut("edge", [])
