@@ -107,7 +107,7 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class GeoSquares:
     """The path reaches a geometry that touches one of these rectangles (least x and y, greatest x and y)."""
 
     path: str
@@ -137,7 +137,7 @@ class Tokens:
         return "words of the text index"
 
 
-PathEntry = Equality | Range | Prefix | Exists | Cells
+PathEntry = Equality | Range | Prefix | Exists | GeoSquares
 Entry = PathEntry | Tokens
 
 
@@ -282,7 +282,7 @@ def _range(operator: str, operand: Any, path: str) -> list[Access]:
 def _cells(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
     if boxes is None or len(boxes) > _MOST_BOXES or not all(map(isfinite, chain.from_iterable(boxes))):
         return [Exists(path)]
-    return [Cells(path, boxes)] if boxes else [NEVER]
+    return [GeoSquares(path, boxes)] if boxes else [NEVER]
 
 
 _NEED_A_VALUE: Final = frozenset(

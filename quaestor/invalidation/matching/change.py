@@ -13,7 +13,7 @@ import bson
 
 from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.boundary import behind
-from quaestor.invalidation.matching.entities import Live
+from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, MatchType, WriteKind
 from quaestor.planning.plan import Result, Window
@@ -21,7 +21,9 @@ from quaestor.planning.rules import Rules
 from quaestor.query.sorting import sort_key
 
 
-def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, before: bool | None) -> MatchType | None:
+def first_change(
+    live: LiveRegistration, image: AfterImage, *, member: bool, now: bool, before: bool | None
+) -> MatchType | None:
     """Whether `image` changes the result of `live`, and how.
 
     member: the record is among the members; meaningless if they are unknown.
@@ -63,7 +65,7 @@ def _outside_still(rules: Rules, image: AfterImage) -> bool:
     return rules.placing.same(image.before, image.after)
 
 
-def _member(live: Live, rules: Rules, image: AfterImage, now: bool) -> MatchType | None:
+def _member(live: LiveRegistration, rules: Rules, image: AfterImage, now: bool) -> MatchType | None:
     if not now:
         return MatchType.REMOVE
     if image.kind is WriteKind.INSERT and image.version <= live.read_at:
@@ -83,12 +85,14 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     return None if rules.visible.same(image.before, image.after) else MatchType.CHANGE
 
 
-def _beyond(live: Live, rules: Rules, record: Any) -> bool:
+def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:
     """Whether the record stands behind the last member of a full window."""
     return live.boundary is not None and record is not None and behind(live.boundary, rules, record)
 
 
-def _unremembered(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool | None) -> MatchType | None:
+def _unremembered(
+    live: LiveRegistration, rules: Rules, image: AfterImage, now: bool, before: bool | None
+) -> MatchType | None:
     """The members are not known: the images before and after the write have to tell."""
     if before is None:
         return MatchType.MATCH
@@ -105,7 +109,7 @@ def _unremembered(live: Live, rules: Rules, image: AfterImage, now: bool, before
     return MatchType.ADD if now else MatchType.REMOVE
 
 
-def _beyond_both(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool) -> bool:
+def _beyond_both(live: LiveRegistration, rules: Rules, image: AfterImage, now: bool, before: bool) -> bool:
     return (not before or _beyond(live, rules, image.before)) and (not now or _beyond(live, rules, image.after))
 
 
@@ -124,7 +128,7 @@ def _contributed(record: Any, path: str) -> bytes:
 
 
 def _behind_offset(
-    live: Live, rules: Rules, image: AfterImage, member: bool, now: bool, before: bool | None
+    live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, now: bool, before: bool | None
 ) -> MatchType | None:
     """A window after an offset also moves when records before it come or go."""
     if member:

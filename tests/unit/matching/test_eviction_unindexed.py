@@ -76,7 +76,7 @@ def test_standing_queries_neither_count_nor_go() -> None:
     """They have bounds of their own; a predicate that both use stays when the cached results that use it go."""
     scene = Scene(max_unindexed=1, max_tried_per_s=3)
     node = scene.node
-    node.standing.announce(
+    node.subscriptions.announce(
         "s",
         "token",
         unlike(0),
@@ -97,6 +97,6 @@ def test_standing_queries_neither_count_nor_go() -> None:
         scene.now_ms += 1_000
         node.expire(scene.now_ms)
     assert node.queries == 1, "the trials of standing queries are not held against it"
-    node.standing.take()
+    node.subscriptions.take()
     scene.insert({"_id": 2, "a": 5})
-    assert node.standing.take() == ("s",)
+    assert node.subscriptions.take() == ("s",)

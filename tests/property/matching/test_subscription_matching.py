@@ -14,7 +14,7 @@ from quaestor.event_layer.partitioning import write_partition
 from quaestor.incremental import Memory, plan_maintenance
 from quaestor.incremental.sides import shares, sides_of
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.subscription_matching import StandingError
+from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
 
 Document = dict[str, Any]
@@ -121,7 +121,7 @@ class Column:
         ]
         for part, node in enumerate(self.nodes):
             members = None if followed.memory is Memory.BEFORE_IMAGES else [side[part] for side in split]
-            replayed = node.standing.announce(
+            replayed = node.subscriptions.announce(
                 name, "token", followed.query, memory=followed.memory, version=self.version, members=members,
                 expires_at_ms=FAR_MS,
             )  # fmt: skip
@@ -158,7 +158,7 @@ def test_a_write_concerns_exactly_the_queries_that_brute_force_finds(partitions:
                 gone = column.random.choice(sorted(column.followed))
                 del column.followed[gone]
                 for node in column.nodes:
-                    node.standing.end(gone)
+                    node.subscriptions.end(gone)
             expected, found = _process(column)
             assert found == expected, f"seed {seed}, write {number}"
             hits += len(expected)
@@ -170,7 +170,7 @@ def _process(column: Column) -> tuple[set[str], set[str]]:
     node = column.nodes[write_partition(image.key, column.partitions)]
     expected = set(column.concerned(image, before))
     node.process(image, now_ms=0)
-    return expected, set(node.standing.take())
+    return expected, set(node.subscriptions.take())
 
 
 def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
@@ -195,7 +195,7 @@ def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
             column.nodes[write_partition(image.key, 2)].process(image, now_ms=0)
         replayed: list[int] = []
         for part, node in enumerate(column.nodes):
-            images = node.standing.announce(
+            images = node.subscriptions.announce(
                 "q", "t", query, memory=Memory.MEMBERSHIP, version=read_at, members=[split[part]], expires_at_ms=FAR_MS
             )
             replayed += [image.version for image in images]
@@ -206,8 +206,8 @@ def test_what_is_not_retained_any_more_cannot_be_announced() -> None:
     """A read from before the retained writes is refused, and may be tried again with a newer one."""
     column = Column(1, 1, images=False)
     query = Query(namespace="db.things", operation=Operation.FIND, filter={})
-    with pytest.raises(StandingError, match="only retained after 1") as refused:
-        column.nodes[0].standing.announce(
+    with pytest.raises(AnnouncementError, match="only retained after 1") as refused:
+        column.nodes[0].subscriptions.announce(
             "q", "t", query, memory=Memory.MEMBERSHIP, version=0, members=[b""], expires_at_ms=FAR_MS
         )
     assert not refused.value.final
@@ -224,18 +224,18 @@ def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
     for number in range(1_000):
         query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": number})
         (share,) = shares("db.c", [f"member of {number}"], 1)
-        node.standing.announce(
+        node.subscriptions.announce(
             f"q{number}", "t", query, memory=Memory.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS
         )
     node.process(
         AfterImage(namespace="db.c", kind=WriteKind.INSERT, version=2, key=1, after={"_id": 1, "a": 7}), now_ms=0
     )
     assert node.tally.tried_last == 1
-    assert node.standing.take() == ("q7",)
+    assert node.subscriptions.take() == ("q7",)
     image = AfterImage(namespace="db.c", kind=WriteKind.DELETE, version=3, key="member of 500")
     node.process(image, now_ms=0)
     assert node.tally.tried_last == 0
-    assert node.standing.take() == ("q500",)
+    assert node.subscriptions.take() == ("q500",)
 
 
 def test_nothing_is_left_of_queries_that_ended() -> None:
@@ -245,16 +245,16 @@ def test_nothing_is_left_of_queries_that_ended() -> None:
         _process(column)
     names = [name for _ in range(40) if (name := column.follow())]
     (node,) = column.nodes
-    assert len(node.standing) == len(names)
+    assert len(node.subscriptions) == len(names)
     for name in names[:20]:
         column.announce(name, column.followed[name])
-        node.standing.end(name)
-        node.standing.end(name)
-    node.standing.expire(FAR_MS)
-    assert len(node.standing) == 0
+        node.subscriptions.end(name)
+        node.subscriptions.end(name)
+    node.subscriptions.expire(FAR_MS)
+    assert len(node.subscriptions) == 0
     image, _ = column.write()
     node.process(image, now_ms=0)
-    assert node.standing.take() == ()
+    assert node.subscriptions.take() == ()
     assert node.queries == 0
     assert not node._active.namespaces
 
@@ -264,13 +264,13 @@ def test_a_membership_that_outgrows_its_announcement_is_noticed() -> None:
     column = Column(1, 1, images=False)
     query = Query(namespace="db.things", operation=Operation.FIND, filter={}, sort=(("n", 1),), limit=1)
     (node,) = column.nodes
-    node.standing.announce(
+    node.subscriptions.announce(
         "q", "t", query, memory=Memory.MEMBERSHIP, version=1, members=[b""], expires_at_ms=FAR_MS
     )  # fmt: skip
     for number in range(10_001):
-        assert not list(node.standing.crowded(["q"]))
+        assert not list(node.subscriptions.crowded(["q"]))
         image = AfterImage(
             namespace="db.things", kind=WriteKind.INSERT, version=number + 2, key=number, after={"_id": number}
         )
         node.process(image, now_ms=0)
-    assert [query.query_id for query in node.standing.crowded(["q"])] == ["q"]
+    assert [query.query_id for query in node.subscriptions.crowded(["q"])] == ["q"]
