@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quaestor.incremental import Memory
-from quaestor.incremental.sides import shares
+from quaestor.incremental import PriorState
+from quaestor.incremental.sides import pack_members
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
@@ -107,9 +107,9 @@ def test_tenants_take_turns_at_being_read() -> None:
 
 def announce(node: MatchingNode, name: str, members: int) -> None:
     query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": name})
-    (share,) = shares("db.c", range(members), 1)
+    (share,) = pack_members("db.c", range(members), 1)
     node.subscriptions.announce(
-        name, "t", query, memory=Memory.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS
+        name, "t", query, prior_state=PriorState.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS
     )
 
 

@@ -97,7 +97,7 @@ class SubscriptionEvents:
                 event.query_id,
                 event.token,
                 event.query,
-                memory=event.memory,
+                prior_state=event.memory,
                 version=event.version,
                 members=members,
                 expires_at_ms=event.expires_at_ms,

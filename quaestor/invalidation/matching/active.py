@@ -1,4 +1,4 @@
-"""The active queries of a node: which there are, in which namespaces they look, and what every namespace keeps of them."""
+"""Active queries of a node: which there are, in which namespaces they look, and what every namespace keeps of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from quaestor.planning.rules import Rules, SharedRules
 
 
 class ActiveQueries:
-    """Incremental; leaves nothing behind of a query without registrations. Not thread-safe."""
+    """Active queries with their registrations, by namespace and by tenant. Not thread-safe.
+
+    Incremental; leaves nothing behind of a query without registrations.
+    """
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}

@@ -1,4 +1,4 @@
-"""What one write means for one cached result: the match type of its first change, or None if it stays as it is.
+"""First change of a cached result: the match type that one write means for it, or None if it stays as it is.
 
 Everything here is decided from the write's images and from what the registration knows of its result. Where neither
 tells, the answer is a change: never stale, at worst invalidated for nothing. (InvaliDB, PVLDB 2020, section 5.2; that a
@@ -24,11 +24,13 @@ from quaestor.query.sorting import sort_key
 def first_change(
     live: LiveRegistration, image: AfterImage, *, member: bool, now: bool, before: bool | None
 ) -> MatchType | None:
-    """Whether `image` changes the result of `live`, and how.
+    """The match type of the change that `image` makes to the result of `live`; None: it makes none.
 
     member: the record is among the members; meaningless if they are unknown.
     now: the record matches after the write.
-    before: it matched before the write; None: not known. Images up to `live.since` never do: the read has seen them.
+    before: it matched before the write; None: not known.
+
+    Images up to `live.since` never do: the read has seen them.
     """
     if image.version <= live.since:
         return None
@@ -54,8 +56,10 @@ def first_change(
 
 
 def _outside_still(rules: Rules, image: AfterImage) -> bool:
-    """Of no member: whether it stands where it stood, and so outside of the window. An order that `_id` completes has one
-    place for every record; among equals the database may choose others each time."""
+    """Whether a record that is no member stands where it stood, and so outside of the window.
+
+    An order that `_id` completes has one place for every record; among equals the database may choose others each time.
+    """
     if not any(path == "_id" for path, _ in rules.sort):
         return False
     if image.changed is not None and rules.placing.untouched(image.changed):
@@ -74,7 +78,7 @@ def _member(live: LiveRegistration, rules: Rules, image: AfterImage, now: bool) 
 
 
 def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
-    """It matched and matches: does it look the same, and does it stand in the same place?"""
+    """The change of a record that matched and matches: does it look the same, does it stand in the same place?"""
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return MatchType.CHANGE
     if rules.fields.same(image.before, image.after):
@@ -93,7 +97,7 @@ def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:
 def _unremembered(
     live: LiveRegistration, rules: Rules, image: AfterImage, now: bool, before: bool | None
 ) -> MatchType | None:
-    """The members are not known: the images before and after the write have to tell."""
+    """The change of a result whose members are not known: the images before and after the write have to tell."""
     if before is None:
         return MatchType.MATCH
     if not before and not now:
@@ -114,8 +118,10 @@ def _beyond_both(live: LiveRegistration, rules: Rules, image: AfterImage, now: b
 
 
 def _values(rules: Rules, image: AfterImage, now: bool, before: bool) -> MatchType | None:
-    """distinct: nothing changes if the record contributes the same values as before. That another record may still
-    contribute a value that this one lost is not known, so it counts as a change."""
+    """The change of a distinct: none if the record contributes the same values as before.
+
+    That another record may still contribute a value that this one lost is not known, so it counts as a change.
+    """
     if before and now:
         key = rules.distinct_key
         return None if _contributed(image.before, key) == _contributed(image.after, key) else MatchType.CHANGE
@@ -130,7 +136,7 @@ def _contributed(record: Any, path: str) -> bytes:
 def _behind_offset(
     live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, now: bool, before: bool | None
 ) -> MatchType | None:
-    """A window after an offset also moves when records before it come or go."""
+    """The change of a window after an offset, which also moves when records before it come or go."""
     if member:
         return _member(live, rules, image, now)
     if live.empty:

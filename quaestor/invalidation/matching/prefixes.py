@@ -50,7 +50,10 @@ class PrefixIndex:
         found.extend(slot for slot in slots if slot is not None)
 
     def find_value(self, value: Any, found: list[FilterSlot]) -> None:
-        """Append the filters that a value may satisfy: a string by its beginning; a stored regular expression equals one of any."""
+        """Append the filters that a value may satisfy to `found`.
+
+        A string is found by its beginning; a stored regular expression equals one of any.
+        """
         if value.__class__ is str:
             self.find(value, found)
         elif isinstance(value, str):

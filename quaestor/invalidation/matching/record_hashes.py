@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quaestor.event_layer.partitioning import record_hash, record_key
-from quaestor.incremental.sides import seed_of
+from quaestor.incremental.sides import namespace_seed
 from quaestor.model import Cell, GridShape, Registration
 
 
@@ -38,5 +38,5 @@ class RecordHashes:
     def _seed(self, namespace: str) -> int:
         seed = self._seeds.get(namespace)
         if seed is None:
-            seed = self._seeds[namespace] = seed_of(namespace)
+            seed = self._seeds[namespace] = namespace_seed(namespace)
         return seed

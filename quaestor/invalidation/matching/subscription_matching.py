@@ -17,8 +17,8 @@ import bson
 
 from quaestor.errors import QueryError
 from quaestor.event_layer.partitioning import OPTIONS
-from quaestor.incremental import Memory, plan_maintenance
-from quaestor.incremental.sides import SidePlan, hashes, sides_of
+from quaestor.incremental import PriorState, plan_maintenance
+from quaestor.incremental.sides import SidePlan, sides_of, unpack_members
 from quaestor.invalidation.matching.entities import SubscribedQuery, SubscribedSide
 from quaestor.invalidation.matching.memory_estimates import SIDE_MEMBER, side_bytes
 from quaestor.invalidation.matching.namespace import Namespace
@@ -106,7 +106,7 @@ class SubscribedQueries:
         token: str,
         query: Query,
         *,
-        memory: Memory,
+        prior_state: PriorState,
         version: Version,
         members: list[bytes] | None,
         expires_at_ms: int,
@@ -114,7 +114,7 @@ class SubscribedQueries:
         """Match this query from now on.
 
         token: names this announcement.
-        memory: how it is known whether a record matched before a write.
+        prior_state: how it is known whether a record matched before a write.
         version: every write up to it is contained in the members.
         members: this cell's share for each side (see incremental/sides.py); None by before-images.
 
@@ -127,11 +127,11 @@ class SubscribedQueries:
         self._check_version(version)
         if len(self._queries) >= self._max_queries:
             raise AnnouncementError(f"this cell holds its {self._max_queries} subscribed queries already", final=True)
-        plans = sides_of(plan_maintenance(query, memory))
+        plans = sides_of(plan_maintenance(query, prior_state))
         if members is not None and len(members) != len(plans):
             raise AnnouncementError(f"announced with {len(members)} sides, it has {len(plans)}", final=True)
         self._check_unindexed(plans)
-        shares = [None if members is None else hashes(members[place]) for place in range(len(plans))]
+        shares = [None if members is None else unpack_members(members[place]) for place in range(len(plans))]
         fixed = sum(side_bytes(len(bson.encode(plan.condition, codec_options=OPTIONS)), plan.access) for plan in plans)
         if not again:
             self._check_memory(fixed + sum(SIDE_MEMBER * len(share) for share in shares if share is not None))

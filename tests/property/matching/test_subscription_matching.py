@@ -11,8 +11,8 @@ import pytest
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.event_layer.partitioning import write_partition
-from quaestor.incremental import Memory, plan_maintenance
-from quaestor.incremental.sides import shares, sides_of
+from quaestor.incremental import PriorState, plan_maintenance
+from quaestor.incremental.sides import pack_members, sides_of
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
@@ -27,7 +27,7 @@ class FollowedQuery:
     """A standing query as brute force sees it: its sides, and the records of each that match."""
 
     query: Query
-    memory: Memory
+    prior_state: PriorState
     sides: list[tuple[str, Any]]
     holds: list[set[Any]] = field(default_factory=list)
 
@@ -100,15 +100,15 @@ class Column:
     def follow(self) -> str | None:
         """Announce a random query; returns its name unless it cannot be maintained."""
         query = self.query()
-        memory = self.random.choice([*Memory]) if self.images else Memory.MEMBERSHIP
+        prior_state = self.random.choice([*PriorState]) if self.images else PriorState.MEMBERSHIP
         try:
-            maintenance = plan_maintenance(query, memory)
+            maintenance = plan_maintenance(query, prior_state)
         except UnsupportedQueryError:
             return None
-        memory = maintenance.memory
+        prior_state = maintenance.prior_state
         sides = [(side.namespace, side.predicate.matches) for side in sides_of(maintenance)]
         name = f"q{len(self.followed)}"
-        followed = FollowedQuery(query, memory, sides)
+        followed = FollowedQuery(query, prior_state, sides)
         for namespace, matches in sides:
             followed.holds.append({key for key, record in self.records[namespace].items() if matches(record)})
         self.announce(name, followed)
@@ -116,13 +116,13 @@ class Column:
 
     def announce(self, name: str, followed: FollowedQuery) -> None:
         split = [
-            shares(namespace, held, self.partitions)
+            pack_members(namespace, held, self.partitions)
             for (namespace, _), held in zip(followed.sides, followed.holds, strict=True)
         ]
         for part, node in enumerate(self.nodes):
-            members = None if followed.memory is Memory.BEFORE_IMAGES else [side[part] for side in split]
+            members = None if followed.prior_state is PriorState.BEFORE_IMAGES else [side[part] for side in split]
             replayed = node.subscriptions.announce(
-                name, "token", followed.query, memory=followed.memory, version=self.version, members=members,
+                name, "token", followed.query, prior_state=followed.prior_state, version=self.version, members=members,
                 expires_at_ms=FAR_MS,
             )  # fmt: skip
             assert not replayed
@@ -184,7 +184,7 @@ def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
             (side.namespace, side.predicate.matches) for side in sides_of(plan_maintenance(query))
         ]
         held = {key for key, record in column.records[namespace].items() if matches(record)}
-        read_at, split = column.version, shares(namespace, held, 2)
+        read_at, split = column.version, pack_members(namespace, held, 2)
         expected: list[int] = []
         for _ in range(20):
             image, _ = column.write()
@@ -196,7 +196,13 @@ def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
         replayed: list[int] = []
         for part, node in enumerate(column.nodes):
             images = node.subscriptions.announce(
-                "q", "t", query, memory=Memory.MEMBERSHIP, version=read_at, members=[split[part]], expires_at_ms=FAR_MS
+                "q",
+                "t",
+                query,
+                prior_state=PriorState.MEMBERSHIP,
+                version=read_at,
+                members=[split[part]],
+                expires_at_ms=FAR_MS,
             )
             replayed += [image.version for image in images]
         assert sorted(replayed) == expected
@@ -208,7 +214,7 @@ def test_what_is_not_retained_any_more_cannot_be_announced() -> None:
     query = Query(namespace="db.things", operation=Operation.FIND, filter={})
     with pytest.raises(AnnouncementError, match="only retained after 1") as refused:
         column.nodes[0].subscriptions.announce(
-            "q", "t", query, memory=Memory.MEMBERSHIP, version=0, members=[b""], expires_at_ms=FAR_MS
+            "q", "t", query, prior_state=PriorState.MEMBERSHIP, version=0, members=[b""], expires_at_ms=FAR_MS
         )
     assert not refused.value.final
 
@@ -223,9 +229,15 @@ def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
     node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
     for number in range(1_000):
         query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": number})
-        (share,) = shares("db.c", [f"member of {number}"], 1)
+        (share,) = pack_members("db.c", [f"member of {number}"], 1)
         node.subscriptions.announce(
-            f"q{number}", "t", query, memory=Memory.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS
+            f"q{number}",
+            "t",
+            query,
+            prior_state=PriorState.MEMBERSHIP,
+            version=1,
+            members=[share],
+            expires_at_ms=FAR_MS,
         )
     node.process(
         AfterImage(namespace="db.c", kind=WriteKind.INSERT, version=2, key=1, after={"_id": 1, "a": 7}), now_ms=0
@@ -265,7 +277,7 @@ def test_a_membership_that_outgrows_its_announcement_is_noticed() -> None:
     query = Query(namespace="db.things", operation=Operation.FIND, filter={}, sort=(("n", 1),), limit=1)
     (node,) = column.nodes
     node.subscriptions.announce(
-        "q", "t", query, memory=Memory.MEMBERSHIP, version=1, members=[b""], expires_at_ms=FAR_MS
+        "q", "t", query, prior_state=PriorState.MEMBERSHIP, version=1, members=[b""], expires_at_ms=FAR_MS
     )  # fmt: skip
     for number in range(10_001):
         assert not list(node.subscriptions.crowded(["q"]))

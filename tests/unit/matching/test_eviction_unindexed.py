@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaestor.incremental import Memory
+from quaestor.incremental import PriorState
 from quaestor.planning.plan import plan_query
 from tests.unit.matching.demand import GRACE_MS, by, evicted, read, unlike
 from tests.unit.matching.scene import Scene, find, types
@@ -80,7 +80,7 @@ def test_standing_queries_neither_count_nor_go() -> None:
         "s",
         "token",
         unlike(0),
-        memory=Memory.MEMBERSHIP,
+        prior_state=PriorState.MEMBERSHIP,
         version=scene.version,
         members=[b""],
         expires_at_ms=10**15,
