@@ -80,6 +80,8 @@ def parse_group(stage: Any, *, order: Callable[[Row], SortKey] | None) -> Groupi
 
 
 class _Contribution(NamedTuple):
+    """Contribution of one row to its group."""
+
     group: Hashable
     id: Any
     values: tuple[Any, ...]

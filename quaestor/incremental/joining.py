@@ -44,6 +44,8 @@ class Join:
 
 @dataclass(slots=True, eq=False)
 class _Local:
+    """Local row, with the values it joins on and its joined row as last told."""
+
     id: Any
     row: Row
     keys: frozenset[Hashable]

@@ -50,6 +50,8 @@ class WindowRules:
 
 
 class _Known(NamedTuple):
+    """Row that is known, with its place in the order."""
+
     place: Place
     id: Any
     document: Any

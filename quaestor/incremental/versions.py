@@ -20,6 +20,8 @@ RecordId = tuple[str, Hashable]
 
 
 class _Newest(NamedTuple):
+    """Newest version of a record, with digests of the images seen with it."""
+
     version: Version
     contents: tuple[int, ...]
 

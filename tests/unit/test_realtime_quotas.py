@@ -1,4 +1,4 @@
-"""What a stage and a cell keep of standing queries is bounded: who holds most is refused first, what is there stays."""
+"""What a stage and a cell keep of subscribed queries is bounded: who holds most is refused first, what is there stays."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def announce(node: MatchingNode, name: str, members: int) -> None:
 
 
 def test_a_cell_refuses_what_would_be_too_much_and_keeps_what_it_has() -> None:
-    """Half of a node is standing queries' at most; one that is announced anew is not refused; all is given back in the end."""
+    """Half of a node is subscribed queries' at most; one that is announced anew is not refused; all is given back in the end."""
     node = MatchingNode(Cell(query_partition=0, write_partition=0), ONE, retention_ms=FAR_MS, max_bytes=200_000)
     node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
     announce(node, "first", 700)

@@ -1,10 +1,10 @@
 """Eviction when a node is full: of the query with the least benefit, among a few drawn at random.
 
 The benefit of a query is what it saves over what it costs: reads saved (demand.py) per share of the node's memory, of its
-places and of the predicates it can try a second (memory_estimates.py, trial_rates.py). Room is made at the expense of the tenant
-that uses the largest share; within a tenant a newcomer only displaces what is worth less than itself, so a flood of queries that
-are asked for once does not wash away those that are read. What has just come is left alone for a while: nobody has been
-able to read it yet.
+places and of the predicates it can try a second (memory_estimates.py, trial_rates.py). Room is made at the expense of the
+tenant that uses the largest share; within a tenant a newcomer only displaces what has less benefit than itself, so a flood
+of queries that are asked for once does not wash away those that are read. What has just come is left alone for a while:
+nobody has been able to read it yet.
 
 Drawing sixteen and taking the worst finds one of the worst eighth in seven cases of eight, whatever the number of queries.
 """
@@ -27,7 +27,7 @@ from quaestor.invalidation.matching.trial_rates import TrialRates
 _SAMPLE: Final = 16
 _MOST_TENANTS: Final = 64
 _MOST_SHARING: Final = 64
-_MOST_VICTIMS: Final = 256
+_MOST_EVICTED: Final = 256
 """A newcomer that would displace more than this is refused."""
 _MOST_SHED: Final = 1_000
 
@@ -38,8 +38,9 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a node may hold.
+    """Limits of what a node holds.
 
+    registrations, bytes: so many at most, bytes as memory_estimates.py reckons.
     unindexed: filters that every write to one namespace tries.
     tried_per_s: predicates tried a second, over all.
     grace_s: how long what is new is left alone.
@@ -53,7 +54,7 @@ class Limits:
 
 
 class Eviction:
-    """Chooses victims; its owner sees to them. O(1) a victim. Not thread-safe."""
+    """Chooser of the queries that have to go; its owner forgets them. O(1) for each. Not thread-safe."""
 
     def __init__(
         self,
@@ -92,13 +93,13 @@ class Eviction:
         if not full and not (crowded and own.unindexed_filters > limits.unindexed):
             return
         self._demand.add(newcomer.query_id, 1, now_ms=now_ms)
-        victims = 0
+        chosen = 0
         while crowded and own.unindexed_filters > limits.unindexed:
             yield from list(elements(self._unindexed(own, newcomer, now_ms).queries))
         while tenants.registrations > limits.registrations or tenants.bytes > room:
-            if victims >= _MOST_VICTIMS:
-                raise NoRoomError(f"{_MOST_VICTIMS} queries made room for it, and it is still too large")
-            victims += 1
+            if chosen >= _MOST_EVICTED:
+                raise NoRoomError(f"{_MOST_EVICTED} queries made room for it, and it is still too large")
+            chosen += 1
             yield self._worst(newcomer, now_ms)
 
     def shed_load(self, *, now_ms: int) -> Iterator[ActiveQuery]:
@@ -192,11 +193,12 @@ class Eviction:
 
     def _costly(self, tenant: Tenant, now_ms: int) -> Filter | None:
         """The filter of this tenant with the least benefit among some that cost trials."""
-        pools = [
-            (self._trial_rates.tried_hz(one) * len(pool), pool) for one, pool in islice(tenant.unindexed.items(), 16)
+        rates = [
+            (self._trial_rates.tried_hz(one) * len(filters), filters)
+            for one, filters in islice(tenant.unindexed.items(), 16)
         ]
-        work_hz, most_tried = max(pools, key=lambda pair: pair[0], default=(0.0, None))
-        if most_tried is not None and work_hz > 0:
+        tried_hz, most_tried = max(rates, key=lambda pair: pair[0], default=(0.0, None))
+        if most_tried is not None and tried_hz > 0:
             items = most_tried.sample(_SAMPLE, self._chance)
         else:
             drawn = tenant.sampled.sample(4 * _SAMPLE, self._chance)

@@ -21,7 +21,7 @@ Square = tuple[int, int]
 """Column and row of a square among those of one size."""
 
 _SMALLEST: Final = -12
-"""GeoSquares of less than 2^-12 degrees, about 30 metres, would not tell filters apart any better."""
+"""Squares of less than 2^-12 degrees, about 30 metres, would not tell filters apart any better."""
 _MOST_SQUARES: Final = 64
 """A geometry that spans more squares of one size than this is taken to reach all of that size."""
 

@@ -230,7 +230,7 @@ def _judge(live: LiveRegistration, entry: Retained, member: bool, results: Predi
             live,
             entry.image,
             member=member,
-            now=item is not None and results.matches_now(item),
+            after=item is not None and results.matches_now(item),
             before=None if item is None or not live.needs_before else results.matched_before(item),
         )
     except Exception:

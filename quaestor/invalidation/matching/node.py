@@ -1,4 +1,4 @@
-"""The matching node: one cell of the grid, as a pure state machine. No clock, no I/O; time is an argument.
+"""Matching node: one cell of the grid, as a pure state machine. No clock, no I/O; time is an argument.
 
 Registrations are one-shot: a cached result needs only its first change, so the node keeps the result as it was read and
 forgets the registration when it fires. What has to be invalidated is found from the write (see namespace.py and
@@ -23,7 +23,7 @@ from quaestor.invalidation.matching.eviction import Eviction, Limits, NoRoomErro
 from quaestor.invalidation.matching.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
-from quaestor.invalidation.matching.notifications import eviction, invalidations
+from quaestor.invalidation.matching.notifications import eviction_notification, invalidations
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
@@ -64,7 +64,7 @@ class MatchingNode:
         of them.
     max_unindexed: so many different predicates without an index a namespace may have, since every write tries them
         all.
-    max_tried_per_s: predicates tried a second, over all. What is more makes room for what is worth more (see
+    max_tried_per_s: predicates tried a second, over all. What is more makes room for what has more benefit (see
         eviction.py), or is refused.
     grace_ms: after which what is new may be made to go.
     freeze_every: see gc_freezing.py; only for a process of its own.
@@ -169,8 +169,8 @@ class MatchingNode:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
         gone: list[Outcome] = []
         try:
-            for victim in self._eviction.make_room(live.query, now_ms=now_ms):
-                gone += self._evict(victim, now_ms)
+            for query in self._eviction.make_room(live.query, now_ms=now_ms):
+                gone += self._evict(query, now_ms)
         except NoRoomError as full:
             self._forget(live)
             return [*gone, Refused(registration_id=registration.id, cell=self.cell, reason=str(full))]
@@ -260,8 +260,8 @@ class MatchingNode:
         self._leases.compact(lambda registration_id, _: registration_id in self._live)
         self._retention.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
-        for victim in self._eviction.shed_load(now_ms=now_ms):
-            gone += self._evict(victim, now_ms)
+        for query in self._eviction.shed_load(now_ms=now_ms):
+            gone += self._evict(query, now_ms)
         return gone
 
     def _written(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
@@ -334,7 +334,7 @@ class MatchingNode:
 
     def _evicted(self, query_id: str, lives: Sequence[LiveRegistration], now_ms: int) -> Invalidated:
         self.tally.evicted += len(lives)
-        return eviction(query_id, lives, self.cell, now_ms=now_ms)
+        return eviction_notification(query_id, lives, self.cell, now_ms=now_ms)
 
     def _note_failures(self, now_ms: int) -> None:
         for query_id in self.tally.failing:

@@ -37,7 +37,7 @@ def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Inval
     ]
 
 
-def eviction(query_id: str, lives: Iterable[LiveRegistration], cell: Cell, *, now_ms: int) -> Invalidated:
+def eviction_notification(query_id: str, lives: Iterable[LiveRegistration], cell: Cell, *, now_ms: int) -> Invalidated:
     """The notification that nobody guards these registrations of a query any more, although no write changed them."""
     return Invalidated(
         registration_ids=tuple(live.id for live in lives),

@@ -22,7 +22,8 @@ class RecordHashes:
 
         key: its `_id`, as `record_key` encodes it.
         """
-        return record_hash(key, self._seed(namespace))
+        seed = self._seeds.get(namespace)  # the call saved is saved for every write
+        return record_hash(key, self._seed(namespace) if seed is None else seed)
 
     def members(self, registration: Registration) -> tuple[int, ...] | None:
         """The members of a result that belong to this write partition; None if its members are unknown."""

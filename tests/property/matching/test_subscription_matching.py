@@ -1,4 +1,4 @@
-"""The cells' share of standing queries against brute force: random records, random queries, random writes, any partition."""
+"""The cells' share of subscribed queries against brute force: random records, random queries, random writes, any partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMESPACES = ("db.things", "db.others")
 
 @dataclass
 class FollowedQuery:
-    """A standing query as brute force sees it: its sides, and the records of each that match."""
+    """A subscribed query as brute force sees it: its sides, and the records of each that match."""
 
     query: Query
     prior_state: PriorState
@@ -220,7 +220,7 @@ def test_what_is_not_retained_any_more_cannot_be_announced() -> None:
 
 
 def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
-    """Selectivity: of a thousand standing queries only those that the record can satisfy, or that hold it, are tried."""
+    """Selectivity: of a thousand subscribed queries only those that the record can satisfy, or that hold it, are tried."""
     node = MatchingNode(
         Cell(query_partition=0, write_partition=0),
         GridShape(query_partitions=1, write_partitions=1),

@@ -1,4 +1,4 @@
-"""What keeps a node small and its measurements right: leases, compiled predicates, the collector, buckets."""
+"""What keeps a node small and its measurements right: leases, compiled predicates, the collector, compact sets."""
 
 from __future__ import annotations
 

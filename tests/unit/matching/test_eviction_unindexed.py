@@ -72,7 +72,7 @@ def test_nothing_goes_while_matching_costs_little() -> None:
         assert scene.node.expire(scene.now_ms) == []
 
 
-def test_standing_queries_neither_count_nor_go() -> None:
+def test_subscribed_queries_neither_count_nor_go() -> None:
     """They have bounds of their own; a predicate that both use stays when the cached results that use it go."""
     scene = Scene(max_unindexed=1, max_tried_per_s=3)
     node = scene.node
@@ -96,7 +96,7 @@ def test_standing_queries_neither_count_nor_go() -> None:
             scene.update(record, before=record)
         scene.now_ms += 1_000
         node.expire(scene.now_ms)
-    assert node.queries == 1, "the trials of standing queries are not held against it"
+    assert node.queries == 1, "the trials of subscribed queries are not held against it"
     node.subscriptions.take()
     scene.insert({"_id": 2, "a": 5})
     assert node.subscriptions.take() == ("s",)
