@@ -8,10 +8,10 @@ from quaestor.model import Version
 
 
 def version_of(timestamp: Timestamp) -> Version:
-    """A cluster time as a version."""
+    """The version that stands for a cluster time: seconds in the upper 32 bits, the counter within a second in the lower."""
     return timestamp.time << 32 | timestamp.inc
 
 
 def timestamp_of(version: Version) -> Timestamp:
-    """A version as the cluster time it came from."""
+    """The cluster time that a version came from."""
     return Timestamp(version >> 32, version & 0xFFFFFFFF)

@@ -21,7 +21,12 @@ def covers(event: str, namespace: str) -> bool:
 
 
 def namespace_of(collection: Collection, where: str) -> str:
-    """`database.collection` of a namespace or a pymongo collection. Raises ConfigurationError, naming `where` it stood."""
+    """The name `database.collection` of a namespace or a pymongo collection.
+
+    where: it stood, for the message.
+
+    Raises ConfigurationError if it is neither.
+    """
     namespace = collection
     if not isinstance(collection, str):
         # By its own names and not by type: that would import a driver.

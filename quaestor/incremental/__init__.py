@@ -1,14 +1,14 @@
-"""Results that are kept up to date by the writes, step by step, instead of being read again."""
+"""Incrementally maintained query results: kept up to date by the writes, step by step, instead of being read again."""
 
 from quaestor.incremental.events import ResultEvent, replay
-from quaestor.incremental.maintenance import Memory
+from quaestor.incremental.maintenance import PriorState
 from quaestor.incremental.planning import plan_maintenance, unambiguous
 from quaestor.incremental.renewal import RenewalRequest, RenewalSettings
 from quaestor.incremental.result import MaintainedResult, bootstrap_queries, maintain
 
 __all__ = [
     "MaintainedResult",
-    "Memory",
+    "PriorState",
     "RenewalRequest",
     "RenewalSettings",
     "ResultEvent",

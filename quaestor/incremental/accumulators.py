@@ -1,4 +1,4 @@
-"""`$group`'s accumulators as multisets: what a record contributed can be taken away again when it changes or goes.
+"""Accumulators of `$group` as multisets: what a record contributed can be taken away again when it changes or goes.
 
 Manual: Accumulators ($group). `$min` and `$max` keep every value, ordered, so that they survive the removal of the
 extreme; of equal values of different numeric types any one may be shown. `$first`, `$last` and `$push` keep every value
@@ -24,7 +24,7 @@ _NOTHING: Final = object()
 
 
 class Accumulator(Protocol):
-    """One accumulated field of one group. O(log n) for each value, O(1) or O(size of the result) for the result."""
+    """Accumulated field of one group. O(log n) for each value, O(1) or O(size of the result) for the result."""
 
     def add(self, value: Any, order: Order, times: int) -> None:
         """Put in a value (MISSING included) so many times; a negative number takes it out.
@@ -32,11 +32,12 @@ class Accumulator(Protocol):
         Raises UncertainMatchError if what is to be taken out is known not to be in.
         """
 
-    def result(self) -> Any: ...
+    def result(self) -> Any:
+        """The value of the field as it is now."""
 
 
 class Sum:
-    """`$sum`, `$count`, `$avg`."""
+    """Accumulator of `$sum`, `$count` and `$avg`."""
 
     __slots__ = ("_result", "_total")
 
@@ -45,14 +46,16 @@ class Sum:
         self._result = result
 
     def add(self, value: Any, order: Order, times: int) -> None:
+        """Put in a value so many times; see `Accumulator`."""
         self._total.add(value, times)
 
     def result(self) -> Any:
+        """The value of the field as it is now."""
         return self._result(self._total)
 
 
 class Extreme:
-    """`$min` (place 0) and `$max` (place -1). Null and missing do not count; of nothing the result is null."""
+    """Accumulator of `$min` (place 0) and `$max` (place -1). Null and missing do not count; of nothing the result is null."""
 
     __slots__ = ("_place", "_values")
 
@@ -61,15 +64,17 @@ class Extreme:
         self._values: SortedDict[Key, tuple[int, Any]] = SortedDict()
 
     def add(self, value: Any, order: Order, times: int) -> None:
+        """Put in a value so many times; see `Accumulator`."""
         if not is_nullish(value):
-            _tally(self._values, value, times)
+            _count_value(self._values, value, times)
 
     def result(self) -> Any:
+        """The value of the field as it is now."""
         return self._values.peekitem(self._place)[1][1] if self._values else None
 
 
 class Distinct:
-    """`$addToSet`: every value once, in no particular order (as the database gives none)."""
+    """Accumulator of `$addToSet`: every value once, in no particular order (as the database gives none)."""
 
     __slots__ = ("_values",)
 
@@ -77,15 +82,17 @@ class Distinct:
         self._values: dict[Key, tuple[int, Any]] = {}
 
     def add(self, value: Any, order: Order, times: int) -> None:
+        """Put in a value so many times; see `Accumulator`."""
         if value is not MISSING:
-            _tally(self._values, value, times)
+            _count_value(self._values, value, times)
 
     def result(self) -> Any:
+        """The value of the field as it is now."""
         return [value for _, value in self._values.values()]
 
 
 class Ordered:
-    """`$first`, `$last`, `$push` under a sort."""
+    """Accumulator of `$first`, `$last` and `$push` under a sort."""
 
     __slots__ = ("_result", "_values")
 
@@ -94,16 +101,18 @@ class Ordered:
         self._result = result
 
     def add(self, value: Any, order: Order, times: int) -> None:
+        """Put in a value so many times; see `Accumulator`."""
         if times > 0:
             self._values[order] = value
         elif self._values.pop(order, _NOTHING) is _NOTHING:
             raise UncertainMatchError(f"{value!r} is to be taken out of a group that it is not in: a write was missed")
 
     def result(self) -> Any:
+        """The value of the field as it is now."""
         return self._result(self._values)
 
 
-def _tally(values: dict[Key, tuple[int, Any]], value: Any, times: int) -> None:
+def _count_value(values: dict[Key, tuple[int, Any]], value: Any, times: int) -> None:
     key = order_key(value)
     count, first = values.get(key, (0, value))
     if count + times < 0:

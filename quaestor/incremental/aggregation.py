@@ -1,4 +1,4 @@
-"""The aggregation stage: `$group` by key, and with it count, distinct and `$sortByCount`.
+"""Aggregation stage: `$group` by key, and with it count, distinct and `$sortByCount`.
 
 Each row contributes its group and one value for each accumulator. When the row changes, the old contribution is taken
 away and the new one put in; at most two groups change. Where the old contribution comes from: if the input says what the
@@ -24,7 +24,7 @@ Evaluate = Callable[[Row], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grouping:
-    """A `$group` stage, compiled.
+    """Compiled `$group` stage.
 
     group_id: a row's group; missing counts as null.
     fields: name, value of a row, and how to make its accumulator.
@@ -39,9 +39,10 @@ class Grouping:
 
 
 def parse_group(stage: Any, *, order: Callable[[Row], SortKey] | None) -> Grouping:
-    """Compile the argument of `$group`;
+    """Compile the argument of `$group`.
 
-    order: of the `$sort` directly before it.
+    stage: the argument.
+    order: of the `$sort` directly before it, or None.
 
     Raises MalformedQueryError for what mongod refuses, UnsupportedQueryError for an accumulator that is not maintained.
     """
@@ -79,6 +80,8 @@ def parse_group(stage: Any, *, order: Callable[[Row], SortKey] | None) -> Groupi
 
 
 class _Contribution(NamedTuple):
+    """Contribution of one row to its group."""
+
     group: Hashable
     id: Any
     values: tuple[Any, ...]
@@ -87,7 +90,11 @@ class _Contribution(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """shown: the group as it was last told to the next stage; None: not at all."""
+    """One group.
+
+    rows: how many contribute to it.
+    shown: the group as it was last told to the next stage; None: not at all.
+    """
 
     id: Any
     accumulators: tuple[Accumulator, ...]
@@ -95,8 +102,8 @@ class _Group:
     shown: Row | None = field(default=None)
 
 
-class Group:
-    """The stage. Its rows are the groups, keyed by their id. Not thread-safe.
+class GroupStage:
+    """Stage whose rows are the groups, keyed by their id. Not thread-safe.
 
     O(accumulators x log(values in the group)) for each change.
     """
@@ -112,10 +119,11 @@ class Group:
 
     @property
     def remembered(self) -> int:
-        """How many rows a contribution is remembered for."""
+        """Number of rows whose contribution is remembered."""
         return len(self._remembered)
 
     def holds(self, key: Hashable) -> bool:
+        """Whether the contribution of the row with this key is remembered."""
         return key in self._remembered
 
     def preload(self, group_id: Any, values: Sequence[Any], rows: int) -> None:
@@ -125,6 +133,7 @@ class Group:
         self._untold[order_key(group_id)] = None
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes of the groups that these changes of rows make."""
         touched, self._untold = self._untold, {}
         for change in changes:
             new = None if change.after is None else self._contribution(change, change.after)
@@ -170,7 +179,7 @@ class Group:
             accumulator.add(value, contribution.order, times)
 
     def _told(self, key: Hashable) -> Change | None:
-        """What the next stage has to know of this group."""
+        """The change of this group that the next stage has to know of."""
         group = self._groups[key]
         before, after = group.shown, None
         if group.rows or self._grouping.always:

@@ -1,4 +1,4 @@
-"""What flows between the stages of a maintained result: changes of rows.
+"""Changes of rows, which flow between the stages of a maintained result, and the stages themselves.
 
 A *row* is a record, or what a stage makes of one: a joined record, an unwound element, a group. It keeps its key through
 every stage, so that a later change finds what an earlier one left behind.
@@ -19,7 +19,7 @@ RowFunction = Callable[[Row], Row | None]
 
 
 class Unknown:
-    """The type of `UNKNOWN`."""
+    """Type of `UNKNOWN`, which stands for a row that was not told."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ UNKNOWN: Final = Unknown()
 
 
 class Change(NamedTuple):
-    """One row before and after a write.
+    """Change of one row: before and after a write.
 
     key: the row's identity, as an order key, so that ids which are equal to the database are equal here.
     id: the same for people and clients: the record's `_id`, the group's, or a tuple.
@@ -47,17 +47,17 @@ class Change(NamedTuple):
 
 
 class Stage(Protocol):
-    """One step of a maintained result. Synchronous, not thread-safe."""
+    """Step of a maintained result. Synchronous, not thread-safe."""
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
-        """What these changes of the input change in the output, in order."""
+        """The changes of the output that these changes of the input make, in order."""
 
     def holds(self, key: Hashable) -> bool | None:
         """Whether the row with this key is remembered, so that its end would change something. None: never any is."""
 
 
-class Rows:
-    """`$match`, `$project` and their kin: every row by itself. Remembers nothing."""
+class RowStage:
+    """Stage of `$match`, `$project` and their kin, which look at every row by itself. Remembers nothing."""
 
     __slots__ = ("_function",)
 
@@ -65,10 +65,11 @@ class Rows:
         self._function = function
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes that are left of these."""
         return [moved for change in changes if (moved := self._moved(change)) is not None]
 
     def holds(self, key: Hashable) -> None:
-        """Nothing is."""
+        """Always None: nothing is remembered."""
 
     def _moved(self, change: Change) -> Change | None:
         before, after = change.before, change.after
@@ -80,7 +81,7 @@ class Rows:
 
 
 def composed(functions: Iterable[RowFunction]) -> RowFunction:
-    """One function after the other, until one filters the row out."""
+    """Row function that applies these one after the other, until one filters the row out."""
     steps = tuple(functions)
 
     def through(row: Row) -> Row | None:

@@ -1,4 +1,4 @@
-"""What a subscriber is told of a maintained result, and how a list of its own follows from that.
+"""Events of a maintained result, as subscribers are told them, and how a list of their own follows from them.
 
 (Wingerath's thesis, sections 3.2 and 5.4: match types, index, indirect events.)
 """
@@ -17,7 +17,7 @@ from quaestor.query.bson_order import order_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultEvent:
-    """One step from the result as it was to the result as it is. Steps are applied in the order they are given.
+    """Step from the result as it was to the result as it is. Steps are applied in the order they are given.
 
     key: the record's `_id`; of a group its id, of an unwound record (`_id`, which element), of a distinct value
         itself.
@@ -39,7 +39,12 @@ class ResultEvent:
 
 
 class Shown(NamedTuple):
-    """One place of a result: key as an order key, id for people, the document as shown."""
+    """Row of a result as it is shown.
+
+    key: its identity, as an order key.
+    id: the same for people and clients.
+    document: the row as shown.
+    """
 
     key: Hashable
     id: Any

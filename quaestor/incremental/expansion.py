@@ -1,4 +1,4 @@
-"""One row becomes several: `$unwind`, and the values of a distinct.
+"""Expansion of one row into several: `$unwind`, and the values of a distinct.
 
 The rows that one row became are told apart by what they were made of: an element that is a document with an `_id` by
 that, so that a joined record keeps its identity when others come before it; any other element by its position.
@@ -19,15 +19,18 @@ from quaestor.query.paths import is_array
 
 
 class Part(NamedTuple):
-    """One of the rows that a row becomes; key and id tell it from its siblings."""
+    """Part of a row: one of the rows that it becomes.
+
+    key, id: tell it from its siblings.
+    """
 
     key: Hashable
     id: Any
     row: Row
 
 
-class Expansion:
-    """The stage. Remembers the keys of the parts of each row, unless the input says what the row was before."""
+class ExpansionStage:
+    """Stage that expands rows. Remembers the keys of the parts of each row, unless the input says what the row was before."""
 
     __slots__ = ("_expand", "_remembered")
 
@@ -36,9 +39,11 @@ class Expansion:
         self._remembered: dict[Hashable, dict[Hashable, Any]] = {}
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes of the parts of these rows."""
         return [part for change in changes for part in self._parts(change)]
 
     def holds(self, key: Hashable) -> bool:
+        """Whether the parts of the row with this key are remembered."""
         return key in self._remembered
 
     def _parts(self, change: Change) -> Iterator[Change]:
@@ -63,7 +68,7 @@ class Expansion:
 
 
 def unwind(argument: Any) -> Callable[[Row], list[Part]]:
-    """Compile `$unwind`. Raises MalformedQueryError or UnsupportedQueryError."""
+    """Compile the argument of `$unwind`. Raises MalformedQueryError or UnsupportedQueryError."""
     options = argument if isinstance(argument, Mapping) else {"path": argument}
     path, index = options.get("path"), options.get("includeArrayIndex")
     preserve = options.get("preserveNullAndEmptyArrays", False)
@@ -126,7 +131,7 @@ def _indexed(row: Row, name: str | None, position: Int64 | None) -> Row:
 
 
 def distinct_values(path: str) -> Callable[[Row], list[Part]]:
-    """The values that `distinct` finds in a record, as rows {_id: value}, each once. Manual: distinct.
+    """Compile a `distinct`: the values that it finds in a record, as rows {value: ...}, each once. Manual: distinct.
 
     An array at the end of the path gives its elements, one on the way is walked element by element or by position.
     """

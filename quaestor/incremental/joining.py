@@ -1,4 +1,4 @@
-"""The join stage: `$lookup`, kept up to date by the writes of both collections.
+"""Join stage: `$lookup`, kept up to date by the writes of both collections.
 
 Both sides are held: local rows by the values they join on, foreign records by the values they are joined by. A write to
 the local side looks its partners up, a write to the foreign side finds the rows it concerns; each row concerned is
@@ -25,9 +25,10 @@ _NULL: Final = order_key(None)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Join:
-    """A `$lookup` stage, compiled.
+    """Compiled `$lookup` stage.
 
     namespace: of the foreign collection.
+    into: the field for the joined array.
     local_field, foreign_field: None if the pipeline alone says what belongs together.
     let: variables of the local row.
     inner: what becomes of the partners, in order of their `_id`.
@@ -43,6 +44,8 @@ class Join:
 
 @dataclass(slots=True, eq=False)
 class _Local:
+    """Local row, with the values it joins on and its joined row as last told."""
+
     id: Any
     row: Row
     keys: frozenset[Hashable]
@@ -50,8 +53,8 @@ class _Local:
     joined: Row | None = None
 
 
-class Lookup:
-    """The stage. Not thread-safe. O(partners) for each row concerned."""
+class LookupStage:
+    """Stage that joins rows with the records of another collection. Not thread-safe. O(partners) for each row concerned."""
 
     def __init__(self, join: Join) -> None:
         self._join = join
@@ -62,17 +65,19 @@ class Lookup:
 
     @property
     def namespace(self) -> str:
-        """Whose writes go to `feed_foreign`."""
+        """The foreign collection, whose writes go to `feed_foreign`."""
         return self._join.namespace
 
     def holds(self, key: Hashable) -> bool:
+        """Whether the local row with this key is held."""
         return key in self._local
 
     def feed(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes of the joined rows that these changes of local rows make."""
         return [told for change in changes if (told := self._on_local(change)) is not None]
 
     def feed_foreign(self, changes: Sequence[Change]) -> list[Change]:
-        """Changes of the foreign records, as changes of the joined rows."""
+        """The changes of the joined rows that these changes of foreign records make."""
         concerned: dict[Hashable, None] = {}
         for change in changes:
             old = self._foreign.pop(change.key, None)
@@ -100,7 +105,7 @@ class Lookup:
         return self._told(change.key, new)
 
     def _told(self, key: Hashable, local: _Local) -> Change | None:
-        """What the next stage has to know of this row."""
+        """The change of this row that the next stage has to know of."""
         before = local.joined
         partners = {key: None for value in local.keys for key in self._foreign_by.get(value, ())}
         found = [self._foreign[partner][0] for partner in sorted(partners)]  # type: ignore[type-var]
@@ -116,14 +121,14 @@ class Lookup:
 
 
 def local_keys(row: Row, path: str | None) -> frozenset[Hashable]:
-    """What the row joins on: the value at the path, the elements of an array, null if there is nothing."""
+    """The values that a local row joins on: the value at the path, the elements of an array, null if there is nothing."""
     if path is None:
         return _EVERY
     return frozenset(map(order_key, _values(row, path.split(".")))) or frozenset({_NULL})
 
 
 def foreign_keys(row: Row, path: str | None) -> frozenset[Hashable]:
-    """What the record is joined by: every value that equality on the path would find it by."""
+    """The values that a foreign record is joined by: every value that equality on the path would find it by."""
     if path is None:
         return _EVERY
     return frozenset(_NULL if value is MISSING else order_key(value) for value in reached(row, path))

@@ -1,4 +1,4 @@
-"""`$lookup` parsed: an equality of two fields, a pipeline on the partners, or both. Manual: $lookup.
+"""Parser of `$lookup`: an equality of two fields, a pipeline on the partners, or both. Manual: $lookup.
 
 The pipeline may filter (`$match`, with variables in `$expr`), shape rows, sort, skip and limit; a sort is made
 unambiguous by `_id`.
@@ -24,7 +24,12 @@ _OPTIONS: Final = frozenset({"from", "localField", "foreignField", "as", "let", 
 
 
 def parse_lookup(argument: Any, database: str) -> tuple[Join, ForeignSide]:
-    """Compile the argument of `$lookup`. Raises MalformedQueryError or UnsupportedQueryError."""
+    """Compile the argument of `$lookup`: the join, and the side that reads the other collection.
+
+    database: of the query; the other collection is in the same.
+
+    Raises MalformedQueryError or UnsupportedQueryError.
+    """
     if not isinstance(argument, Mapping):
         raise MalformedQueryError(f"the argument of $lookup must be a document, not {argument!r}")
     if unknown := set(argument) - _OPTIONS:

@@ -1,6 +1,6 @@
-"""How one query is maintained: what is read to begin with, which stages follow one another, what the result is.
+"""Maintenance plan of one query: what is read to begin with, which stages follow one another, what the result is.
 
-A plan, made once from the query; `machine.py` runs it.
+Made once from the query; `dataflow.py` runs it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from quaestor.model import Document, Query
 from quaestor.query.paths import Matcher
 
 
-class Memory(StrEnum):
-    """How it is known whether, and with what, a record counted before a write."""
+class PriorState(StrEnum):
+    """Source of a record's state before a write: whether it counted, and with what."""
 
     MEMBERSHIP = "membership"
     """What every record contributes is remembered. Works with any collection; images may come more than once, and may
@@ -30,7 +30,11 @@ class Memory(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForeignSide:
-    """A joined collection: which of its records can be partners, and the query that reads them."""
+    """Joined collection of a maintained query.
+
+    matches: which of its records can be partners.
+    query: reads those.
+    """
 
     namespace: str
     matches: Matcher
@@ -39,9 +43,11 @@ class ForeignSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Maintenance:
-    """stages: make a new stage each, in order; empty for plain filters.
-    lookups: the joined collection of each stage that is a `$lookup`, by its place among the stages.
+    """Plan by which the result of one query is maintained.
 
+    prior_state: how it is known what a record was before a write.
+    stages: make a new stage each, in order; empty for plain filters.
+    lookups: the joined collection of each stage that is a `$lookup`, by its place among the stages.
     own: reads what the result is built from, without slack.
     condition: the filter that says which records of the namespace concern it.
     matches: the same, compiled.
@@ -54,7 +60,7 @@ class Maintenance:
     """
 
     query: Query
-    memory: Memory
+    prior_state: PriorState
     matches: Matcher
     own: Query
     condition: Document
@@ -69,17 +75,17 @@ class Maintenance:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Whose writes concern the result."""
+        """The namespaces whose writes concern the result."""
         return frozenset({self.query.namespace, *(side.namespace for side in self.lookups.values())})
 
     def bootstrap(self, slack: int) -> Query:
-        """Reads what the result is built from: offset, window and so much slack behind it, or all that matches."""
+        """The query that reads what the result is built from: offset, window and so much slack behind it, or all that matches."""
         if self.window is None or not self.sliding:
             return self.own
         return replace(self.own, limit=self.window.end + slack)
 
     def foreign(self) -> tuple[Query, ...]:
-        """One query for each joined collection."""
+        """The queries that read the joined collections, one for each."""
         queries: dict[str, Query] = {}
         for side in self.lookups.values():
             known = queries.get(side.namespace)

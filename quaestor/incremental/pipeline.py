@@ -1,4 +1,4 @@
-"""Which pipelines can be maintained, and how.
+"""Maintenance of aggregation pipelines: which can be maintained, and how.
 
     $match*   then any of   $match $project $addFields $set $unset $replaceRoot $replaceWith $lookup $unwind,
               groupings ($sort directly before one gives $first, $last and $push their order),
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.incremental.aggregation import Group, parse_group
-from quaestor.incremental.changes import Row, RowFunction, Rows, Stage, composed
-from quaestor.incremental.compact import contributions
-from quaestor.incremental.expansion import Expansion, unwind
-from quaestor.incremental.joining import Lookup
+from quaestor.incremental.aggregation import GroupStage, parse_group
+from quaestor.incremental.changes import Row, RowFunction, RowStage, Stage, composed
+from quaestor.incremental.contributions import contributions
+from quaestor.incremental.expansion import ExpansionStage, unwind
+from quaestor.incremental.joining import LookupStage
 from quaestor.incremental.lookup import count_of, parse_lookup, stage_of
-from quaestor.incremental.maintenance import ForeignSide, Maintenance, Memory
+from quaestor.incremental.maintenance import ForeignSide, Maintenance, PriorState
 from quaestor.incremental.rows import conditions, filter_of, is_row_stage, row_function
 from quaestor.incremental.sorting import WindowRules
 from quaestor.model import Document, Operation, Query
@@ -35,10 +35,12 @@ _AFTER_LIMIT: Final = "after a $limit or $skip: what it lets through would have 
 
 @dataclass(slots=True, eq=False)
 class _Parsing:
-    """What the stages so far amount to.
+    """State of parsing: what the stages so far amount to.
 
     sort: of the `$sort` that nothing but shaping has followed yet.
-    shaping: what did. grouped: rows are groups.
+    shaping: what did.
+    cut: there was a `$skip` or `$limit`.
+    records: rows are records, not groups or parts of records.
     group: the argument of the first grouping, if nothing before it remembers anything and its rows may come in any
         order.
     remembers: the first stage that remembers rows holds them whole, whatever the writes say of before.
@@ -84,13 +86,13 @@ class _Parsing:
     def _shape(self, name: str, argument: Any) -> None:
         function = row_function(name, argument)
         if self.sort is None and not self.cut:
-            self.stages.append(lambda: Rows(function))
+            self.stages.append(lambda: RowStage(function))
         elif name != "$match":
             self.shaping.append(function)
         elif self.cut or self.shaping:
             raise UnsupportedQueryError(f"$match {_AFTER_LIMIT}" if self.cut else "$match behind $sort and $project")
         else:
-            self.stages.append(lambda: Rows(function))
+            self.stages.append(lambda: RowStage(function))
 
     def _sort(self, argument: Any) -> None:
         if not isinstance(argument, Mapping) or not argument:
@@ -113,7 +115,7 @@ class _Parsing:
         grouping = parse_group(argument, order=order)
         if not self.stateful and grouping.order is None:
             self.group = argument
-        self._stateful(lambda: Group(grouping))
+        self._stateful(lambda: GroupStage(grouping))
         self.records = False
 
     def _count(self, argument: Any) -> None:
@@ -130,14 +132,14 @@ class _Parsing:
             raise UnsupportedQueryError(f"$lookup into {join.into!r}, which the $sort before it reads")
         self.lookups[len(self.stages)] = side
         self.remembers = self.remembers or not self.stateful
-        self._stateful(lambda: Lookup(join))
+        self._stateful(lambda: LookupStage(join))
 
     def _unwind(self, argument: Any) -> None:
         expand = unwind(argument)
         if self.sort is not None and not self.cut:
             raise UnsupportedQueryError("$unwind behind a $sort: sort after it")
         self._settle("$unwind")
-        self._stateful(lambda: Expansion(expand))
+        self._stateful(lambda: ExpansionStage(expand))
         self.records = False
 
     def _stateful(self, make: Callable[[], Stage]) -> None:
@@ -145,18 +147,18 @@ class _Parsing:
         self.stateful = True
 
     def _settle(self, name: str) -> None:
-        """A stage for which the order before it means nothing."""
+        """Forget the order: to this stage it means nothing."""
         if self.cut:
             raise UnsupportedQueryError(f"{name} {_AFTER_LIMIT}")
         if self.shaping:
             function = composed(self.shaping)
-            self.stages.append(lambda: Rows(function))
+            self.stages.append(lambda: RowStage(function))
             self.shaping = []
         self.sort = None
 
 
-def plan_pipeline(query: Query, memory: Memory) -> Maintenance:
-    """How this aggregate is maintained. Raises MalformedQueryError or UnsupportedQueryError."""
+def plan_pipeline(query: Query, prior_state: PriorState) -> Maintenance:
+    """The maintenance plan of an aggregate. Raises MalformedQueryError or UnsupportedQueryError."""
     parsing = _Parsing(query.namespace.split(".", 1)[0])
     for stage in query.pipeline:
         parsing.add(*stage_of(stage))
@@ -170,15 +172,15 @@ def plan_pipeline(query: Query, memory: Memory) -> Maintenance:
     if sliding:
         own = replace(own, sort=by_id(parsing.sort or ()))
     if parsing.remembers or (ordered and not parsing.stateful):
-        memory = Memory.MEMBERSHIP
-    compact = memory is Memory.BEFORE_IMAGES and parsing.group is not None
+        prior_state = PriorState.MEMBERSHIP
+    compact = prior_state is PriorState.BEFORE_IMAGES and parsing.group is not None
     if compact and parsing.group is not None:
         own = contributions(query, parsing.group)
     present = composed(parsing.shaping)
-    stateless = memory is Memory.BEFORE_IMAGES and not ordered and not parsing.stateful
+    stateless = prior_state is PriorState.BEFORE_IMAGES and not ordered and not parsing.stateful
     return Maintenance(
         query=query,
-        memory=memory,
+        prior_state=prior_state,
         matches=compiled.matches,
         own=own,
         condition=filter_,

@@ -1,4 +1,4 @@
-"""From a query to its maintenance. (InvaliDB, PVLDB 2020, section 5.2; Wingerath's thesis, section 3.3.2.)"""
+"""Planner from a query to its maintenance. (InvaliDB, PVLDB 2020, section 5.2; Wingerath's thesis, section 3.3.2.)"""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from quaestor.errors import UnsupportedQueryError
-from quaestor.incremental.aggregation import Group, Grouping, parse_group
+from quaestor.incremental.aggregation import Grouping, GroupStage, parse_group
 from quaestor.incremental.changes import Row, Stage
-from quaestor.incremental.compact import counted
-from quaestor.incremental.expansion import Expansion, distinct_values
-from quaestor.incremental.maintenance import Maintenance, Memory
+from quaestor.incremental.contributions import counted
+from quaestor.incremental.expansion import ExpansionStage, distinct_values
+from quaestor.incremental.maintenance import Maintenance, PriorState
 from quaestor.incremental.pipeline import by_id, plan_pipeline
 from quaestor.incremental.projection import projection
 from quaestor.incremental.sorting import WindowRules
@@ -22,8 +22,8 @@ from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import with_text_index
 
 
-def plan_maintenance(query: Query, memory: Memory = Memory.MEMBERSHIP) -> Maintenance:
-    """How the result of this query is kept up to date.
+def plan_maintenance(query: Query, prior_state: PriorState = PriorState.MEMBERSHIP) -> Maintenance:
+    """The maintenance plan by which the result of this query is kept up to date.
 
     Raises:
         MalformedQueryError: mongod would refuse it.
@@ -36,16 +36,16 @@ def plan_maintenance(query: Query, memory: Memory = Memory.MEMBERSHIP) -> Mainte
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
     if query.operation is Operation.AGGREGATE:
-        return plan_pipeline(query, memory)
+        return plan_pipeline(query, prior_state)
     compiled = compile_query(with_text_index(query.filter, query.text_index))
     if near_of(compiled.root) is not None and not query.sort:
         raise UnsupportedQueryError("$near without a sort of its own: the order by distance is not maintained")
     own = Query(namespace=query.namespace, operation=Operation.FIND, filter=query.filter, text_index=query.text_index)
     if query.operation is Operation.COUNT:
-        return _count(query, memory, compiled, own)
+        return _count(query, prior_state, compiled, own)
     if query.operation is Operation.DISTINCT:
-        return _distinct(query, memory, compiled, own)
-    return _find(query, memory, compiled, own)
+        return _distinct(query, prior_state, compiled, own)
+    return _find(query, prior_state, compiled, own)
 
 
 def unambiguous(query: Query) -> Query:
@@ -82,15 +82,15 @@ def _unambiguous(pipeline: tuple[Document, ...]) -> tuple[Document, ...]:
     return tuple(stages)
 
 
-def _find(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> Maintenance:
+def _find(query: Query, prior_state: PriorState, compiled: CompiledQuery, own: Query) -> Maintenance:
     if any(path == "$natural" for path, _ in query.sort):
         raise UnsupportedQueryError("$natural: the order of storage")
     present = _presentation(query.projection)
     if not (query.sort or query.limit or query.skip):
-        kept = memory is Memory.MEMBERSHIP
+        kept = prior_state is PriorState.MEMBERSHIP
         return Maintenance(
             query=query,
-            memory=memory,
+            prior_state=prior_state,
             matches=compiled.matches,
             own=own,
             condition=query.filter,
@@ -100,7 +100,7 @@ def _find(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> 
     key = sort_key_function(parse_sort(query.sort))
     return Maintenance(
         query=query,
-        memory=Memory.MEMBERSHIP,
+        prior_state=PriorState.MEMBERSHIP,
         matches=compiled.matches,
         own=replace(own, sort=by_id(query.sort)) if query.limit else own,
         condition=query.filter,
@@ -120,7 +120,7 @@ def _whole(row: Row) -> Any:
     return row
 
 
-def _count(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> Maintenance:
+def _count(query: Query, prior_state: PriorState, compiled: CompiledQuery, own: Query) -> Maintenance:
     parsed = parse_group({"_id": None, "n": {"$sum": 1}}, order=None)
     grouping = Grouping(group_id=parsed.group_id, fields=parsed.fields, always=True)
     skip, limit = query.skip, query.limit
@@ -129,27 +129,27 @@ def _count(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) ->
         left = max(0, int(row["n"]) - skip)
         return min(limit, left) if limit else left
 
-    compact = memory is Memory.BEFORE_IMAGES
+    compact = prior_state is PriorState.BEFORE_IMAGES
     return Maintenance(
         query=query,
-        memory=memory,
+        prior_state=prior_state,
         matches=compiled.matches,
         own=counted(query) if compact else replace(own, projection={"_id": 1}),
         condition=query.filter,
-        stages=(lambda: Group(grouping),),
+        stages=(lambda: GroupStage(grouping),),
         present=number,
         records=False,
         compact=compact,
     )
 
 
-def _distinct(query: Query, memory: Memory, compiled: CompiledQuery, own: Query) -> Maintenance:
+def _distinct(query: Query, prior_state: PriorState, compiled: CompiledQuery, own: Query) -> Maintenance:
     expand = distinct_values(query.distinct_key or "")
     grouping = parse_group({"_id": "$value"}, order=None)
-    stages: tuple[Callable[[], Stage], ...] = (lambda: Expansion(expand), lambda: Group(grouping))
+    stages: tuple[Callable[[], Stage], ...] = (lambda: ExpansionStage(expand), lambda: GroupStage(grouping))
     return Maintenance(
         query=query,
-        memory=memory,
+        prior_state=prior_state,
         matches=compiled.matches,
         own=own,
         condition=query.filter,

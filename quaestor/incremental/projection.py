@@ -1,4 +1,4 @@
-"""`$project`, and the projection of a find: which fields of a row are shown, hidden or computed.
+"""Projection of rows, by `$project` or a find: which fields of a row are shown, hidden or computed.
 
 Manual: $project; Project Fields to Return from Query. Fields below arrays are shown or hidden in every element. Fields
 are computed on the first level only; computed dotted paths, `$slice`, `$elemMatch`, `$meta` and positions are refused.
@@ -30,7 +30,10 @@ _OF_FIND_ALONE: Final = frozenset({"$slice", "$elemMatch", "$meta"})
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """on, off: paths that are switched.
+    """Projection taken apart.
+
+    on, off: paths that are switched.
+    computed: paths with their expressions.
     with_id: what is said of _id, None: nothing.
     """
 
@@ -41,7 +44,7 @@ class _Parsed:
 
 
 def projection(specification: Mapping[str, Any], variables: Collection[str] = ()) -> Step:
-    """What a row looks like through the projection. Raises MalformedQueryError or UnsupportedQueryError."""
+    """Compile a projection: what a row looks like through it. Raises MalformedQueryError or UnsupportedQueryError."""
     parsed = _parse(specification)
     if parsed.off and (parsed.on or parsed.computed):
         raise MalformedQueryError(f"a projection cannot both show and hide fields: {specification!r}")
@@ -54,7 +57,7 @@ def projection(specification: Mapping[str, Any], variables: Collection[str] = ()
 
 
 def exclusion(paths: Collection[str]) -> Step:
-    """The row without these fields (`$unset`)."""
+    """Compile an `$unset`: the row without these fields."""
     tree = _tree(paths)
 
     def excluded(row: Row, values: Values) -> Row | None:

@@ -1,4 +1,4 @@
-"""When a maintained result has to be read again, how much more to read then, and how often that may happen.
+"""Renewal of a maintained result: when it has to be read again, how much more to read then, how often that may happen.
 
 (Wingerath's thesis, section 3.3.2: query renewal, adaptive slack, poll frequency rate limit.) Pure: time is an argument.
 """
@@ -13,7 +13,7 @@ from quaestor.model import Query, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalRequest:
-    """Read these queries again and hand the records to `renew`.
+    """Request to read a result's queries again and hand the records to `renew`.
 
     query: the result's own records, rewritten (no offset, more than the limit).
     foreign: one query for each joined collection.
@@ -31,7 +31,9 @@ class RenewalRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalSettings:
-    """slack: records to know behind the window, to begin with; 0 renews on the first removal from a full window.
+    """Settings of renewal.
+
+    slack: records to know behind the window, to begin with; 0 renews on the first removal from a full window.
     most_slack: it never grows beyond this.
     frequent_ms: a renewal sooner than this after the one before is frequent.
     poll_interval_ms: at most one renewal in this time.
@@ -54,9 +56,10 @@ class RenewalSettings:
 
 
 class RenewalPace:
-    """Adapts the slack to how often it was used up. Not thread-safe.
+    """Adaptive slack and poll frequency limit of one result. Not thread-safe.
 
-    Doubles when renewals are frequent, halves (down to where it began) after ten times as long without one.
+    slack: records to know behind the window. Doubles when renewals are frequent, halves (down to where it began) after
+        ten times as long without one.
     """
 
     __slots__ = ("_polled_ms", "_settings", "_used_up_ms", "slack")
@@ -69,11 +72,11 @@ class RenewalPace:
 
     @property
     def not_before_ms(self) -> int:
-        """When the next renewal may be made; 0 if there was none."""
+        """Time from which the next renewal may be made; 0 if there was none."""
         return 0 if self._polled_ms is None else self._polled_ms + self._settings.poll_interval_ms
 
     def used_up(self, at_ms: int) -> None:
-        """The slack was used up by a write of that time."""
+        """Note that the slack was used up by a write of that time."""
         settings, last = self._settings, self._used_up_ms
         self._used_up_ms = at_ms if last is None else max(at_ms, last)
         if last is None:
@@ -84,5 +87,5 @@ class RenewalPace:
             self.slack = max(self.slack // 2, settings.slack)
 
     def polled(self, now_ms: int) -> None:
-        """The database was asked now, for whatever reason."""
+        """Note that the database was asked now, for whatever reason."""
         self._polled_ms = now_ms if self._polled_ms is None else max(now_ms, self._polled_ms)

@@ -1,6 +1,6 @@
-"""A query result that is kept up to date by the writes. Pure and synchronous: no clock, no database, no thread.
+"""Query result that is kept up to date by the writes. Pure and synchronous: no clock, no database, no thread.
 
-    maintained = maintain(query, initial=records, version=read_at)    # records: what `bootstrap_query(query)` finds
+    maintained = maintain(query, initial=records, version=read_at)    # records: what `bootstrap_queries(query)` find
     events = maintained.apply(image)                                  # for every image, in the order of the stream
     if maintained.renewal is not None:                                # read again, hand it over
         events += maintained.renew(records, version, now_ms=now)
@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from quaestor.incremental.dataflow import Dataflow
 from quaestor.incremental.events import ResultEvent, differences
-from quaestor.incremental.machine import Machine
-from quaestor.incremental.maintenance import Maintenance, Memory
+from quaestor.incremental.maintenance import Maintenance, PriorState
 from quaestor.incremental.planning import plan_maintenance
 from quaestor.incremental.renewal import RenewalPace, RenewalRequest, RenewalSettings
 from quaestor.incremental.versions import Versions
@@ -29,10 +29,10 @@ _NO_FOREIGN: Mapping[str, Sequence[Document]] = {}
 
 
 def bootstrap_queries(
-    query: Query, *, memory: Memory = Memory.MEMBERSHIP, settings: RenewalSettings | None = None
+    query: Query, *, prior_state: PriorState = PriorState.MEMBERSHIP, settings: RenewalSettings | None = None
 ) -> tuple[Query, ...]:
-    """What to read before `maintain`: the query's own records first, then one query for each joined collection."""
-    maintenance = plan_maintenance(query, memory)
+    """The queries to read before `maintain`: the query's own records first, then one query for each joined collection."""
+    maintenance = plan_maintenance(query, prior_state)
     return (maintenance.bootstrap((settings or RenewalSettings()).slack), *maintenance.foreign())
 
 
@@ -42,7 +42,7 @@ def maintain(
     initial: Sequence[Document],
     version: Version,
     foreign: Mapping[str, Sequence[Document]] = _NO_FOREIGN,
-    memory: Memory = Memory.MEMBERSHIP,
+    prior_state: PriorState = PriorState.MEMBERSHIP,
     settings: RenewalSettings | None = None,
     stale_dropped: bool = False,
 ) -> MaintainedResult:
@@ -58,7 +58,7 @@ def maintain(
     maintained, another QueryError if mongod would fail it on these records.
     """
     return MaintainedResult(
-        plan_maintenance(query, memory),
+        plan_maintenance(query, prior_state),
         initial,
         version,
         foreign=foreign,
@@ -68,7 +68,9 @@ def maintain(
 
 
 class MaintainedResult:
-    """Not thread-safe. After the same writes it equals the database's result of the `unambiguous` query."""
+    """Result of one query, maintained by the writes. Not thread-safe.
+
+    After the same writes it equals the database's result of the `unambiguous` query."""
 
     def __init__(
         self,
@@ -83,8 +85,8 @@ class MaintainedResult:
         self.maintenance = maintenance
         self._settings = settings
         self._pace = RenewalPace(settings)
-        self._machine = Machine(maintenance, initial, foreign, slack=self._pace.slack)
-        repeatable = maintenance.memory is Memory.MEMBERSHIP
+        self._dataflow = Dataflow(maintenance, initial, foreign, slack=self._pace.slack)
+        repeatable = maintenance.prior_state is PriorState.MEMBERSHIP
         self._versions = Versions(version, repeatable=repeatable, dropped=stale_dropped)
         self._seen = version
         self._request: RenewalRequest | None = None
@@ -92,23 +94,23 @@ class MaintainedResult:
         self._waiting: list[AfterImage] = []
         self._asked_slack = self._pace.slack
         self._insisted = False
-        if self._machine.lacking:
+        if self._dataflow.lacking:
             self._ask(_USED_UP)
 
     @property
     def renewal(self) -> RenewalRequest | None:
-        """What has to be read again; until then the result stands still as it last was. None: nothing."""
+        """The request for what has to be read again; until then the result stands still as it last was. None: nothing."""
         return self._request
 
     @property
     def slack(self) -> int | None:
-        """How many removals can be borne without a renewal; None: any number."""
-        return self._machine.slack
+        """Number of removals that can be borne without a renewal; None: any."""
+        return self._dataflow.slack
 
     @property
     def remembered(self) -> int:
-        """For how many records the aggregation stage remembers what they contributed."""
-        return self._machine.remembered
+        """Number of records for which the aggregation stage remembers what they contributed."""
+        return self._dataflow.remembered
 
     def holds(self, namespace: str, key: Any) -> bool:
         """Whether a write to this record may change the result although the record does not match after it.
@@ -116,22 +118,22 @@ class MaintainedResult:
         For whoever finds the results that a write concerns by an index: a write to a record that does not match and is
         not held need not be applied (but its version has to be known to whoever drops stale images).
         """
-        if self._request is not None or self.maintenance.memory is Memory.BEFORE_IMAGES:
+        if self._request is not None or self.maintenance.prior_state is PriorState.BEFORE_IMAGES:
             return namespace in self.maintenance.namespaces
         if any(side.namespace == namespace for side in self.maintenance.lookups.values()):
             return True
-        return namespace == self.maintenance.query.namespace and self._machine.holds(order_key(key))
+        return namespace == self.maintenance.query.namespace and self._dataflow.holds(order_key(key))
 
     def result(self) -> list[Any]:
         """The result as the database would return it; of count a list with the number. O(its length).
 
         Empty if nothing is kept of it (an unordered find by before-images tells its events only).
         """
-        return [row.document for row in self._machine.shown()]
+        return [row.document for row in self._dataflow.shown()]
 
     def initial_events(self) -> list[ResultEvent]:
         """The result as events for somebody who has nothing yet: one `add` for each row, in order."""
-        return differences((), self._machine.shown(), ordered=self._ordered)
+        return differences((), self._dataflow.shown(), ordered=self._ordered)
 
     def apply(self, image: AfterImage) -> list[ResultEvent]:
         """Take in one write; the events lead from `result` before to `result` after. Stale images change nothing.
@@ -175,10 +177,10 @@ class MaintainedResult:
         if version < least:
             raise ValueError(f"read at version {version}, needed is at least {least}: read causally after it")
         self._pace.polled(now_ms)
-        old = self._machine.shown()
+        old = self._dataflow.shown()
         waiting = [image for image in self._waiting if image.version > version]
         try:
-            self._machine = Machine(self.maintenance, documents, foreign, slack=self._asked_slack)
+            self._dataflow = Dataflow(self.maintenance, documents, foreign, slack=self._asked_slack)
         except Exception as error:
             self._ask(f"cannot be built from what was read: {error}", broken=True)
             return []
@@ -190,9 +192,9 @@ class MaintainedResult:
                 self._wait(image)
             if not self._broken:
                 self._fed(image)
-        if self._machine.lacking and self._request is None:
+        if self._dataflow.lacking and self._request is None:
             self._ask(_USED_UP)
-        return differences(old, self._machine.shown(), ordered=self._ordered) if self.maintenance.kept else []
+        return differences(old, self._dataflow.shown(), ordered=self._ordered) if self.maintenance.kept else []
 
     def ask(self, reason: str) -> None:
         """Ask for a renewal although nothing in the images calls for it: whoever selects them had to begin anew.
@@ -204,11 +206,11 @@ class MaintainedResult:
             self._ask(reason)
 
     def bootstrap(self) -> tuple[Query, ...]:
-        """What to read for a renewal now: the own records, then the joined collections."""
+        """The queries to read for a renewal now: the own records, then the joined collections."""
         return (self.maintenance.bootstrap(self._asked_slack), *self.maintenance.foreign())
 
     def forget(self, before: Version) -> None:
-        """Images older than `before` will not arrive any more: what recognises them as stale is given up."""
+        """Give up what recognises images older than `before` as stale: they will not arrive any more."""
         self._versions.forget(min(before, self._seen + 1))
 
     @property
@@ -216,13 +218,13 @@ class MaintainedResult:
         return self.maintenance.window is not None
 
     def _fed(self, image: AfterImage) -> list[ResultEvent]:
-        was_lacking = self._machine.lacking
+        was_lacking = self._dataflow.lacking
         try:
-            events = self._machine.feed(image)
+            events = self._dataflow.feed(image)
         except Exception as error:
             self._ask(str(error) or repr(error), broken=True)
             return []
-        if self._machine.lacking:
+        if self._dataflow.lacking:
             if self._request is None:
                 self._pace.used_up(image.wall_ms)
                 self._asked_slack = self._pace.slack

@@ -1,4 +1,4 @@
-"""The pipeline stages that make one row of one row, or filter it: `$match`, `$project`, `$addFields` and their kin.
+"""Pipeline stages that make one row of one row, or filter it: `$match`, `$project`, `$addFields` and their kin.
 
 Manual: Aggregation Stages. `$addFields` sets fields of the first level only.
 """
@@ -26,6 +26,7 @@ def is_row_stage(name: str) -> bool:
 def step(name: str, argument: Any, variables: Collection[str] = ()) -> Step:
     """Compile such a stage.
 
+    name, argument: of the stage.
     variables: those that its expressions may use.
 
     Raises MalformedQueryError if mongod would refuse it, UnsupportedQueryError if it is not maintained.
@@ -46,7 +47,7 @@ def filter_of(filters: Sequence[Document]) -> Document:
 
 
 def conditions(filter_: Any) -> Iterator[Document]:
-    """The filter taken apart into conditions all of which must hold."""
+    """The conditions of a filter, all of which must hold."""
     if not isinstance(filter_, Mapping):
         raise MalformedQueryError(f"the argument of $match must be a document, not {filter_!r}")
     for name, operand in filter_.items():

@@ -1,6 +1,7 @@
-"""The collections that a maintained query reads, each with the filter that its records pass: what a cell watches for it.
+"""Sides of a maintained query: the collections that it reads, each with the filter that its records pass.
 
-Stage and cells derive the same sides from the same query, so that a side can be named by its place.
+A cell watches the sides for the query. Stage and cells derive the same ones from the same query, so that a side can be
+named by its place.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ _HASH_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SidePlan:
-    """condition: the filter, as a document.
+    """Side of a query: one collection that it reads.
+
+    condition: the filter, as a document.
     predicate: the same, compiled.
-    access: how the index finds it.
+    access: how the index finds it, alternatives, best first.
     """
 
     namespace: str
@@ -34,7 +37,10 @@ class SidePlan:
 
 
 def sides_of(maintenance: Maintenance) -> tuple[SidePlan, ...]:
-    """The query's own namespace first, then the joined ones in the order of `Maintenance.foreign`. Raises QueryError."""
+    """The sides of a query: its own namespace first, then the joined ones in the order of `Maintenance.foreign`.
+
+    Raises QueryError.
+    """
     plans: list[SidePlan] = []
     own = maintenance.query.namespace
     filters = [(own, maintenance.condition, maintenance.query.text_index)]
@@ -47,14 +53,14 @@ def sides_of(maintenance: Maintenance) -> tuple[SidePlan, ...]:
     return tuple(plans)
 
 
-def seed_of(namespace: str) -> int:
-    """Tells the records of one namespace from those of another with the same `_id`."""
+def namespace_seed(namespace: str) -> int:
+    """Seed of record hashes that tells the records of one namespace from those of another with the same `_id`."""
     return record_hash(namespace.encode())
 
 
-def shares(namespace: str, keys: Iterable[Any], write_partitions: int) -> tuple[bytes, ...]:
-    """The records with these `_id`s as hashes, by the write partition they belong to."""
-    seed = seed_of(namespace)
+def pack_members(namespace: str, keys: Iterable[Any], write_partitions: int) -> tuple[bytes, ...]:
+    """The records with these `_id`s as packed hashes, one string for each write partition."""
+    seed = namespace_seed(namespace)
     parts = [bytearray() for _ in range(write_partitions)]
     for key in map(record_key, keys):
         part = 0 if write_partitions == 1 else record_hash(key) % write_partitions
@@ -62,6 +68,6 @@ def shares(namespace: str, keys: Iterable[Any], write_partitions: int) -> tuple[
     return tuple(map(bytes, parts))
 
 
-def hashes(share: bytes) -> Sequence[int]:
-    """What `shares` put together for one partition. Raises struct.error if it did not."""
-    return struct.unpack(f"<{len(share) // _HASH_BYTES}Q", share)
+def unpack_members(packed: bytes) -> Sequence[int]:
+    """The hashes that `pack_members` packed for one partition. Raises struct.error if it did not."""
+    return struct.unpack(f"<{len(packed) // _HASH_BYTES}Q", packed)

@@ -1,4 +1,4 @@
-"""Ordered results with limit and offset, kept by a stretch of records around the window.
+"""Window stage: ordered results with limit and offset, kept by a stretch of records around the window.
 
 Known are all records from the first in the order up to a *horizon*: those in the offset, the window, and behind it the
 slack. A removal before or in the window pulls in the first record behind it, an insertion pushes the last one out; both
@@ -30,8 +30,11 @@ _UNLIMITED: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowRules:
-    """sort_key: where a row stands.
+    """Order, offset and limit of a window.
+
+    sort_key: where a row stands.
     present: the row as it is shown.
+    skip: offset.
     limit: None for none.
     """
 
@@ -42,21 +45,26 @@ class WindowRules:
 
     @property
     def end(self) -> int:
-        """First position behind the window."""
+        """The first position behind the window."""
         return _UNLIMITED if self.limit is None else self.skip + self.limit
 
 
 class _Known(NamedTuple):
+    """Row that is known, with its place in the order."""
+
     place: Place
     id: Any
     document: Any
 
 
 class Window:
-    """The last step of an ordered result. Not thread-safe."""
+    """Ordered result: offset, window and slack. Not thread-safe."""
 
     def __init__(self, rules: WindowRules, *, most_known: int | None = None) -> None:
-        """most_known: rows to keep; at least the end of the window. None: all, and there never is a horizon."""
+        """Begin without rows.
+
+        most_known: rows to keep; at least the end of the window. None: all, and there never is a horizon.
+        """
         self._rules = rules
         self._most_known = None if most_known is None else max(most_known, rules.end)
         self._order: SortedList[Place] = SortedList()
@@ -71,7 +79,7 @@ class Window:
 
     @property
     def slack(self) -> int | None:
-        """How many removals can be borne; None: any number."""
+        """Number of removals that can be borne; None: any."""
         return None if self._horizon is None else len(self._order) - self._rules.end
 
     def load(self, changes: Sequence[Change], *, complete: bool) -> None:
@@ -133,7 +141,7 @@ class Window:
         return events
 
     def _events(self, old: _Known | None, new: _Known | None, was: int | None, now: int | None) -> list[ResultEvent]:
-        """Called while the row itself is out of the order;
+        """The events of one row that moves, called while the row itself is out of the order.
 
         was, now: its positions in the whole order.
         """

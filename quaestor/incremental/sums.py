@@ -25,7 +25,7 @@ _EXACT: Final = Context(prec=13_000, Emin=-999_999, Emax=999_999, traps=[])
 
 
 class Total:
-    """A sum over a multiset of values; what is not a number does not count. Not thread-safe."""
+    """Exact sum over a multiset of values; what is not a number does not count. Not thread-safe."""
 
     __slots__ = ("_decimals", "_exponents", "_kinds", "_odd", "_scaled", "_whole")
 
@@ -39,7 +39,7 @@ class Total:
 
     @property
     def count(self) -> int:
-        """How many numbers are in the sum."""
+        """Number of numbers in the sum."""
         return self._kinds.total()
 
     def add(self, value: Any, times: int = 1) -> None:
@@ -65,7 +65,7 @@ class Total:
             self._decimals = _EXACT.add(self._decimals, _EXACT.multiply(exact, Decimal(times)))
 
     def sum(self) -> Any:
-        """As `$sum`: int, long, double or Decimal128 by the widest kind among the numbers; 0 if there are none."""
+        """The sum as `$sum` has it: int, long, double or Decimal128 by the widest kind among the numbers; 0 if there are none."""
         kind = widest([*self._kinds])
         if kind == "decimal":
             return decimal128(self._decimal())
@@ -74,7 +74,7 @@ class Total:
         return Int64(self._whole) if kind == "long" else int_or_long(self._whole)
 
     def average(self) -> Any:
-        """As `$avg`: a double, or a Decimal128 if there is one among the numbers; None if there are none."""
+        """The average as `$avg` has it: a double, or a Decimal128 if there is one among the numbers; None if there are none."""
         if not self.count:
             return None
         if self._kinds["decimal"]:

@@ -1,4 +1,4 @@
-"""Which images are news: what is older than the newest known of its record, or than its delete, is not.
+"""Staleness avoidance: an image older than the newest known of its record, or than its delete, is no news.
 
 (InvaliDB, PVLDB 2020, section 5.1, staleness avoidance. There a primary key is never used again; here a version decides,
 so an `_id` inserted again after a delete is simply a newer image.)
@@ -20,12 +20,14 @@ RecordId = tuple[str, Hashable]
 
 
 class _Newest(NamedTuple):
+    """Newest version of a record, with digests of the images seen with it."""
+
     version: Version
     contents: tuple[int, ...]
 
 
 class Versions:
-    """The newest version seen of each record that was written lately; deletes count like all writes. Not thread-safe.
+    """Newest version of each record that was written lately; deletes count like all writes. Not thread-safe.
 
     floor: images up to here are contained in what the result was built from.
     repeatable: taking in the same image twice does no harm. Otherwise an image with the version of the newest known
@@ -36,7 +38,10 @@ class Versions:
     __slots__ = ("_dropped", "_newest", "_repeatable", "floor")
 
     def __init__(self, floor: Version, *, repeatable: bool, dropped: bool = False) -> None:
-        """dropped: somebody else drops what is no news; only the floor is looked at, and nothing is remembered."""
+        """Begin with what was read at one version.
+
+        floor, repeatable: see the class.
+        dropped: somebody else drops what is no news; only the floor is looked at, and nothing is remembered."""
         self.floor = floor
         self._dropped = dropped
         self._repeatable = repeatable
@@ -66,7 +71,7 @@ class Versions:
         return True
 
     def forget(self, before: Version) -> None:
-        """Images older than `before` no longer arrive: what was remembered to recognise them can go. O(records)."""
+        """Give up what recognises images older than `before`, which no longer arrive. O(records)."""
         self.floor = max(self.floor, before - 1)
         self._newest = {record: newest for record, newest in self._newest.items() if newest.version > self.floor}
 

@@ -1,4 +1,4 @@
-"""Ways to find a filter from a written record: for each filter the conditions of which at least one must hold.
+"""Access paths, by which a filter is found from a written record: for each filter the conditions of which at least one must hold.
 
 `access_paths(node)` lists alternatives, best first; each of them alone is enough. A conjunction offers those of all its
 members (one is chosen), a disjunction the union of the best of each member (all are needed), a negation none. What a
@@ -45,24 +45,33 @@ MOST_ENTRIES: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """The path reaches one of these values (as `hash_key`s); None among them stands for null or missing."""
+    """Access path by value: the path reaches one of a few values.
+
+    keys: the values as `hash_key`s; None among them stands for null or missing.
+    """
 
     path: str
     keys: tuple[Hashable, ...]
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         if any(key is None or (isinstance(key, tuple) and key[0] == BOOLEAN) for key in self.keys):
             return _SHARED
         return (0.5 if self.path == "_id" else 1.0) * len(self.keys)
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return f"hash on {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The path reaches values of this bracket on both sides of the range; None: open on that side."""
+    """Access path by range: the path reaches a value in it.
+
+    bracket: of the BSON order.
+    low, high: ends, which are in the range; None: open on that side.
+    """
 
     path: str
     bracket: int
@@ -71,87 +80,105 @@ class Range:
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         return _TWO_SIDED if self.low is not None and self.high is not None else _ONE_SIDED
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return f"interval on {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The path reaches a string that begins so (or a regular expression as a value)."""
+    """Access path by prefix: the path reaches a string that begins so (or a regular expression as a value)."""
 
     path: str
     prefix: str
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         return 5.0 + 50.0 / len(self.prefix)
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return f"prefix on {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The path reaches anything."""
+    """Access path by existence: the path reaches anything."""
 
     path: str
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         return _EXISTS
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return f"existence of {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """The path reaches a geometry that touches one of these rectangles (least x and y, greatest x and y)."""
+class GeoSquares:
+    """Access path by place: the path reaches a geometry that touches one of a few rectangles.
+
+    boxes: the rectangles (least x and y, greatest x and y); the index keeps them by the squares that they touch.
+    """
 
     path: str
     boxes: tuple[Box, ...]
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         widest = max(max(right - left, high - low) for left, low, right, high in self.boxes)
         return _NEARBY if widest <= _REGION else _ONE_SIDED
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return f"cell on {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The texts that a text index covers hold one of these words (stemmed)."""
+    """Access path by words: the texts that a text index covers hold one of a few words.
+
+    words: stemmed.
+    """
 
     index: TextIndex
     words: tuple[str, ...]
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         return _WORD * len(self.words)
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return "words of the text index"
 
 
-PathEntry = Equality | Range | Prefix | Exists | Cells
+PathEntry = Equality | Range | Prefix | Exists | GeoSquares
 Entry = PathEntry | Tokens
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one of these, all of which are therefore kept."""
+    """Access path of a disjunction: at least one of its members holds, all of which are therefore kept."""
 
     members: tuple[Entry, ...]
 
     @property
     def cost(self) -> float:
+        """Expected cost of a search, relative to one look-up of a rare value."""
         return sum(member.cost for member in self.members)
 
     def describe(self) -> str:
+        """A name of the index structure, for people."""
         return " or ".join(dict.fromkeys(member.describe() for member in self.members)) or "never matches"
 
 
@@ -162,12 +189,12 @@ NEVER: Final = AnyOf(())
 
 
 def access_paths(node: Node) -> list[Access]:
-    """The alternatives for this filter, best first; empty: no index can find it, it is always tried."""
+    """The alternative access paths of this filter, best first; empty: no index can find it, it is always tried."""
     return sorted(_paths(node, _TOP), key=lambda access: access.cost)
 
 
 def hash_key(value: Any) -> Hashable:
-    """A value as a key of the hash index: equal for values that `$eq` takes for equal. None is null.
+    """The key of a value in the hash index: equal for values that `$eq` takes for equal. None is null.
 
     Strings and numbers are their own keys, which saves a tuple each; everything else is its order key.
     """
@@ -184,7 +211,7 @@ def hash_key(value: Any) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a predicate stands: below which path, and whether it may speak of the value there itself."""
+    """Place of a predicate: below which path it stands, and whether it may speak of the value there itself."""
 
     path: str
     bare: bool
@@ -231,7 +258,7 @@ def _conjunction(members: Iterable[Node], place: _Place) -> list[Access]:
 
 
 def _narrowed(a: Range, b: Range) -> Range:
-    """Both at once. Different elements of an array may satisfy the two: the index asks with the span of an array."""
+    """The range of both at once. Different elements of an array may satisfy the two: the index asks with the span of an array."""
     low = a.low if b.low is None else b.low if a.low is None else max(a.low, b.low)
     high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
     return Range(a.path, a.bracket, low, high)
@@ -265,7 +292,7 @@ def _predicate(predicate: Predicate, path: str) -> list[Access]:
         start = operand.prefix
         return [Prefix(path, start)] if start else [Exists(path)]
     if operator in ("$geoWithin", "$geoIntersects", "$near"):
-        return _cells(operand.boxes, path)
+        return _geo_squares(operand.boxes, path)
     if operator == "$elemMatch":
         return [*_paths(operand, _Place(path, bare=predicate.elements == "values")), Exists(path)]
     return [Exists(path)] if operator in _NEED_A_VALUE else []
@@ -279,10 +306,10 @@ def _range(operator: str, operand: Any, path: str) -> list[Access]:
     return [Range(path, key[0], low, high)]
 
 
-def _cells(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
+def _geo_squares(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
     if boxes is None or len(boxes) > _MOST_BOXES or not all(map(isfinite, chain.from_iterable(boxes))):
         return [Exists(path)]
-    return [Cells(path, boxes)] if boxes else [NEVER]
+    return [GeoSquares(path, boxes)] if boxes else [NEVER]
 
 
 _NEED_A_VALUE: Final = frozenset(

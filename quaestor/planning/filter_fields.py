@@ -1,4 +1,4 @@
-"""Which paths of a record a filter reads: a record that differs elsewhere matches as before."""
+"""Paths of a record that a filter reads: a record that differs elsewhere matches as before."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from quaestor.query.text.matching import Search
 
 
 def filter_paths(root: Node) -> frozenset[str] | None:
-    """The dotted paths that decide whether a record matches; None if it may be anything (`$jsonSchema`, `$text` over all
-    fields, expressions with `$$ROOT`). O(size of the filter)."""
+    """The dotted paths that decide whether a record matches, or None if it may be anything. O(size of the filter).
+
+    Anything may be what `$jsonSchema`, `$text` over all fields, or expressions with `$$ROOT` read.
+    """
     found = frozenset(_paths_of(root))
     return None if None in found else frozenset(path for path in found if path is not None)
 
@@ -29,7 +31,7 @@ def _paths_of(node: Node) -> Iterable[str | None]:
 
 
 def _of_document(node: Predicate) -> Iterable[str | None]:
-    """Operators on the whole record."""
+    """The paths that an operator on the whole record reads."""
     if node.operator == "$expr":
         try:
             return [path or None for path in field_paths(node.operand)]
@@ -41,7 +43,10 @@ def _of_document(node: Predicate) -> Iterable[str | None]:
 
 
 def searched_paths(index: TextIndex) -> frozenset[str] | None:
-    """The weighted paths, and on the way to each the field that says in which language it is; None: all of the record."""
+    """The paths that a text search reads: the weighted ones, and on the way to each the field that says its language.
+
+    None: all of the record.
+    """
     if index.everything:
         return None
     found = {index.override}

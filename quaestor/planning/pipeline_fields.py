@@ -1,4 +1,4 @@
-"""Which paths of a record a pipeline's result can depend on, by what its stages read.
+"""Paths of a record that a pipeline's result can depend on, by what its stages read.
 
 Sound because it only ever collects: whatever an expression reads counts, in whichever stage and whether or not its value is
 used later, so it does not matter which fields were computed, renamed or replaced on the way. What is left out are the
@@ -31,7 +31,9 @@ def pipeline_paths(stages: Iterable[Document], root: Node) -> frozenset[str] | N
     """The dotted paths that matter to the result of a pipeline; None if all of the record may.
 
     stages: what follows the leading `$match`.
-    root: its filter. O(size of the pipeline). Never raises.
+    root: its filter.
+
+    O(size of the pipeline). Never raises.
     """
     try:
         read = _filter(root)

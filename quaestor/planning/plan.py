@@ -1,4 +1,4 @@
-"""What can be done for a query: exact or widened, by which index, and why. The node and `explain` use the same plan.
+"""Query plan: whether a query is matched exactly or widened, by which index, and why. The node and `explain` use the same.
 
 *Exact* means that a write is judged by what the query matches; *widened* that more writes count than change the result:
 with a predicate those that concern what a pipeline's leading `$match` lets through, without one every write to the
@@ -52,7 +52,7 @@ TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collec
 
 
 class Window(StrEnum):
-    """How much of what matches the result holds, and what tells whether a record falls into it."""
+    """Window of a result: how much of what matches it holds, and what tells whether a record falls into it."""
 
     NONE = "none"
     """All of it."""
@@ -65,7 +65,7 @@ class Window(StrEnum):
 
 
 class Result(StrEnum):
-    """What the reply is made of."""
+    """Kind of a result: what the reply is made of."""
 
     RECORDS = "records"
     COUNT = "count"
@@ -76,9 +76,10 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPlan:
-    """match: "exact" or "widened".
-    reason: why it is widened, a sentence, else None.
+    """Plan of one query.
 
+    match: "exact" or "widened".
+    reason: why it is widened, a sentence, else None.
     query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of
         that.
     query_id: equal for equal queries, however written.
@@ -86,11 +87,12 @@ class QueryPlan:
     predicate: the same, compiled. None: all of the namespace.
     index: how the node finds the query from a written record, for people.
     access: the same for the node: alternatives, best first; empty: always tried.
+    window, result: see there.
     fields: what of a record matters to the result.
     visible: what of it matters if it matches before and after a write, and its sort key stays.
     placing: what of it decides whether and where it is in the result.
     ordering: the paths that decide where a record stands.
-    dressing: what a pipeline does to each record at last.
+    shaping: what a pipeline does to each record at last.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
     foreign_namespaces: other collections a pipeline reads; every write to them counts.
     """
@@ -109,7 +111,7 @@ class QueryPlan:
     visible: Fields
     placing: Fields
     ordering: tuple[str, ...] = ()
-    dressing: tuple[Document, ...] = ()
+    shaping: tuple[Document, ...] = ()
     rank: Rank | None = None
     foreign_namespaces: tuple[str, ...] = ()
 
@@ -167,28 +169,28 @@ def plan_query(query: Query) -> QueryPlan:
         visible=fields if root is None else _visible(query, shape, fields),
         placing=ALL if root is None else fields_that_place(query, root),
         ordering=ordering,
-        dressing=() if shape is None else shape.dressing,
+        shaping=() if shape is None else shape.shaping,
         rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
         foreign_namespaces=foreign,
     )
 
 
 def _without_rank(query: Query) -> Query:
-    """The query without an order by score: any change of a record can move it then, so where it stands need not be known."""
+    """The query without an order by score. Any change of a record can move it then, so where it stands need not be known."""
     if query.text_index is None or not any(direction == _BY_SCORE for _, direction in query.sort):
         return query
     return replace(query, sort=())
 
 
 def _whole_collection(query: Query, shape: PipelineShape) -> tuple[Document | None, CompiledQuery | None]:
-    """A pipeline over all records depends on each, but only on what it reads of them, if that is known."""
+    """The condition of a pipeline over all records: it depends on each, but only on what it reads of them, if that is known."""
     everything: Document = {}
     predicate = compile_query(everything)
     return (None, None) if _fields(query, shape, predicate.root) == ALL else (everything, predicate)
 
 
 def _collated(query: Query) -> str | None:
-    """Why a collation matters. It has no say where neither the filter nor the order compares a string."""
+    """Reason why a collation matters, or None. It has no say where neither the filter nor the order compares a string."""
     if query.collation is None or query.collation.get("locale") == "simple":
         return None
     plain = query.operation in (Operation.FIND, Operation.COUNT) and not query.sort
@@ -206,7 +208,7 @@ def _compares_strings(operand: Any) -> bool:
 
 
 def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | None, str | None]:
-    """What decides which records concern the query, and why that is more than what changes its result."""
+    """The filter that decides which records concern the query, and why that is more than what changes its result."""
     if query.let is not None:
         raise UnsupportedQueryError("let: variables of the command")
     if shape is None or shape.as_find is not None:
@@ -243,7 +245,7 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
 
 
 def _visible(query: Query, shape: PipelineShape | None, fields: Fields) -> Fields:
-    """Of a find with a sort, what it shows. Without one, what the filter reads may be the order (`$near`, an index)."""
+    """The fields that a find with a sort shows. Without one, what the filter reads may be the order (`$near`, an index)."""
     return fields if shape is not None or not query.sort else fields_that_show(query)
 
 

@@ -1,4 +1,7 @@
-"""Plans that were made lately: a handler asks the same queries again and again, and a plan is a pure function of its query."""
+"""Cache of the plans that were made lately.
+
+A handler asks the same queries again and again, and a plan is a pure function of its query.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _known: dict[bytes, QueryPlan] = {}
 
 
 def plan_of(query: Query) -> QueryPlan:
-    """As plan_query, whose errors it raises. O(size of the query), little if it was asked before. Thread-safe."""
+    """The plan of this query, as by plan_query, whose errors it raises. Thread-safe.
+
+    O(size of the query), little if it was asked before.
+    """
     try:
         name = bson.encode(
             {

@@ -1,4 +1,4 @@
-"""Which parts of a record a query's result can show: a change elsewhere changes nothing.
+"""Relevant fields: the parts of a record that a query's result can show; a change elsewhere changes nothing.
 
 A find with a projection shows only what it projects; what the filter and the sort read counts as well, since it decides
 where the record stands. Images are compared as BSON bytes, so order of fields and numeric types count as they do for a
@@ -27,7 +27,7 @@ Tree = dict[str, "Tree"]
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What matters of a record.
+    """Fields that matter of a record.
 
     shown: paths whose values matter.
     hidden: if not None, everything matters but these, and `shown` in any case.
@@ -55,6 +55,7 @@ class Fields:
         )
 
     def describe(self) -> str:
+        """The fields in words, for people."""
         if self.hidden is None:
             return ", ".join(self.shown) or "none"
         return "all" if not self.hidden else f"all but {', '.join(self.hidden)}"
@@ -64,13 +65,13 @@ ALL: Final = Fields((), ())
 
 
 def fields_that_place(query: Query, root: Node) -> Fields:
-    """What decides whether a record belongs to the result and where: filter and sort."""
+    """The fields that decide whether a record belongs to the result and where: those of filter and sort."""
     read = filter_paths(root)
     return _fields(None if read is None else read.union(path for path, _ in query.sort))
 
 
 def fields_that_show(query: Query) -> Fields:
-    """From the projection. Whatever cannot be read off a path (computed fields) makes it all."""
+    """The fields that a result shows, by its projection. Whatever cannot be read off a path (computed fields) makes it all."""
     if not query.projection:
         return ALL
     switches = {path: value for path, value in query.projection.items() if isinstance(value, bool | int | float)}
@@ -83,7 +84,7 @@ def fields_that_show(query: Query) -> Fields:
 
 
 def fields_that_matter(query: Query, root: Node) -> Fields:
-    """What shows, and what decides whether a record belongs to the result and where."""
+    """The fields that show, and those that decide whether a record belongs to the result and where."""
     shown = fields_that_show(query)
     if shown == ALL:
         return ALL
@@ -94,13 +95,15 @@ def fields_that_matter(query: Query, root: Node) -> Fields:
 
 
 def fields_of_values(query: Query, root: Node) -> Fields:
-    """count and distinct: what the filter reads, and the values that are collected."""
+    """The fields of a count or distinct: those that the filter reads, and the values that are collected."""
     read = filter_paths(root)
     return _fields(read | {query.distinct_key} if read is not None and query.distinct_key else read)
 
 
 def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
-    """stages: what follows the leading `$match`.
+    """The fields that matter to a pipeline.
+
+    stages: what follows the leading `$match`.
     root: its filter.
     """
     return _fields(pipeline_paths(stages, root))

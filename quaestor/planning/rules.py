@@ -1,4 +1,4 @@
-"""What of a plan is needed to judge writes, without the query's values: queries of one shape share one."""
+"""Rules by which writes are judged: a plan without the query's values, so that queries of one shape share them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _MOST: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """filtered: a predicate decides which records concern the query.
+    """Rules of one shape of queries. What is not said here is as in QueryPlan.
+
+    filtered: a predicate decides which records concern the query.
     exact: and nothing but that does.
-
-    The rest as in QueryPlan.
-
     sort: empty if the query is not exact.
     """
 
@@ -36,10 +35,12 @@ class Rules:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
+        """Every namespace whose writes concern the query, its own first."""
         return (self.namespace, *self.foreign)
 
 
 def rules_of(plan: QueryPlan) -> Rules:
+    """The rules of a plan."""
     query = plan.query
     exact = plan.match == "exact"
     return Rules(
@@ -58,7 +59,10 @@ def rules_of(plan: QueryPlan) -> Rules:
 
 
 class SharedRules:
-    """One object for equal rules. Starts anew when there are very many: sharing saves memory, nothing depends on it."""
+    """Interning of rules: one object for equal ones.
+
+    Starts anew when there are very many: sharing saves memory, nothing depends on it.
+    """
 
     __slots__ = ("_known",)
 
@@ -66,6 +70,7 @@ class SharedRules:
         self._known: dict[Rules, Rules] = {}
 
     def of(self, plan: QueryPlan) -> Rules:
+        """The rules of a plan, one object for equal ones."""
         rules = rules_of(plan)
         if len(self._known) > _MOST:
             self._known.clear()

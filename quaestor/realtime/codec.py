@@ -27,7 +27,7 @@ from bson.errors import BSONError
 from quaestor.errors import EventLayerError, UnsupportedQueryError
 from quaestor.event_layer.codec import BSON_OPTIONS, FORMAT, Fields, decode_image, decode_payload, type_of
 from quaestor.event_layer.query_fields import query_fields, query_of
-from quaestor.incremental import Memory, ResultEvent
+from quaestor.incremental import PriorState, ResultEvent
 from quaestor.model import Cell, MatchType, WriteKind
 from quaestor.realtime.messages import (
     CellStarted,
@@ -114,7 +114,7 @@ def _query_event(fields: Fields) -> QueryEvent:
                 query_id=fields["qid"],
                 token=fields["tok"],
                 query=query_of(fields["query"]),
-                memory=Memory(fields["mem"]),
+                memory=PriorState(fields["mem"]),
                 version=int(fields["ver"]),
                 members=None if members is None else tuple(map(tuple, members)),
                 expires_at_ms=int(fields["exp"]),

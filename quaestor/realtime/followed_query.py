@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from quaestor.incremental import MaintainedResult, Memory, RenewalSettings, ResultEvent
-from quaestor.incremental.sides import shares, sides_of
+from quaestor.incremental import MaintainedResult, PriorState, RenewalSettings, ResultEvent
+from quaestor.incremental.sides import pack_members, sides_of
 from quaestor.model import AfterImage, Cell, Query, Version, WriteKind
 from quaestor.realtime.messages import Changed, Shown, Standing
 from quaestor.realtime.quotas import Held
@@ -75,7 +75,7 @@ class FollowedQuery:
         if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self._read_at):
             return []  # of several write partitions, or replayed: what was read is newer
         self._seen = max(self._seen, image.version)
-        if maintained.maintenance.memory is Memory.BEFORE_IMAGES and not _exact(image):
+        if maintained.maintenance.prior_state is PriorState.BEFORE_IMAGES and not _exact(image):
             self._trust_images = False
         return maintained.apply(image)
 
@@ -112,7 +112,7 @@ class FollowedQuery:
             query=self.query,
             at_least=self._seen if renewal is None else max(self._seen, renewal.at_least),
             recent=reached if maintained is not None and not self.failures else 0,
-            memory=None if maintained is None else maintained.maintenance.memory,
+            memory=None if maintained is None else maintained.maintenance.prior_state,
             queries=() if maintained is None else maintained.bootstrap(),
             trust_images=self._trust_images,
             settings=self._settings,
@@ -166,18 +166,18 @@ class FollowedQuery:
         self._ready.clear()
         maintenance = self._maintained.maintenance
         members = None
-        if maintenance.memory is Memory.MEMBERSHIP:
+        if maintenance.prior_state is PriorState.MEMBERSHIP:
             namespaces = [side.namespace for side in sides_of(maintenance)]
             records = [snapshot.own, *(snapshot.foreign[query.namespace] for query in maintenance.foreign())]
             members = tuple(
-                shares(namespace, (record["_id"] for record in found), write_partitions)
+                pack_members(namespace, (record["_id"] for record in found), write_partitions)
                 for namespace, found in zip(namespaces, records, strict=True)
             )
         return Standing(
             query_id=self.query_id,
             token=self.token,
             query=self.query,
-            memory=maintenance.memory,
+            memory=maintenance.prior_state,
             version=snapshot.version,
             members=members,
             expires_at_ms=expires_at_ms,

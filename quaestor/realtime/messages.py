@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quaestor.incremental import Memory, ResultEvent
+from quaestor.incremental import PriorState, ResultEvent
 from quaestor.model import AfterImage, Cell, MatchType, Query, Version
 
 
@@ -53,7 +53,7 @@ class Standing:
     query_id: str
     token: str
     query: Query
-    memory: Memory
+    memory: PriorState
     version: Version
     members: tuple[tuple[bytes, ...], ...] | None
     expires_at_ms: int

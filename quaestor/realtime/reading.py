@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from quaestor.incremental import (
     MaintainedResult,
-    Memory,
+    PriorState,
     RenewalSettings,
     bootstrap_queries,
     maintain,
@@ -29,7 +29,7 @@ class ReadOrder:
     query: Query
     at_least: Version
     recent: Version
-    memory: Memory | None
+    memory: PriorState | None
     queries: tuple[Query, ...]
     trust_images: bool
     settings: RenewalSettings
@@ -53,25 +53,25 @@ def read(order: ReadOrder, snapshots: Snapshots) -> ReadDone:
     if memory is order.memory:
         snapshot = snapshots.read(order.queries, at_least=order.at_least, recent=order.recent)
         return ReadDone(order=order, snapshot=snapshot, maintained=None)
-    queries = bootstrap_queries(order.query, memory=memory, settings=order.settings)
+    queries = bootstrap_queries(order.query, prior_state=memory, settings=order.settings)
     snapshot = snapshots.read(queries, at_least=order.at_least, recent=order.recent)
     maintained = maintain(
         order.query,
         initial=snapshot.own,
         version=snapshot.version,
         foreign=snapshot.foreign,
-        memory=memory,
+        prior_state=memory,
         settings=order.settings,
     )
     return ReadDone(order=order, snapshot=snapshot, maintained=maintained)
 
 
-def _memory(order: ReadOrder, snapshots: Snapshots) -> Memory:
+def _memory(order: ReadOrder, snapshots: Snapshots) -> PriorState:
     """By before-images where the collection records them, and what is shown can be kept without its records."""
     namespaces = plan_maintenance(order.query).namespaces
     own = order.query.namespace
     images = snapshots.images([own, *sorted(namespaces - {own})], at_least=order.at_least)
     if not (images and order.trust_images):
-        return Memory.MEMBERSHIP
-    maintenance = plan_maintenance(order.query, Memory.BEFORE_IMAGES)
-    return maintenance.memory if maintenance.kept else Memory.MEMBERSHIP
+        return PriorState.MEMBERSHIP
+    maintenance = plan_maintenance(order.query, PriorState.BEFORE_IMAGES)
+    return maintenance.prior_state if maintenance.kept else PriorState.MEMBERSHIP

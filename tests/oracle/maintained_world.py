@@ -16,7 +16,7 @@ from pymongo.database import Database
 from quaestor.event_layer.codec import BSON_OPTIONS
 from quaestor.incremental import (
     MaintainedResult,
-    Memory,
+    PriorState,
     RenewalSettings,
     bootstrap_queries,
     maintain,
@@ -52,7 +52,7 @@ class Active:
     """One maintained query, and the list that a subscriber makes of its events."""
 
     query: Query
-    memory: Memory
+    prior_state: PriorState
     maintained: MaintainedResult
     client: list[tuple[Any, Any]]
     renewals: int = 0
@@ -104,22 +104,22 @@ class World:
                 continue
             images.extend(found)
 
-    def activate(self, query: Query, memory: Memory, settings: RenewalSettings) -> None:
+    def activate(self, query: Query, prior_state: PriorState, settings: RenewalSettings) -> None:
         """Begin to maintain a query."""
-        own, *foreign = bootstrap_queries(query, memory=memory, settings=settings)
+        own, *foreign = bootstrap_queries(query, prior_state=prior_state, settings=settings)
         maintained = maintain(
             query,
             initial=self.execute(own),
             version=self.version,
             foreign={side.namespace: self.execute(side) for side in foreign},
-            memory=memory,
+            prior_state=prior_state,
             settings=settings,
         )
         rows = replay([], maintained.initial_events())
         if not maintained.maintenance.kept:
             keys = [record["_id"] for record in self.execute(replace(query, projection=None))]
             rows = list(zip(keys, self.execute(query), strict=True))
-        self.actives.append(Active(query, memory, maintained, rows))
+        self.actives.append(Active(query, prior_state, maintained, rows))
 
     def write(self) -> None:
         """One random write to one of the collections."""

@@ -163,7 +163,7 @@ class Grid:
         """How many queries the stages follow, and the cells."""
         return (
             sum(loop.queries for loop in self.loops.values()),
-            sum(len(node.standing) for node in self.nodes.values()),
+            sum(len(node.subscriptions) for node in self.nodes.values()),
         )
 
     def vanish(self, app: Subscriptions) -> None:

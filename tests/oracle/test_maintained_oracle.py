@@ -10,7 +10,7 @@ import pymongo
 import pytest
 
 from quaestor.errors import UnsupportedQueryError
-from quaestor.incremental import Memory, RenewalSettings
+from quaestor.incremental import PriorState, RenewalSettings
 from tests.oracle.maintained_generator import Document, Generator
 from tests.oracle.maintained_world import World
 
@@ -44,9 +44,9 @@ def run(
     try:
         while len(world.actives) < QUERIES:
             query = world.generator.query()
-            memory = world.random.choice([*Memory]) if images else Memory.MEMBERSHIP
+            prior_state = world.random.choice([*PriorState]) if images else PriorState.MEMBERSHIP
             try:
-                world.activate(query, memory, RenewalSettings(slack=world.random.randrange(3), most_slack=6))
+                world.activate(query, prior_state, RenewalSettings(slack=world.random.randrange(3), most_slack=6))
             except UnsupportedQueryError:
                 told["unsupported"] += 1
             assert told["unsupported"] < QUERIES, f"seed {seed}: {query}"
@@ -58,7 +58,9 @@ def run(
                 if late and active.maintained.renewal is not None:
                     continue
                 wrong = world.check(active)
-                assert wrong is None, f"seed {seed}, write {number}, {active.memory.value}: {active.query}\n  {wrong}"
+                assert wrong is None, (
+                    f"seed {seed}, write {number}, {active.prior_state.value}: {active.query}\n  {wrong}"
+                )
         for active in world.actives:
             told["renewals"] += active.renewals
             told["events"] += active.events

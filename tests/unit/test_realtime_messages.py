@@ -10,7 +10,7 @@ from bson import ObjectId
 
 from quaestor.errors import EventLayerError
 from quaestor.event_layer.codec import encode_image, encode_query_event
-from quaestor.incremental import Memory, ResultEvent
+from quaestor.incremental import PriorState, ResultEvent
 from quaestor.model import AfterImage, Cancellation, Cell, MatchType, Operation, Query, WriteKind
 from quaestor.realtime import codec
 from quaestor.realtime.messages import (
@@ -62,11 +62,11 @@ EVENT = ResultEvent(
         Subscription(id="a:1", tenant="t", query_id="q", query=QUERY, fresh=True, expires_at_ms=12),
         Unsubscription(query_id="q", subscription_ids=("a:1", "b:2")),
         Standing(
-            query_id="q", token="e:1", query=QUERY, memory=Memory.MEMBERSHIP, version=1 << 40,
+            query_id="q", token="e:1", query=QUERY, memory=PriorState.MEMBERSHIP, version=1 << 40,
             members=((b"12345678", b""), (b"", b"")), expires_at_ms=1,
         ),
         Standing(
-            query_id="q", token="e:1", query=QUERY, memory=Memory.BEFORE_IMAGES, version=1, members=None, expires_at_ms=1
+            query_id="q", token="e:1", query=QUERY, memory=PriorState.BEFORE_IMAGES, version=1, members=None, expires_at_ms=1
         ),
         StillStanding(queries=(("q", "e:1"), ("r", "e:2")), expires_at_ms=3),
         NoLonger(query_ids=("q",)),

@@ -1,13 +1,13 @@
-"""What a stage and a cell keep of standing queries is bounded: who holds most is refused first, what is there stays."""
+"""What a stage and a cell keep of subscribed queries is bounded: who holds most is refused first, what is there stays."""
 
 from __future__ import annotations
 
 import pytest
 
-from quaestor.incremental import Memory
-from quaestor.incremental.sides import shares
+from quaestor.incremental import PriorState
+from quaestor.incremental.sides import pack_members
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.subscription_matching import StandingError
+from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
 from quaestor.realtime.fair_order import FairOrder
 from quaestor.realtime.quotas import Held, QuotaError, Quotas
@@ -107,29 +107,31 @@ def test_tenants_take_turns_at_being_read() -> None:
 
 def announce(node: MatchingNode, name: str, members: int) -> None:
     query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": name})
-    (share,) = shares("db.c", range(members), 1)
-    node.standing.announce(name, "t", query, memory=Memory.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS)
+    (share,) = pack_members("db.c", range(members), 1)
+    node.subscriptions.announce(
+        name, "t", query, prior_state=PriorState.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS
+    )
 
 
 def test_a_cell_refuses_what_would_be_too_much_and_keeps_what_it_has() -> None:
-    """Half of a node is standing queries' at most; one that is announced anew is not refused; all is given back in the end."""
+    """Half of a node is subscribed queries' at most; one that is announced anew is not refused; all is given back in the end."""
     node = MatchingNode(Cell(query_partition=0, write_partition=0), ONE, retention_ms=FAR_MS, max_bytes=200_000)
     node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
     announce(node, "first", 700)
-    assert node.bytes == node.standing.held_bytes > 700 * 100
-    with pytest.raises(StandingError, match="add write or query partitions") as refused:
+    assert node.bytes == node.subscriptions.held_bytes > 700 * 100
+    with pytest.raises(AnnouncementError, match="add write or query partitions") as refused:
         announce(node, "second", 700)
     assert refused.value.final
-    assert len(node.standing) == 1
+    assert len(node.subscriptions) == 1
     announce(node, "first", 900)
     image = AfterImage(
         namespace="db.c", kind=WriteKind.INSERT, version=2, key=5_000, after={"_id": 5_000, "a": "first"}
     )
-    before = node.standing.held_bytes
+    before = node.subscriptions.held_bytes
     node.process(image, now_ms=0)
-    assert node.standing.held_bytes > before
-    node.standing.end("first")
-    assert node.standing.held_bytes == node.bytes == 0
+    assert node.subscriptions.held_bytes > before
+    node.subscriptions.end("first")
+    assert node.subscriptions.held_bytes == node.bytes == 0
     announce(node, "second", 700)
 
 

@@ -383,7 +383,7 @@ class CellLoop:
         if failures := self._node.take_failures():
             queries = sorted(set(failures))[:_MOST_NAMED]
             self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)
-        self._node.standing.expire(now_ms)
+        self._node.subscriptions.expire(now_ms)
         trim_ms = self._layer_clock.agreed_ms
         sizes = self._upkeep.look_after(self._position, waiting=bool(self._backlog), now_ms=now_ms, trim_ms=trim_ms)
         for size in sizes:

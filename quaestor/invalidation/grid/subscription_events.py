@@ -10,7 +10,7 @@ from typing import Final
 from quaestor.errors import EventLayerError, QueryError
 from quaestor.event_layer.codec import encode_image
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.subscription_matching import StandingError
+from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, WriteKind
 from quaestor.observability.event_log import EventLog
 from quaestor.realtime.codec import decode_query_event, encode_matched
@@ -58,11 +58,11 @@ class SubscriptionEvents:
                 self._announced(event)
             case StillStanding():
                 for query_id, token in event.queries:
-                    if not self._node.standing.keep(query_id, token, event.expires_at_ms):
+                    if not self._node.subscriptions.keep(query_id, token, event.expires_at_ms):
                         self._lost(query_id, token, "not announced to this cell", final=False)
             case NoLonger():
                 for query_id in event.query_ids:
-                    self._node.standing.end(query_id)
+                    self._node.subscriptions.end(query_id)
             case Subscription():
                 return event.expires_at_ms
         return 0
@@ -72,7 +72,7 @@ class SubscriptionEvents:
 
         payload: as it lies on the write pipeline, if it does.
         """
-        standing = self._node.standing
+        standing = self._node.subscriptions
         if image.kind is WriteKind.TICK:
             self._ticked = image
             if standing:
@@ -93,33 +93,33 @@ class SubscriptionEvents:
     def _announced(self, event: Standing) -> None:
         try:
             members = None if event.members is None else [self._share(side) for side in event.members]
-            replayed = self._node.standing.announce(
+            replayed = self._node.subscriptions.announce(
                 event.query_id,
                 event.token,
                 event.query,
-                memory=event.memory,
+                prior_state=event.memory,
                 version=event.version,
                 members=members,
                 expires_at_ms=event.expires_at_ms,
             )
-        except StandingError as error:
+        except AnnouncementError as error:
             self._lost(event.query_id, event.token, str(error), final=error.final)
         except QueryError as error:
             self._lost(event.query_id, event.token, str(error), final=True)
         except Exception as error:  # one bad query must not stop the node
             self._telemetry.failure("matching", "cell.announcement_failed", repr(error), cell=str(self._cell))
-            self._node.standing.end(event.query_id)
+            self._node.subscriptions.end(event.query_id)
             self._lost(event.query_id, event.token, f"matching failed: {error!r}", final=True)
         else:
             for image in replayed:
                 self._say(Matched(query_ids=(event.query_id,), image=image), encode_image(image))
             self._say(Ready(cell=self._cell, query_id=event.query_id, token=event.token))
-            if self._ticked is not None and len(self._node.standing) == 1:
+            if self._ticked is not None and len(self._node.subscriptions) == 1:
                 self._reached(self._ticked)
 
     def _share(self, side: tuple[bytes, ...]) -> bytes:
         if len(side) != self._node.shape.write_partitions:
-            raise StandingError("announced to a grid of another shape", final=False)
+            raise AnnouncementError("announced to a grid of another shape", final=False)
         return side[self._cell.write_partition]
 
     def _reached(self, tick: AfterImage) -> None:

@@ -1,1 +1,1 @@
-"""One matching node: the registrations that a write concerns. Pure, without a clock."""
+"""Matching node: the registrations and subscribed queries that a write concerns. Pure, without a clock."""

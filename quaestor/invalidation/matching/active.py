@@ -1,12 +1,12 @@
-"""The active queries of a node: which there are, in which namespaces they look, and what every namespace keeps of them."""
+"""Active queries of a node: which there are, in which namespaces they look, and what every namespace keeps of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quaestor.invalidation.matching.compact_set import added, removed, things
-from quaestor.invalidation.matching.entities import ActiveQuery, Live
-from quaestor.invalidation.matching.memory_estimates import live_bytes, query_bytes
+from quaestor.invalidation.matching.compact_set import added, elements, removed
+from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration
+from quaestor.invalidation.matching.memory_estimates import query_bytes, registration_bytes
 from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.tenants import Tenants
 from quaestor.model import Query
@@ -16,7 +16,10 @@ from quaestor.planning.rules import Rules, SharedRules
 
 
 class ActiveQueries:
-    """Incremental; leaves nothing behind of a query without registrations. Not thread-safe."""
+    """Active queries with their registrations, by namespace and by tenant. Not thread-safe.
+
+    Incremental; leaves nothing behind of a query without registrations.
+    """
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
@@ -39,33 +42,33 @@ class ActiveQueries:
         plan = plan_query(query)
         return ActiveQuery(query_id, self._rules.of(plan), account, born_s=now_s), plan
 
-    def add(self, live: Live, plan: QueryPlan | None) -> None:
+    def add(self, live: LiveRegistration, plan: QueryPlan | None) -> None:
         """Match this registration from now on; `plan` as `prepare` returned it."""
         query = live.query
         if plan is not None:
             self._open(query, plan)
         query.registrations = added(query.registrations, live)
         self.namespaces[query.rules.namespace].add(live)
-        self.tenants.charge(query, live_bytes(live), 1)
+        self.tenants.charge(query, registration_bytes(live), 1)
 
-    def forget(self, live: Live) -> None:
+    def forget(self, live: LiveRegistration) -> None:
         """Stop matching this registration. O(its members)."""
         query = live.query
         query.registrations = removed(query.registrations, live)
         self.namespaces[query.rules.namespace].remove(live)
-        self.tenants.charge(query, -live_bytes(live), -1)
+        self.tenants.charge(query, -registration_bytes(live), -1)
         if query.registrations is None:
             self.tenants.charge(query, -query.bytes, 0)
             self.tenants.closed(query)
             for name in query.rules.namespaces:
                 self._close(name, query)
 
-    def concerned(self, event: str) -> Iterator[Live]:
+    def concerned(self, event: str) -> Iterator[LiveRegistration]:
         """The registrations that depend on what a collection event names. O(queries)."""
         for tenant in self.tenants.all():
             for query in tenant.queries.values():
                 if concerns(query.rules, event):
-                    yield from things(query.registrations)
+                    yield from elements(query.registrations)
 
     def _open(self, query: ActiveQuery, plan: QueryPlan) -> None:
         own = self.namespaces.get(query.rules.namespace) or Namespace()

@@ -1,4 +1,4 @@
-"""Where a limited result ends: what stands behind its last member changes nothing.
+"""Boundary of a limited result: what stands behind its last member changes nothing.
 
 The end is the last member's sort key, or, where the filter itself gives the order (`$near`, `$text` by score), its distance
 or score. Those are computed here and by mongod in floating point, so nearly as far away does not count as farther.
@@ -20,7 +20,7 @@ _ABSOLUTE: Final = 1e-9
 
 
 class Farthest:
-    """The end of a result in the order of a rank."""
+    """Boundary of a result in the order of a rank (distance or score)."""
 
     __slots__ = ("_limit", "_rank")
 
@@ -34,7 +34,7 @@ class Farthest:
 
 
 def boundary_of(registration: Registration, rules: Rules) -> Any:
-    """The end of a full window: a sort key, a `Farthest`, or None if any match counts."""
+    """The boundary of a full window: a sort key, a `Farthest`, or None if any match counts."""
     last = registration.last
     if last is None or not rules.exact or rules.window not in (Window.BOUNDARY, Window.OFFSET):
         return None

@@ -1,4 +1,4 @@
-"""What one write means for one cached result: the match type of its first change, or None if it stays as it is.
+"""First change of a cached result: the match type that one write means for it, or None if it stays as it is.
 
 Everything here is decided from the write's images and from what the registration knows of its result. Where neither
 tells, the answer is a change: never stale, at worst invalidated for nothing. (InvaliDB, PVLDB 2020, section 5.2; that a
@@ -13,7 +13,7 @@ import bson
 
 from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.boundary import behind
-from quaestor.invalidation.matching.entities import Live
+from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, MatchType, WriteKind
 from quaestor.planning.plan import Result, Window
@@ -21,12 +21,16 @@ from quaestor.planning.rules import Rules
 from quaestor.query.sorting import sort_key
 
 
-def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, before: bool | None) -> MatchType | None:
-    """Whether `image` changes the result of `live`, and how.
+def first_change(
+    live: LiveRegistration, image: AfterImage, *, member: bool, after: bool, before: bool | None
+) -> MatchType | None:
+    """The match type of the change that `image` makes to the result of `live`; None: it makes none.
 
     member: the record is among the members; meaningless if they are unknown.
-    now: the record matches after the write.
-    before: it matched before the write; None: not known. Images up to `live.since` never do: the read has seen them.
+    after: the record matches after the write.
+    before: it matched before the write; None: not known.
+
+    Images up to `live.since` never do: the read has seen them.
     """
     if image.version <= live.since:
         return None
@@ -37,23 +41,25 @@ def first_change(live: Live, image: AfterImage, *, member: bool, now: bool, befo
     if untouched and (member or live.members is None or rules.window is Window.NONE):
         return None  # whatever it was and is, this write is not what made it so
     if not rules.exact:
-        if before and now and _still_matching(rules, image) is None:
+        if before and after and _still_matching(rules, image) is None:
             return None
-        return MatchType.MATCH if now or before is not False else None
+        return MatchType.MATCH if after or before is not False else None
     if live.members is None:
-        return _unremembered(live, rules, image, now, before)
+        return _unremembered(live, rules, image, after, before)
     if rules.window is Window.OFFSET:
-        return _behind_offset(live, rules, image, member, now, before)
+        return _behind_offset(live, rules, image, member, after, before)
     if member:
-        return _member(live, rules, image, now)
-    if not now or _beyond(live, rules, image.after) or _outside_still(rules, image):
+        return _member(live, rules, image, after)
+    if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
         return None
     return MatchType.ADD
 
 
 def _outside_still(rules: Rules, image: AfterImage) -> bool:
-    """Of no member: whether it stands where it stood, and so outside of the window. An order that `_id` completes has one
-    place for every record; among equals the database may choose others each time."""
+    """Whether a record that is no member stands where it stood, and so outside of the window.
+
+    An order that `_id` completes has one place for every record; among equals the database may choose others each time.
+    """
     if not any(path == "_id" for path, _ in rules.sort):
         return False
     if image.changed is not None and rules.placing.untouched(image.changed):
@@ -63,8 +69,8 @@ def _outside_still(rules: Rules, image: AfterImage) -> bool:
     return rules.placing.same(image.before, image.after)
 
 
-def _member(live: Live, rules: Rules, image: AfterImage, now: bool) -> MatchType | None:
-    if not now:
+def _member(live: LiveRegistration, rules: Rules, image: AfterImage, after: bool) -> MatchType | None:
+    if not after:
         return MatchType.REMOVE
     if image.kind is WriteKind.INSERT and image.version <= live.read_at:
         return None  # the read found it, so the read came after its insertion: this is what the result shows
@@ -72,7 +78,7 @@ def _member(live: Live, rules: Rules, image: AfterImage, now: bool) -> MatchType
 
 
 def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
-    """It matched and matches: does it look the same, and does it stand in the same place?"""
+    """The change of a record that matched and matches: does it look the same, does it stand in the same place?"""
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return MatchType.CHANGE
     if rules.fields.same(image.before, image.after):
@@ -83,39 +89,43 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     return None if rules.visible.same(image.before, image.after) else MatchType.CHANGE
 
 
-def _beyond(live: Live, rules: Rules, record: Any) -> bool:
+def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:
     """Whether the record stands behind the last member of a full window."""
     return live.boundary is not None and record is not None and behind(live.boundary, rules, record)
 
 
-def _unremembered(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool | None) -> MatchType | None:
-    """The members are not known: the images before and after the write have to tell."""
+def _unremembered(
+    live: LiveRegistration, rules: Rules, image: AfterImage, after: bool, before: bool | None
+) -> MatchType | None:
+    """The change of a result whose members are not known: the images before and after the write have to tell."""
     if before is None:
         return MatchType.MATCH
-    if not before and not now:
+    if not before and not after:
         return None
     if rules.result is Result.COUNT:
-        return None if before == now else MatchType.ADD if now else MatchType.REMOVE
+        return None if before == after else MatchType.ADD if after else MatchType.REMOVE
     if rules.result is Result.VALUES:
-        return _values(rules, image, now, before)
-    if rules.window is not Window.OFFSET and _beyond_both(live, rules, image, now, before):
+        return _values(rules, image, after, before)
+    if rules.window is not Window.OFFSET and _beyond_both(live, rules, image, after, before):
         return None
-    if before and now:
+    if before and after:
         return _still_matching(rules, image)
-    return MatchType.ADD if now else MatchType.REMOVE
+    return MatchType.ADD if after else MatchType.REMOVE
 
 
-def _beyond_both(live: Live, rules: Rules, image: AfterImage, now: bool, before: bool) -> bool:
-    return (not before or _beyond(live, rules, image.before)) and (not now or _beyond(live, rules, image.after))
+def _beyond_both(live: LiveRegistration, rules: Rules, image: AfterImage, after: bool, before: bool) -> bool:
+    return (not before or _beyond(live, rules, image.before)) and (not after or _beyond(live, rules, image.after))
 
 
-def _values(rules: Rules, image: AfterImage, now: bool, before: bool) -> MatchType | None:
-    """distinct: nothing changes if the record contributes the same values as before. That another record may still
-    contribute a value that this one lost is not known, so it counts as a change."""
-    if before and now:
+def _values(rules: Rules, image: AfterImage, after: bool, before: bool) -> MatchType | None:
+    """The change of a distinct: none if the record contributes the same values as before.
+
+    That another record may still contribute a value that this one lost is not known, so it counts as a change.
+    """
+    if before and after:
         key = rules.distinct_key
         return None if _contributed(image.before, key) == _contributed(image.after, key) else MatchType.CHANGE
-    return MatchType.ADD if now else MatchType.REMOVE
+    return MatchType.ADD if after else MatchType.REMOVE
 
 
 def _contributed(record: Any, path: str) -> bytes:
@@ -124,24 +134,24 @@ def _contributed(record: Any, path: str) -> bytes:
 
 
 def _behind_offset(
-    live: Live, rules: Rules, image: AfterImage, member: bool, now: bool, before: bool | None
+    live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, after: bool, before: bool | None
 ) -> MatchType | None:
-    """A window after an offset also moves when records before it come or go."""
+    """The change of a window after an offset, which also moves when records before it come or go."""
     if member:
-        return _member(live, rules, image, now)
+        return _member(live, rules, image, after)
     if live.empty:
         # Fewer records match than are skipped: only more of them could show.
-        return MatchType.ADD if now and before is not True else None
+        return MatchType.ADD if after and before is not True else None
     if rules.sort and image.changed is not None and rules.placing.untouched(image.changed):
         return None  # it stands where it stood, outside of the window
     if before is None:
         return MatchType.MATCH
-    if _beyond_both(live, rules, image, now, before):
+    if _beyond_both(live, rules, image, after, before):
         return None
-    if before and now:
+    if before and after:
         if image.before is not None and image.after is not None and image.after_exact:
             sort = rules.sort
             if sort and sort_key(image.before, sort) == sort_key(image.after, sort):
                 return None  # it stands where it stood, outside of the window
         return MatchType.CHANGE_INDEX
-    return MatchType.ADD if now else MatchType.REMOVE
+    return MatchType.ADD if after else MatchType.REMOVE

@@ -1,7 +1,7 @@
-"""Several things under one entry, without paying for a container while there is only one.
+"""Sets that cost no container while they hold a single element.
 
-A slot is None (nothing), the thing itself, or a `CompactSet` of two and more. A million entries with one thing each cost
-nothing but a reference; an entry that a hundred thousand things share still loses any of them in constant time.
+A slot is None (the empty set), the element itself, or a `CompactSet` of two and more. A million slots with one element
+each cost nothing but a reference; a slot that a hundred thousand elements share still loses any of them in constant time.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ T = TypeVar("T")
 
 
 class CompactSet(dict[T, None], Generic[T]):
-    """An ordered set; its own class so that it cannot be taken for a thing in it."""
+    """Ordered set of two or more elements of a slot; its own class so that it cannot be taken for an element."""
 
     __slots__ = ()
 
 
 def added(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T]:
-    """The slot with `item` in it."""
+    """The slot with `item` in it. O(1)."""
     if slot is None or slot is item:
         return item
     if isinstance(slot, CompactSet):
         slot[item] = None
         return slot
-    bucket: CompactSet[T] = CompactSet()
-    bucket[slot] = None
-    bucket[item] = None
-    return bucket
+    several: CompactSet[T] = CompactSet()
+    several[slot] = None
+    several[item] = None
+    return several
 
 
 def removed(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T] | None:
-    """The slot without `item`; None if nothing is left."""
+    """The slot without `item`; None if nothing is left. O(1)."""
     if slot is item:
         return None
     if isinstance(slot, CompactSet):
@@ -42,12 +42,13 @@ def removed(slot: T | CompactSet[T] | None, item: T) -> T | CompactSet[T] | None
     return slot
 
 
-def things(slot: T | CompactSet[T] | None) -> Iterable[T]:
-    """What is in the slot. Do not change the slot meanwhile."""
+def elements(slot: T | CompactSet[T] | None) -> Iterable[T]:
+    """The elements of the slot. Do not change the slot meanwhile."""
     if slot is None:
         return ()
     return slot if isinstance(slot, CompactSet) else (slot,)
 
 
 def size(slot: object | None) -> int:
+    """Number of elements of the slot."""
     return 0 if slot is None else len(slot) if isinstance(slot, CompactSet) else 1

@@ -1,4 +1,4 @@
-"""How much a query is wanted: reads that were served from cache because the node guards it, and misses while it is full.
+"""Demand for queries: reads that were served from cache because the node guards it, and misses while it is full.
 
 Kept by query, not by registration: a registration dies with the first write that changes its result, the demand for the
 query outlives it. A query that had to leave is turned away for a minute, so that two do not take turns, unless
@@ -14,14 +14,14 @@ from typing import Final
 from quaestor.ttl.decay import DecayedCounts
 
 HALF_LIFE_MS: Final = 300_000
-AWAY_MS: Final = 60_000
+TURNED_AWAY_MS: Final = 60_000
 _FAILURES: Final = 2.5
 _MOST_AT_ONCE: Final = 1_000_000.0
 """More reads than one report can truthfully tell of one query."""
 
 
 class Demand:
-    """Bounded: what was wanted longest ago is forgotten. Not thread-safe.
+    """Decayed demand by query. Bounded: what was wanted longest ago is forgotten. Not thread-safe.
 
     max_queries: how many queries' demand is remembered; of those that had to leave, half as many.
     """
@@ -29,37 +29,40 @@ class Demand:
     def __init__(self, *, max_queries: int = 100_000) -> None:
         self._wanted = DecayedCounts(half_life_ms=HALF_LIFE_MS, max_keys=max_queries)
         self._failed = DecayedCounts(half_life_ms=HALF_LIFE_MS, max_keys=max_queries // 10)
-        self._away: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._most_away = max_queries // 2
+        self._evicted: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._most_evicted = max_queries // 2
 
     def add(self, query_id: str, count: float, *, now_ms: int) -> None:
-        """So many reads were saved, or would have been."""
+        """Count reads that were saved, or would have been."""
         if count > 0:
             self._wanted.add(query_id, now_ms=now_ms, count=min(count, _MOST_AT_ONCE))
 
     def of(self, query_id: str, *, now_ms: int) -> float:
-        """Reads, decayed: one of five minutes ago counts half."""
+        """Demand for this query in reads, decayed: one of five minutes ago counts half."""
         return self._wanted.of(query_id, now_ms=now_ms)
 
-    def left(self, query_id: str, *, now_ms: int) -> None:
-        """It had to make room."""
-        self._away.pop(query_id, None)
-        self._away[query_id] = now_ms, self.of(query_id, now_ms=now_ms)
-        if len(self._away) > self._most_away:
-            self._away.popitem(last=False)
+    def evicted(self, query_id: str, *, now_ms: int) -> None:
+        """Note that this query had to make room."""
+        self._evicted.pop(query_id, None)
+        self._evicted[query_id] = now_ms, self.of(query_id, now_ms=now_ms)
+        if len(self._evicted) > self._most_evicted:
+            self._evicted.popitem(last=False)
 
     def failed(self, query_id: str, *, now_ms: int) -> None:
-        """Its predicate raised."""
+        """Note that its predicate raised."""
         self._failed.add(query_id, now_ms=now_ms)
 
-    def unwelcome(self, query_id: str, *, now_ms: int) -> str | None:
-        """Why a query that asks for admission is turned away at once. Asking counts as demand for one that had to leave."""
-        if self._away and (left := self._away.get(query_id)) is not None:
-            at_ms, then = left
+    def refusal(self, query_id: str, *, now_ms: int) -> str | None:
+        """Reason why a query that asks for admission is turned away at once, or None.
+
+        Asking counts as demand for one that had to leave.
+        """
+        if self._evicted and (entry := self._evicted.get(query_id)) is not None:
+            at_ms, then = entry
             self.add(query_id, 1, now_ms=now_ms)
-            if now_ms < at_ms + AWAY_MS and self.of(query_id, now_ms=now_ms) < 2 * then + 2:
+            if now_ms < at_ms + TURNED_AWAY_MS and self.of(query_id, now_ms=now_ms) < 2 * then + 2:
                 return "it had to make room a moment ago, and is not wanted more than it was"
-            del self._away[query_id]
+            del self._evicted[query_id]
         if len(self._failed) and self._failed.of(query_id, now_ms=now_ms) > _FAILURES:
             return "its predicate failed several times within the last minutes"
         return None

@@ -1,10 +1,10 @@
-"""Which query goes when a node is full: the one with the least benefit, among a few drawn at random.
+"""Eviction when a node is full: of the query with the least benefit, among a few drawn at random.
 
 The benefit of a query is what it saves over what it costs: reads saved (demand.py) per share of the node's memory, of its
-places and of the predicates it can try a second (memory_estimates.py, work.py). Room is made at the expense of the tenant
-that uses the largest share; within a tenant a newcomer only displaces what is worth less than itself, so a flood of queries that
-are asked for once does not wash away those that are read. What has just come is left alone for a while: nobody has been
-able to read it yet.
+places and of the predicates it can try a second (memory_estimates.py, trial_rates.py). Room is made at the expense of the
+tenant that uses the largest share; within a tenant a newcomer only displaces what has less benefit than itself, so a flood
+of queries that are asked for once does not wash away those that are read. What has just come is left alone for a while:
+nobody has been able to read it yet.
 
 Drawing sixteen and taking the worst finds one of the worst eighth in seven cases of eight, whatever the number of queries.
 """
@@ -18,19 +18,18 @@ from random import Random
 from typing import Final
 
 from quaestor.invalidation.matching.active import ActiveQueries
-from quaestor.invalidation.matching.compact_set import size, things
+from quaestor.invalidation.matching.compact_set import elements, size
 from quaestor.invalidation.matching.demand import Demand
-from quaestor.invalidation.matching.entities import ActiveQuery, Filter
+from quaestor.invalidation.matching.entities import ActiveQuery, Filter, Tenant
 from quaestor.invalidation.matching.namespace import Namespace
-from quaestor.invalidation.matching.tenants import Tenant
-from quaestor.invalidation.matching.work import Work
+from quaestor.invalidation.matching.trial_rates import TrialRates
 
-_DRAWN: Final = 16
+_SAMPLE: Final = 16
 _MOST_TENANTS: Final = 64
 _MOST_SHARING: Final = 64
-_MOST_VICTIMS: Final = 256
+_MOST_EVICTED: Final = 256
 """A newcomer that would displace more than this is refused."""
-_MOST_RELIEVED: Final = 1_000
+_MOST_SHED: Final = 1_000
 
 
 class NoRoomError(Exception):
@@ -39,8 +38,9 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a node may hold.
+    """Limits of what a node holds.
 
+    registrations, bytes: so many at most, bytes as memory_estimates.py reckons.
     unindexed: filters that every write to one namespace tries.
     tried_per_s: predicates tried a second, over all.
     grace_s: how long what is new is left alone.
@@ -54,28 +54,38 @@ class Limits:
 
 
 class Eviction:
-    """Chooses victims; its owner sees to them. O(1) a victim. Not thread-safe."""
+    """Chooser of the queries that have to go; its owner forgets them. O(1) for each. Not thread-safe."""
 
     def __init__(
-        self, active: ActiveQueries, demand: Demand, limits: Limits, work: Work, *, taken: Callable[[], int]
+        self,
+        active: ActiveQueries,
+        demand: Demand,
+        limits: Limits,
+        trial_rates: TrialRates,
+        *,
+        taken: Callable[[], int],
     ) -> None:
-        """taken: how many of the bytes are standing queries', which nobody can make room of."""
+        """Choose among these queries.
+
+        active, demand, limits, trial_rates: of the node.
+        taken: how many of the bytes are those of subscribed queries, which nobody can make room of.
+        """
         self._active = active
         self._taken = taken
         self._demand = demand
         self._limits = limits
-        self._work = work
+        self._trial_rates = trial_rates
         self._chance = Random(0)
-        self._heaviest: Tenant | None = None
+        self._largest: Tenant | None = None
 
     def make_room(self, newcomer: ActiveQuery, *, now_ms: int) -> Iterator[ActiveQuery]:
-        """What has to go so that this query, already held, may stay. Each must be gone before the next is asked for.
+        """Queries that have to go so that this one, already held, may stay. Each must be gone before the next is asked for.
 
         Raises NoRoomError if the newcomer is the one to go; what was handed out before that stays gone.
         """
         limits, tenants = self._limits, self._active.tenants
-        if self._heaviest is None or self._share(newcomer.tenant) > self._share(self._heaviest):
-            self._heaviest = newcomer.tenant
+        if self._largest is None or self._share(newcomer.tenant) > self._share(self._largest):
+            self._largest = newcomer.tenant
         own = self._active.namespaces[newcomer.rules.namespace]
         crowded = newcomer.filter is not None and newcomer.filter.access is None
         room = limits.bytes - self._taken()
@@ -83,31 +93,31 @@ class Eviction:
         if not full and not (crowded and own.unindexed_filters > limits.unindexed):
             return
         self._demand.add(newcomer.query_id, 1, now_ms=now_ms)
-        victims = 0
+        chosen = 0
         while crowded and own.unindexed_filters > limits.unindexed:
-            yield from list(things(self._unindexed(own, newcomer, now_ms).queries))
+            yield from list(elements(self._unindexed(own, newcomer, now_ms).queries))
         while tenants.registrations > limits.registrations or tenants.bytes > room:
-            if victims >= _MOST_VICTIMS:
-                raise NoRoomError(f"{_MOST_VICTIMS} queries made room for it, and it is still too large")
-            victims += 1
+            if chosen >= _MOST_EVICTED:
+                raise NoRoomError(f"{_MOST_EVICTED} queries made room for it, and it is still too large")
+            chosen += 1
             yield self._worst(newcomer, now_ms)
 
-    def relieve(self, *, now_ms: int) -> Iterator[ActiveQuery]:
-        """What has to go while more predicates are tried a second for cached results than may be. Each must be gone before the
-        next is asked for.
+    def shed_load(self, *, now_ms: int) -> Iterator[ActiveQuery]:
+        """Queries that have to go while more predicates are tried a second for cached results than may be.
 
-        From the tenant that makes most work: what has no index first. At most 1,000 predicates a call.
+        Each must be gone before the next is asked for. The tenant that causes most trials loses, first
+        what has no index. At most 1,000 predicates a call.
         """
-        for _ in range(_MOST_RELIEVED):
-            if self._work.tried_hz(self._work.tenants) <= self._limits.tried_per_s:
+        for _ in range(_MOST_SHED):
+            if self._trial_rates.tried_hz(self._trial_rates.tenants) <= self._limits.tried_per_s:
                 return
             sample = self._active.tenants.sample(self._chance)
-            tenant = max(sample, key=self._work.tried_hz, default=None)
+            tenant = max(sample, key=self._trial_rates.tried_hz, default=None)
             item = None if tenant is None else self._costly(tenant, now_ms)
             if item is None:
                 return
-            self._work.gone(item)
-            yield from list(things(item.queries))
+            self._trial_rates.forget(item)
+            yield from list(elements(item.queries))
 
     def benefit(self, query: ActiveQuery, *, now_ms: int) -> float:
         """Reads saved per share of the node."""
@@ -122,36 +132,36 @@ class Eviction:
 
     def _tried_hz(self, item: Filter) -> float:
         if item.access is None and item.tenant is not None:
-            query = next(iter(things(item.queries)))
-            return self._work.tried_hz(self._active.namespaces[query.rules.namespace])
-        return self._work.tried_hz(item)
+            query = next(iter(elements(item.queries)))
+            return self._trial_rates.tried_hz(self._active.namespaces[query.rules.namespace])
+        return self._trial_rates.tried_hz(item)
 
     def _share(self, tenant: Tenant) -> float:
         limits = self._limits
         return max(tenant.registrations / limits.registrations, tenant.bytes / limits.bytes)
 
     def _worst(self, newcomer: ActiveQuery, now_ms: int) -> ActiveQuery:
-        """By benefit, of the tenant that uses most."""
+        """The query with the least benefit, of the tenant that uses most."""
         tenant = newcomer.tenant
         others = self._active.tenants.sample(self._chance)
-        if self._heaviest is not None and self._heaviest.queries:
-            others.append(self._heaviest)
-        heaviest = max(others, key=self._share)
-        if self._share(heaviest) > self._share(tenant):
-            self._heaviest = heaviest
-            candidates = heaviest.drawn.sample(_DRAWN, self._chance)
+        if self._largest is not None and self._largest.queries:
+            others.append(self._largest)
+        largest = max(others, key=self._share)
+        if self._share(largest) > self._share(tenant):
+            self._largest = largest
+            candidates = largest.sampled.sample(_SAMPLE, self._chance)
             return min(candidates, key=lambda query: self.benefit(query, now_ms=now_ms))
         known_s = now_ms // 1_000 - self._limits.grace_s
         candidates = [
             query
-            for query in tenant.drawn.sample(_DRAWN, self._chance)
+            for query in tenant.sampled.sample(_SAMPLE, self._chance)
             if query.born_s <= known_s and query is not newcomer
         ]
-        worth, worst = self.benefit(newcomer, now_ms=now_ms), None
+        least, worst = self.benefit(newcomer, now_ms=now_ms), None
         for query in candidates:
             benefit = self.benefit(query, now_ms=now_ms)
-            if benefit < worth:
-                worth, worst = benefit, query
+            if benefit < least:
+                least, worst = benefit, query
         if worst is not None:
             return worst
         limits = self._limits
@@ -162,18 +172,18 @@ class Eviction:
 
     def _unindexed(self, own: Namespace, newcomer: ActiveQuery, now_ms: int) -> Filter:
         """The filter with the least benefit among those that every write to this namespace tries."""
-        pools = dict(islice(own.unindexed.items(), _MOST_TENANTS))
-        heaviest = max(pools, key=lambda tenant: len(pools[tenant]))
-        fair = len(pools[heaviest]) > len(own.unindexed.get(newcomer.tenant, ()))
+        filters = dict(islice(own.unindexed.items(), _MOST_TENANTS))
+        largest = max(filters, key=lambda tenant: len(filters[tenant]))
+        fair = len(filters[largest]) > len(own.unindexed.get(newcomer.tenant, ()))
         known_s = now_ms // 1_000 - self._limits.grace_s
         least = self.benefit(newcomer, now_ms=now_ms)
         found: Filter | None = None
-        for item in own.unindexed[heaviest if fair else newcomer.tenant].sample(_DRAWN, self._chance):
+        for item in own.unindexed[largest if fair else newcomer.tenant].sample(_SAMPLE, self._chance):
             if item is newcomer.filter or (not fair and any(query.born_s > known_s for query in _some(item))):
                 continue
-            worth = self._worth(item, now_ms)
-            if worth < least or (fair and found is None):
-                found, least = item, worth
+            benefit = self._shared_benefit(item, now_ms)
+            if benefit < least or (fair and found is None):
+                found, least = item, benefit
         if found is None:
             raise NoRoomError(
                 f"every write to {newcomer.rules.namespace} tries {self._limits.unindexed} queries without an index "
@@ -183,16 +193,19 @@ class Eviction:
 
     def _costly(self, tenant: Tenant, now_ms: int) -> Filter | None:
         """The filter of this tenant with the least benefit among some that cost trials."""
-        pools = [(self._work.tried_hz(one) * len(pool), pool) for one, pool in islice(tenant.unindexed.items(), 16)]
-        work_hz, busiest = max(pools, key=lambda pair: pair[0], default=(0.0, None))
-        if busiest is not None and work_hz > 0:
-            items = busiest.sample(_DRAWN, self._chance)
+        rates = [
+            (self._trial_rates.tried_hz(one) * len(filters), filters)
+            for one, filters in islice(tenant.unindexed.items(), 16)
+        ]
+        tried_hz, most_tried = max(rates, key=lambda pair: pair[0], default=(0.0, None))
+        if most_tried is not None and tried_hz > 0:
+            items = most_tried.sample(_SAMPLE, self._chance)
         else:
-            drawn = tenant.drawn.sample(4 * _DRAWN, self._chance)
+            drawn = tenant.sampled.sample(4 * _SAMPLE, self._chance)
             items = [query.filter for query in drawn if query.filter is not None and self._tried_hz(query.filter) > 0]
-        return min(items, key=lambda item: self._worth(item, now_ms), default=None)
+        return min(items, key=lambda item: self._shared_benefit(item, now_ms), default=None)
 
-    def _worth(self, item: Filter, now_ms: int) -> float:
+    def _shared_benefit(self, item: Filter, now_ms: int) -> float:
         """The benefit of the queries that share a filter, judged by some of them."""
         some = _some(item)
         wanted = sum(self._demand.of(query.query_id, now_ms=now_ms) for query in some)
@@ -200,4 +213,4 @@ class Eviction:
 
 
 def _some(item: Filter) -> list[ActiveQuery]:
-    return list(islice(things(item.queries), _MOST_SHARING))
+    return list(islice(elements(item.queries), _MOST_SHARING))

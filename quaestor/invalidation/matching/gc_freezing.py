@@ -1,4 +1,4 @@
-"""Keep what a node holds away from Python's cyclic garbage collector.
+"""Freezing of long-lived objects, which keeps them away from Python's cyclic garbage collector.
 
 A full collection walks every object that can hold references: over a million registrations a pause of hundreds of
 milliseconds, over the writes of a few seconds one of 50 to 100. Registrations and retained writes live long and are freed
@@ -18,12 +18,16 @@ _YOUNG: Final = 1
 """The generations that are collected before what is left is frozen: a few thousand objects, a millisecond."""
 
 
-class Shield:
-    """every: after how many new objects to freeze; 0: never."""
+class GcFreezing:
+    """Moves the long-lived objects of a process out of the collector's sight as they become many."""
 
     __slots__ = ("_every", "_new")
 
     def __init__(self, every: int) -> None:
+        """Switch off full collections and freeze what there is, unless `every` is 0.
+
+        every: after how many new objects to freeze; 0: never.
+        """
         self._every = every
         self._new = 0
         if every:
@@ -31,8 +35,8 @@ class Shield:
             gc.collect()
             gc.freeze()  # what the process has loaded so far is long-lived as well
 
-    def grew(self) -> None:
-        """One more long-lived object. O(1), but about a millisecond every so often."""
+    def allocated(self) -> None:
+        """Count one more long-lived object. O(1), but about a millisecond every so often."""
         if not self._every:
             return
         self._new += 1

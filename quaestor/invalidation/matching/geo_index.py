@@ -1,8 +1,8 @@
-"""Filters about places, found by where a record's geometry lies.
+"""Index of the filters about places, searched by where a record's geometry lies.
 
-The plane of coordinates (degrees, or whatever numbers a 2d query uses) is cut into square cells at every size that is a
-power of two. A filter's rectangle is kept in the at most four cells of the first size that is not smaller than itself; a
-search looks into the cells of a geometry once for every size in use (a dozen or two), whatever the number of filters.
+The plane of coordinates (degrees, or whatever numbers a 2d query uses) is cut into squares at every size that is a
+power of two. A filter's rectangle is kept in the at most four squares of the first size that is not smaller than itself; a
+search looks into the squares of a geometry once for every size in use (a dozen or two), whatever the number of filters.
 """
 
 from __future__ import annotations
@@ -11,66 +11,68 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size
-from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.compact_set import added, removed, size
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.query.geo.bounds import Box, boxes_of_geometry
 from quaestor.query.geo.geojson import stored
 from quaestor.query.paths import is_array, is_document
 
-Slot = Filter | CompactSet[Filter]
-Cell = tuple[int, int]
+Square = tuple[int, int]
+"""Column and row of a square among those of one size."""
 
 _SMALLEST: Final = -12
-"""Cells of less than 2^-12 degrees, about 30 metres, would not tell filters apart any better."""
-_MOST_CELLS: Final = 64
-"""A geometry that spans more cells of one size than this is taken to reach all of that size."""
+"""Squares of less than 2^-12 degrees, about 30 metres, would not tell filters apart any better."""
+_MOST_SQUARES: Final = 64
+"""A geometry that spans more squares of one size than this is taken to reach all of that size."""
 
 
 class GeoIndex:
-    """Filters by rectangles. Incremental."""
+    """Filters by the rectangles that their geometries touch. Incremental."""
 
     __slots__ = ("_sizes",)
 
     def __init__(self) -> None:
-        self._sizes: dict[int, dict[Cell, Slot]] = {}
+        self._sizes: dict[int, dict[Square, FilterSlot]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._sizes)
 
     def add(self, boxes: Iterable[Box], item: Filter) -> None:
-        for exponent, cell in _places(boxes):
-            cells = self._sizes.setdefault(exponent, {})
-            cells[cell] = added(cells.get(cell), item)
+        """Keep a filter under these rectangles."""
+        for exponent, square in _places(boxes):
+            squares = self._sizes.setdefault(exponent, {})
+            squares[square] = added(squares.get(square), item)
 
     def remove(self, boxes: Iterable[Box], item: Filter) -> None:
-        for exponent, cell in _places(boxes):
-            cells = self._sizes.get(exponent, {})
-            slot = removed(cells.get(cell), item)
+        """Forget a filter that was added with these rectangles."""
+        for exponent, square in _places(boxes):
+            squares = self._sizes.get(exponent, {})
+            slot = removed(squares.get(square), item)
             if slot is not None:
-                cells[cell] = slot
+                squares[square] = slot
                 continue
-            cells.pop(cell, None)
-            if not cells:
+            squares.pop(square, None)
+            if not squares:
                 self._sizes.pop(exponent, None)
 
     def load(self, boxes: Iterable[Box]) -> int:
-        """How many filters share the cells of these rectangles."""
-        return sum(size(self._sizes.get(exponent, {}).get(cell)) for exponent, cell in _places(boxes))
+        """Number of filters that share the squares of these rectangles."""
+        return sum(size(self._sizes.get(exponent, {}).get(square)) for exponent, square in _places(boxes))
 
-    def find(self, box: Box, found: list[Slot]) -> None:
-        """Those whose cells a rectangle touches."""
-        for exponent, cells in self._sizes.items():
-            touched = _cells(box, exponent)
+    def find(self, box: Box, found: list[FilterSlot]) -> None:
+        """Append the filters whose squares a rectangle touches to `found`."""
+        for exponent, squares in self._sizes.items():
+            touched = _squares(box, exponent)
             if touched is None:
-                found.extend(cells.values())
+                found.extend(squares.values())
                 continue
-            for cell in touched:
-                slot = cells.get(cell)
+            for square in touched:
+                slot = squares.get(square)
                 if slot is not None:
                     found.append(slot)
 
-    def find_value(self, value: Any, found: list[Slot]) -> None:
-        """Those that a stored value could be near; none if it is not a geometry."""
+    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
+        """Append the filters that a stored value could be near; none if it is not a geometry."""
         if not (is_array(value) or is_document(value)):
             return
         geometry = stored(value)
@@ -83,27 +85,28 @@ class GeoIndex:
         for box in boxes_of_geometry(geometry) or ():
             self.find(box, found)
 
-    def everything(self) -> list[Slot]:
-        return [slot for cells in self._sizes.values() for slot in cells.values()]
+    def everything(self) -> list[FilterSlot]:
+        """Every filter here."""
+        return [slot for squares in self._sizes.values() for slot in squares.values()]
 
 
-def _places(boxes: Iterable[Box]) -> Iterator[tuple[int, Cell]]:
-    """The cells of some rectangles, each once, with their size as an exponent of two."""
-    seen: set[tuple[int, Cell]] = set()
+def _places(boxes: Iterable[Box]) -> Iterator[tuple[int, Square]]:
+    """The squares of some rectangles, each once, with their size as an exponent of two."""
+    seen: set[tuple[int, Square]] = set()
     for box in boxes:
         left, low, right, high = box
         side = max(right - left, high - low)
         exponent = max(_SMALLEST, math.ceil(math.log2(side))) if side > 0 else _SMALLEST
-        for cell in _cells(box, exponent) or ():
-            if (exponent, cell) not in seen:
-                seen.add((exponent, cell))
-                yield exponent, cell
+        for square in _squares(box, exponent) or ():
+            if (exponent, square) not in seen:
+                seen.add((exponent, square))
+                yield exponent, square
 
 
-def _cells(box: Box, exponent: int) -> list[Cell] | None:
-    """The cells of one size that a rectangle touches; None: too many to list."""
+def _squares(box: Box, exponent: int) -> list[Square] | None:
+    """The squares of one size that a rectangle touches; None: too many to list."""
     scale = math.ldexp(1.0, -exponent)
     left, low, right, high = (math.floor(edge * scale) for edge in box)
-    if (right - left + 1) * (high - low + 1) > _MOST_CELLS:
+    if (right - left + 1) * (high - low + 1) > _MOST_SQUARES:
         return None
     return [(x, y) for x in range(left, right + 1) for y in range(low, high + 1)]

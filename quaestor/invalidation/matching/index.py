@@ -1,4 +1,4 @@
-"""From a written record to the filters that it could satisfy, without looking at the others.
+"""Query index: from a written record to the filters that it could satisfy, without looking at the others.
 
 Each filter is kept under one access path (see access_paths.py), or under all branches of a disjunction; those without any are
 always tried. The index proposes a superset of what matches, never less: the predicate has the last word. The cost of a
@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size
-from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.path_index import PathIndex
 from quaestor.invalidation.matching.tokens import TokenIndex
 from quaestor.invalidation.matching.values import reachable
 from quaestor.planning.access_paths import POINT, SELECTIVE, Access, AnyOf, Entry, Tokens
 from quaestor.query.text import TextIndex
-
-Slot = Filter | CompactSet[Filter]
 
 _CROWDED: Final = 32
 """From this many filters on under one entry, another access path may be the better one."""
@@ -35,7 +33,7 @@ class QueryIndex:
         self._by_field: dict[str, list[PathIndex]] = {}
         self._nulls: dict[PathIndex, int] = {}
         self._texts: dict[TextIndex, TokenIndex] = {}
-        self._always: Slot | None = None
+        self._always: FilterSlot | None = None
         self._filters = 0
 
     def __len__(self) -> int:
@@ -43,7 +41,7 @@ class QueryIndex:
 
     @property
     def always(self) -> int:
-        """How many filters every write has to try."""
+        """Number of filters that every write has to try."""
         return size(self._always)
 
     def add(self, item: Filter, alternatives: Sequence[Access]) -> None:
@@ -87,7 +85,7 @@ class QueryIndex:
 
     def candidates(self, record: Mapping[str, Any]) -> list[Filter]:
         """Every filter that `record` could satisfy; one may be listed twice."""
-        found: list[Slot] = []
+        found: list[FilterSlot] = []
         by_field = self._by_field
         for name in by_field if len(by_field) <= len(record) else record:
             if name in record and name in by_field:
@@ -127,7 +125,7 @@ class QueryIndex:
         return alternatives[0]
 
     def _load(self, access: Access) -> int:
-        """How many filters a record would find along with one kept there, roughly."""
+        """Number of filters that a record would find along with one kept there, roughly."""
         return sum(map(self._load_of, _entries(access)))
 
     def _load_of(self, entry: Entry) -> int:
@@ -149,7 +147,7 @@ class QueryIndex:
             del self._by_field[path.parts[0]]
 
 
-def _look(path: PathIndex, record: Mapping[str, Any], found: list[Slot]) -> None:
+def _look(path: PathIndex, record: Mapping[str, Any], found: list[FilterSlot]) -> None:
     values, plain = reachable(record, path.parts)
     if not plain:
         path.find_many(values, found)
@@ -159,7 +157,7 @@ def _look(path: PathIndex, record: Mapping[str, Any], found: list[Slot]) -> None
         path.find_missing(found)
 
 
-def _flat(found: list[Slot]) -> list[Filter]:
+def _flat(found: list[FilterSlot]) -> list[Filter]:
     filters: list[Filter] = []
     for slot in found:
         if isinstance(slot, CompactSet):

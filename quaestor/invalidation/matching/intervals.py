@@ -1,4 +1,4 @@
-"""Closed intervals, found by a point or a span that they overlap.
+"""Tree of closed intervals, searched by a point or a span that they overlap.
 
 A B+-tree ordered by (low, high) in which every node also knows, for each position, how far the intervals up to there reach
 at most. A search goes backward from the last interval that begins early enough and stops where nothing before it reaches
@@ -23,9 +23,13 @@ _FULL: Final = 128
 
 
 class _Node:
-    """Parallel lists: for a leaf the intervals and their payloads; for an inner node its children, each with the
-    first interval (`lows`, `highs`) and the furthest upper end (`tops`) in it. `reach[i]` is at least the maximum of
-    `tops[: i + 1]` and never falls with i. In a leaf `tops` is `highs`."""
+    """Node of the tree, as parallel lists.
+
+    lows, highs: of a leaf the intervals, of an inner node the first interval in each child.
+    items: the payloads, or the children.
+    tops: the furthest upper end in each child; in a leaf `highs`.
+    reach: `reach[i]` is at least the maximum of `tops[: i + 1]` and never falls with i.
+    """
 
     __slots__ = ("highs", "inner", "items", "lows", "reach", "tops")
 
@@ -49,7 +53,7 @@ class _Node:
             self.raise_reach(position + 1, top)
 
     def raise_reach(self, position: int, top: Any) -> None:
-        """From `position` on, intervals reach as far as `top` at least."""
+        """Note that from `position` on intervals reach as far as `top` at least."""
         reach = self.reach
         if reach[position] < top:
             end = bisect_left(reach, top, position)
@@ -82,7 +86,7 @@ class IntervalTree(Generic[T]):
         self._size = 0
 
     def __len__(self) -> int:
-        """How many different intervals it holds."""
+        """Number of different intervals it holds."""
         return self._size
 
     def get(self, low: Any, high: Any) -> T | None:
@@ -170,7 +174,7 @@ def _leaf(lows: list[Any], highs: list[Any], items: list[Any]) -> _Node:
 
 
 def _position(node: _Node, low: Any, high: Any) -> int:
-    """Where (low, high) is or belongs among the node's entries."""
+    """The position where (low, high) is or belongs among the node's entries."""
     first = bisect_left(node.lows, low)
     return bisect_left(node.highs, high, first, bisect_right(node.lows, low, first))
 

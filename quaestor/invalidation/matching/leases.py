@@ -1,4 +1,4 @@
-"""When registrations may be forgotten: by the second, so that a million of them cost a list entry each."""
+"""Leases of registrations, kept by the second in which they end, so that a million of them cost a list entry each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Leases:
         self._turn: list[int] = []
 
     def __len__(self) -> int:
-        """O(seconds in use)."""
+        """Number of ids that are kept. O(seconds in use)."""
         return sum(map(len, self._ids.values()))
 
     def add(self, registration_id: str, expires_at_ms: int) -> None:
+        """Keep the lease of a registration."""
         step = expires_at_ms // _STEP_MS
         if step not in self._ids:
             self._ids[step] = []

@@ -1,4 +1,4 @@
-"""What a node's objects are taken to cost in bytes: counted from their sizes, never measured while running.
+"""Memory estimates of a node's objects, in bytes: counted from their sizes, never measured while running.
 
 Calibrated with nodes of 20,000 queries of each kind, one registration a query: what their process grew by is within a
 fifth of these estimates; where queries share a predicate, or a long one is indexed whole, they are too high. Each figure
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from quaestor.invalidation.matching.entities import ActiveQuery, Filter, Live
+from quaestor.invalidation.matching.entities import ActiveQuery, Filter, LiveRegistration
 from quaestor.planning.access_paths import Access
 
 _FILTER: Final = 420
@@ -25,18 +25,18 @@ _COMPILED: Final = 12.0
 _ENTRY: Final = 90
 """Each further entry of a filter in the index: the values of an $in, the branches of a disjunction."""
 _QUERY: Final = 230
-_LIVE: Final = 330
+_REGISTRATION: Final = 330
 _MEMBER: Final = 120
 """A member's hash, in the registration and in the namespace."""
 _BOUNDARY: Final = 200
-_STANDING: Final = 700
-"""A standing query's side, its token, its entries here and there."""
-STANDING_MEMBER: Final = 120
+_SIDE: Final = 700
+"""A subscribed query's side, its token, its entries here and there."""
+SIDE_MEMBER: Final = 120
 """A member's hash, in the side and in the namespace."""
 
 
 def filter_bytes(item: Filter) -> int:
-    """A predicate, however many queries share it."""
+    """Bytes of a predicate, however many queries share it."""
     if item.access is None:
         return _FILTER + _UNINDEXED + int(_COMPILED * len(item.source))
     return _FILTER + int(_SOURCE * len(item.source)) + _ENTRY * (_entries(item.access) - 1)
@@ -50,21 +50,22 @@ def _entries(access: Access) -> int:
 
 
 def query_bytes(query: ActiveQuery) -> int:
-    """An active query with the predicate that it uses; of a shared one every query pays the whole."""
+    """Bytes of an active query with the predicate that it uses; of a shared one every query pays the whole."""
     return _QUERY + (0 if query.filter is None else filter_bytes(query.filter))
 
 
-def live_bytes(live: Live) -> int:
-    """One registration. O(1)."""
+def registration_bytes(live: LiveRegistration) -> int:
+    """Bytes of one registration. O(1)."""
     boundary = 0 if live.boundary is None else _BOUNDARY
-    return _LIVE + boundary + (_MEMBER * len(live.members) if live.members else 0)
+    return _REGISTRATION + boundary + (_MEMBER * len(live.members) if live.members else 0)
 
 
-def standing_bytes(source: int, access: Sequence[Access]) -> int:
-    """One side of a standing query, without its members; of a shared predicate each pays all.
+def side_bytes(source: int, access: Sequence[Access]) -> int:
+    """Bytes of one side of a subscribed query, without its members; of a shared predicate each pays all.
 
     source: bytes of the filter.
+    access: its access paths.
     """
     if not access:
-        return _STANDING + _FILTER + _UNINDEXED + int(_COMPILED * source)
-    return _STANDING + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1)
+        return _SIDE + _FILTER + _UNINDEXED + int(_COMPILED * source)
+    return _SIDE + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1)

@@ -1,4 +1,4 @@
-"""All that a node keeps for one namespace, and how a write finds the registrations that it changes.
+"""One namespace of a node: its queries, their filters and members, and which registrations a write changes.
 
 Three ways lead from a write to registrations: the members (the record is in a result), the index asked with the image
 after the write, and, for results whose members are not known, the index asked with the image before it. Where that is
@@ -9,28 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import bson
 
 from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.change import first_change
-from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size, things
-from quaestor.invalidation.matching.entities import ActiveQuery, Filter, Live
+from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
+from quaestor.invalidation.matching.entities import ActiveQuery, Filter, LiveRegistration, Tenant
 from quaestor.invalidation.matching.index import QueryIndex
-from quaestor.invalidation.matching.pool import Pool
+from quaestor.invalidation.matching.predicate_results import PredicateResults
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.retention import Retained
-from quaestor.invalidation.matching.tenants import Tenant
-from quaestor.invalidation.matching.verdicts import Tally, Verdicts
-from quaestor.invalidation.matching.work import SAMPLED
-from quaestor.model import MatchType
+from quaestor.invalidation.matching.sampling_set import SamplingSet
+from quaestor.invalidation.matching.subscribed_sides import SubscribedSides
+from quaestor.invalidation.matching.tally import Tally
+from quaestor.invalidation.matching.trial_rates import SAMPLED
+from quaestor.model import Document, MatchType
+from quaestor.planning.access_paths import Access
 from quaestor.planning.plan import QueryPlan
+from quaestor.query.compiled import CompiledQuery
 
-if TYPE_CHECKING:
-    from quaestor.invalidation.matching.subscription_matching import StandingSides
-
-Changes = dict[Live, MatchType]
+Changes = dict[LiveRegistration, MatchType]
+"""Registrations whose result a write changes, each with how."""
 
 _FEW: Final = 8
 """Once a predicate has so few queries left it is seen to whose they are: a dictionary that shrinks finds its first entry
@@ -39,55 +40,65 @@ slowly."""
 
 @dataclass(slots=True, eq=False)
 class Namespace:
-    """Incremental; not thread-safe.
+    """Everything that a node keeps for one namespace. Incremental; not thread-safe.
 
+    index: finds the filters.
     filters: by identity.
     members: record hash -> registrations whose result holds it.
     unremembered: queries with registrations that need to know how the record was before.
     always: queries that every write changes.
     foreign: those of other namespaces whose pipeline reads this one.
-    standing: what standing queries keep here, if there are any.
-    unindexed: the filters that every write tries for the sake of cached results, by who brought them.
+    unindexed: the filters that every write tries for the sake of cached results, by the tenant who brought them.
     unindexed_filters: how many.
-    tried, epoch: how often it is written, see work.py.
+    tried, epoch: how often it is written, see trial_rates.py.
+    subscribed: the sides of subscribed queries, if there are any.
     """
 
     index: QueryIndex = field(default_factory=QueryIndex)
     filters: dict[bytes, Filter] = field(default_factory=dict)
-    members: dict[int, Live | CompactSet[Live]] = field(default_factory=dict)
+    members: dict[int, LiveRegistration | CompactSet[LiveRegistration]] = field(default_factory=dict)
     unremembered: dict[ActiveQuery, None] = field(default_factory=dict)
     always: dict[ActiveQuery, None] = field(default_factory=dict)
     foreign: dict[ActiveQuery, None] = field(default_factory=dict)
-    unindexed: dict[Tenant, Pool[Filter]] = field(default_factory=dict)
+    unindexed: dict[Tenant, SamplingSet[Filter]] = field(default_factory=dict)
     unindexed_filters: int = 0
     tried: int = 0
     epoch: int = 0
-    standing: StandingSides | None = None
+    subscribed: SubscribedSides | None = None
 
     @property
     def empty(self) -> bool:
-        return not (self.filters or self.always or self.foreign or self.standing)
+        """Nothing is kept, so the namespace can be forgotten."""
+        return not (self.filters or self.always or self.foreign or self.subscribed)
 
     def open(self, query: ActiveQuery, plan: QueryPlan) -> None:
-        """A query has come; it gets the filter that all queries with its predicate share, if it has a predicate."""
+        """Match a new query from now on, by the filter that all queries with its predicate share, if it has one."""
         if plan.predicate is None:
             self.always[query] = None
             return
-        identity = plan.predicate.identity
-        item = self.filters.get(identity)
-        if item is None:
-            item = Filter(identity, bson.encode(plan.condition or {}, codec_options=OPTIONS))
-            self.index.add(item, plan.access)
-            if item.access is None:
-                item.matches = plan.predicate.matches
-            self.filters[identity] = item
+        item = self.shared_filter(plan.predicate, plan.condition or {}, plan.access)
         if item.tenant is None:
-            self._give(item, query.tenant)
+            self._charge(item, query.tenant)
         item.queries = added(item.queries, query)
         query.filter = item
 
+    def shared_filter(self, predicate: CompiledQuery, condition: Document, access: tuple[Access, ...]) -> Filter:
+        """The filter with this predicate, a new one if it is not known. To be handed to `release` when nothing uses it.
+
+        condition: the same, as a document.
+        access: its access paths, best first.
+        """
+        item = self.filters.get(predicate.identity)
+        if item is None:
+            item = Filter(predicate.identity, bson.encode(condition, codec_options=OPTIONS))
+            self.index.add(item, access)
+            if item.access is None:
+                item.matches = predicate.matches
+            self.filters[predicate.identity] = item
+        return item
+
     def close(self, query: ActiveQuery) -> None:
-        """A query of this or another namespace has lost its last registration."""
+        """Stop matching a query, of this or another namespace, that has lost its last registration."""
         if query in self.foreign:
             del self.foreign[query]
             return
@@ -98,47 +109,49 @@ class Namespace:
         item = query.filter
         item.queries = removed(item.queries, query)
         if item.queries is None:
-            self._take(item)
+            self._discharge(item)
             self.release(item)
         elif item.tenant is query.tenant and size(item.queries) <= _FEW:
-            heir = next(iter(things(item.queries))).tenant
-            if heir is not query.tenant:
-                self._take(item)
-                self._give(item, heir)
+            other = next(iter(elements(item.queries))).tenant
+            if other is not query.tenant:
+                self._discharge(item)
+                self._charge(item, other)
 
     def release(self, item: Filter) -> None:
-        """Forget a filter that no query uses any more."""
-        if item.queries is None and item.standing is None:
+        """Forget the filter if no query uses it any more."""
+        if item.queries is None and item.sides is None:
             self.index.remove(item)
             del self.filters[item.identity]
 
-    def _give(self, item: Filter, tenant: Tenant) -> None:
-        """The filter is on this tenant's account from now on."""
+    def _charge(self, item: Filter, tenant: Tenant) -> None:
+        """Put the filter on the account of this tenant."""
         item.tenant = tenant
         if item.access is None:
-            pool = self.unindexed.get(tenant)
-            if pool is None:
-                pool = self.unindexed[tenant] = tenant.unindexed[self] = Pool()
-            pool.add(item)
+            filters = self.unindexed.get(tenant)
+            if filters is None:
+                filters = self.unindexed[tenant] = tenant.unindexed[self] = SamplingSet()
+            filters.add(item)
             self.unindexed_filters += 1
 
-    def _take(self, item: Filter) -> None:
+    def _discharge(self, item: Filter) -> None:
+        """Take the filter off the account it is on."""
         tenant, item.tenant = item.tenant, None
         if item.access is None and tenant is not None:
-            pool = self.unindexed[tenant]
-            pool.remove(item)
+            filters = self.unindexed[tenant]
+            filters.remove(item)
             self.unindexed_filters -= 1
-            if not pool:
+            if not filters:
                 del self.unindexed[tenant], tenant.unindexed[self]
 
-    def add(self, live: Live) -> None:
-        """A registration has come, of a query that is open."""
+    def add(self, live: LiveRegistration) -> None:
+        """Match a registration, of a query that is open, from now on."""
         for member in live.members or ():
             self.members[member] = added(self.members.get(member), live)
         if live.needs_before:
             self.unremembered[live.query] = None
 
-    def remove(self, live: Live) -> None:
+    def remove(self, live: LiveRegistration) -> None:
+        """Stop matching a registration. O(its members)."""
         for member in live.members or ():
             slot = removed(self.members.get(member), live)
             if slot is None:
@@ -149,66 +162,66 @@ class Namespace:
     def changed_by(self, entry: Retained, predicates: Predicates, tally: Tally) -> Changes:
         """The registrations whose results this write changes, each with how."""
         image = entry.image
-        verdicts = Verdicts(image, predicates, tally)
+        results = PredicateResults(image, predicates, tally)
         changes: Changes = {}
-        members = dict.fromkeys(things(self.members.get(entry.identity)))
+        members = dict.fromkeys(elements(self.members.get(entry.identity)))
         for live in members:
-            _judge(live, entry, True, verdicts, changes)
+            _judge(live, entry, True, results, changes)
         matched: list[Filter] = []
         if image.after is not None:
-            matched = verdicts.matching(self.index.candidates(image.after))
+            matched = results.matching(self.index.candidates(image.after))
             for item in matched:
                 for live in _lives(item):
                     if live not in members:
-                        _judge(live, entry, False, verdicts, changes)
+                        _judge(live, entry, False, results, changes)
         if self.unremembered:
-            for live in self._concerned_before(entry, verdicts):
+            for live in self._concerned_before(entry, results):
                 if live.needs_before and live not in members:
-                    _judge(live, entry, False, verdicts, changes)
+                    _judge(live, entry, False, results, changes)
         for query in self.always:
-            for live in things(query.registrations):
-                _judge(live, entry, False, verdicts, changes)
+            for live in elements(query.registrations):
+                _judge(live, entry, False, results, changes)
         for query in self.foreign:
             changes.update(
-                (live, MatchType.MATCH) for live in things(query.registrations) if image.version > live.since
+                (live, MatchType.MATCH) for live in elements(query.registrations) if image.version > live.since
             )
-        if self.standing is not None:
-            self.standing.note(entry, matched, verdicts, self.index)
-        tally.tried += verdicts.tried
-        tally.tried_last = verdicts.tried
+        if self.subscribed is not None:
+            self.subscribed.process(entry, matched, results, self.index)
+        tally.tried += results.tried
+        tally.tried_last = results.tried
         if not tally.writes % SAMPLED:
-            tally.work.count(self, SAMPLED)
-            tally.work.count_trials(verdicts.asked)
+            tally.trial_rates.count(self, SAMPLED)
+            tally.trial_rates.count_trials(results.evaluated)
         return changes
 
-    def _concerned_before(self, entry: Retained, verdicts: Verdicts) -> Iterator[Live]:
+    def _concerned_before(self, entry: Retained, results: PredicateResults) -> Iterator[LiveRegistration]:
         """Registrations without remembered members whose result the record may have been in before the write."""
         image = entry.image
         if not image.before_known:
             for query in self.unremembered:
-                yield from things(query.registrations)
+                yield from elements(query.registrations)
         elif image.before is not None:
             for item in dict.fromkeys(self.index.candidates(image.before)):
-                if any(query in self.unremembered for query in things(item.queries)) and verdicts.then(item):
+                if any(query in self.unremembered for query in elements(item.queries)) and results.matched_before(item):
                     yield from _lives(item)
 
 
-def judged(live: Live, entry: Retained, predicates: Predicates, tally: Tally) -> MatchType | None:
-    """What one retained write means for one registration: replay."""
+def judged(live: LiveRegistration, entry: Retained, predicates: Predicates, tally: Tally) -> MatchType | None:
+    """The change that one retained write means for one registration, or None: replay."""
     changes: Changes = {}
     member = live.members is not None and entry.identity in live.members
-    verdicts = Verdicts(entry.image, predicates, tally)
-    _judge(live, entry, member, verdicts, changes)
-    tally.tried += verdicts.tried
+    results = PredicateResults(entry.image, predicates, tally)
+    _judge(live, entry, member, results, changes)
+    tally.tried += results.tried
     return changes.get(live)
 
 
-def _lives(item: Filter) -> Iterator[Live]:
-    for query in things(item.queries):
-        yield from things(query.registrations)
+def _lives(item: Filter) -> Iterator[LiveRegistration]:
+    for query in elements(item.queries):
+        yield from elements(query.registrations)
 
 
-def _judge(live: Live, entry: Retained, member: bool, verdicts: Verdicts, changes: Changes) -> None:
+def _judge(live: LiveRegistration, entry: Retained, member: bool, results: PredicateResults, changes: Changes) -> None:
     if live in changes or entry.image.version <= live.since:
         return
     item = live.query.filter
@@ -217,13 +230,13 @@ def _judge(live: Live, entry: Retained, member: bool, verdicts: Verdicts, change
             live,
             entry.image,
             member=member,
-            now=item is not None and verdicts.now(item),
-            before=None if item is None or not live.needs_before else verdicts.then(item),
+            after=item is not None and results.matches_now(item),
+            before=None if item is None or not live.needs_before else results.matched_before(item),
         )
     except Exception:
-        verdicts.failed()
+        results.comparison_failed()
         change = MatchType.MATCH
-    if item in verdicts.failing:
+    if item in results.failing:
         change = MatchType.MATCH
     if change is not None:
         changes[live] = change

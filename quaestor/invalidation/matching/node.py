@@ -1,4 +1,4 @@
-"""The matching node: one cell of the grid, as a pure state machine. No clock, no I/O; time is an argument.
+"""Matching node: one cell of the grid, as a pure state machine. No clock, no I/O; time is an argument.
 
 Registrations are one-shot: a cached result needs only its first change, so the node keeps the result as it was read and
 forgets the registration when it fires. What has to be invalidated is found from the write (see namespace.py and
@@ -13,21 +13,22 @@ from heapq import nlargest
 from typing import Final
 
 from quaestor.errors import QueryError
-from quaestor.event_layer.partitioning import record_hash, record_key
+from quaestor.event_layer.partitioning import record_key
 from quaestor.invalidation.matching.active import ActiveQueries, concerns
 from quaestor.invalidation.matching.boundary import boundary_of
-from quaestor.invalidation.matching.compact_set import things
+from quaestor.invalidation.matching.compact_set import elements
 from quaestor.invalidation.matching.demand import Demand
-from quaestor.invalidation.matching.entities import ActiveQuery, Live
+from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration, Tenant
 from quaestor.invalidation.matching.eviction import Eviction, Limits, NoRoomError
-from quaestor.invalidation.matching.gc_freezing import Shield
+from quaestor.invalidation.matching.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.namespace import Changes, judged
+from quaestor.invalidation.matching.notifications import eviction_notification, invalidations
 from quaestor.invalidation.matching.predicates import Predicates
+from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
-from quaestor.invalidation.matching.subscription_matching import StandingQueries
-from quaestor.invalidation.matching.tenants import Tenant
-from quaestor.invalidation.matching.verdicts import Tally
+from quaestor.invalidation.matching.subscription_matching import SubscribedQueries
+from quaestor.invalidation.matching.tally import Tally
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -47,7 +48,7 @@ from quaestor.planning.plan import Window
 from quaestor.ttl.write_rates import WriteRates
 
 _MOST_USED: Final = 10_000
-"""More queries than any report names (invalidation/usage.py)."""
+"""More queries than any report names (registry/usage_reports.py)."""
 _LONGEST_ID: Final = 128
 _MOST_FAILURES: Final = 100
 
@@ -59,16 +60,18 @@ class MatchingNode:
 
     retention_ms: how long writes are kept for replay.
     max_images, max_image_bytes: at most so many of them.
-    max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; standing queries may take half
+    max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; subscribed queries may take half
         of them.
     max_unindexed: so many different predicates without an index a namespace may have, since every write tries them
         all.
-    max_tried_per_s: predicates tried a second, over all. What is more makes room for what is worth more (see
+    max_tried_per_s: predicates tried a second, over all. What is more makes room for what has more benefit (see
         eviction.py), or is refused.
     grace_ms: after which what is new may be made to go.
     freeze_every: see gc_freezing.py; only for a process of its own.
     watermark: the newest version seen.
     fresh_as_of_ms: wall time up to which every write has been seen, by ingest's clock.
+    tally: what matching has cost so far.
+    subscriptions: the queries that subscribers follow.
     """
 
     def __init__(
@@ -103,12 +106,12 @@ class MatchingNode:
         )
         self._demand = Demand()
         self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveRegistration] = {}
         self._leases = Leases()
         self._predicates = Predicates()
-        self._shield = Shield(freeze_every)
-        self._seeds: dict[str, int] = {}
-        self.standing = StandingQueries(
+        self._gc_freezing = GcFreezing(freeze_every)
+        self._hashes = RecordHashes(cell, shape)
+        self.subscriptions = SubscribedQueries(
             self._active.namespaces,
             self._retention,
             self._predicates,
@@ -118,23 +121,27 @@ class MatchingNode:
             max_bytes=max_bytes // 2,
         )
         self._eviction = Eviction(
-            self._active, self._demand, self._limits, self.tally.work, taken=lambda: self.standing.held_bytes
+            self._active,
+            self._demand,
+            self._limits,
+            self.tally.trial_rates,
+            taken=lambda: self.subscriptions.held_bytes,
         )
 
     @property
     def registrations(self) -> int:
-        """How many registrations are live."""
+        """Number of live registrations."""
         return len(self._live)
 
     @property
     def queries(self) -> int:
-        """How many different queries they are."""
+        """Number of different queries among them."""
         return len(self._active)
 
     @property
     def bytes(self) -> int:
-        """What queries and registrations, and standing queries, are taken to cost (see memory_estimates.py)."""
-        return self._active.tenants.bytes + self.standing.held_bytes
+        """Bytes that queries, registrations and subscribed queries are taken to cost (see memory_estimates.py)."""
+        return self._active.tenants.bytes + self.subscriptions.held_bytes
 
     def register(self, registration: Registration, *, now_ms: int) -> list[Outcome]:
         """Match this result from now on, and against the retained writes that are newer than its `since`.
@@ -162,15 +169,15 @@ class MatchingNode:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
         gone: list[Outcome] = []
         try:
-            for victim in self._eviction.make_room(live.query, now_ms=now_ms):
-                gone += self._evict(victim, now_ms)
+            for query in self._eviction.make_room(live.query, now_ms=now_ms):
+                gone += self._evict(query, now_ms)
         except NoRoomError as full:
             self._forget(live)
             return [*gone, Refused(registration_id=registration.id, cell=self.cell, reason=str(full))]
         return gone + self._caught_up(live, registration, now_ms)
 
-    def _caught_up(self, live: Live, registration: Registration, now_ms: int) -> list[Outcome]:
-        """What came between the read and its registration."""
+    def _caught_up(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
+        """The outcome of what came between the read and its registration."""
         for entry in self._retention.newer_than(registration.since, live.query.rules.namespaces):
             change = self._replayed(live, entry)
             if change is not None:
@@ -186,16 +193,16 @@ class MatchingNode:
 
     def give_up(self, registration_ids: Iterable[str], *, now_ms: int) -> list[Invalidated]:
         """Forget those of these that are live, and say so; unlike what makes room here they are welcome again at once. O(ids)."""
-        given_up: dict[str, list[Live]] = {}
+        given_up: dict[str, list[LiveRegistration]] = {}
         for registration_id in registration_ids:
             live = self._live.get(registration_id)
             if live is not None:
                 self._forget(live)
                 given_up.setdefault(live.query.query_id, []).append(live)
-        return [self._withdrawn(query_id, lives, now_ms) for query_id, lives in given_up.items()]
+        return [self._evicted(query_id, lives, now_ms) for query_id, lives in given_up.items()]
 
     def used(self, usage: Usage, *, now_ms: int) -> None:
-        """Reads were answered from cache. O(queries and registrations named)."""
+        """Count reads that were answered from cache. O(queries and registrations named)."""
         for query_id, reads in usage.queries[:_MOST_USED]:
             if len(query_id) <= _LONGEST_ID:
                 self._demand.add(query_id, reads, now_ms=now_ms)
@@ -213,7 +220,7 @@ class MatchingNode:
     def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
         """The tenants that hold the most bytes, each with how many of its predicates are tried per second. O(tenants)."""
         largest = nlargest(most, self._active.tenants.all(), key=lambda tenant: tenant.bytes)
-        return [(tenant, self.tally.work.tried_hz(tenant)) for tenant in largest]
+        return [(tenant, self.tally.trial_rates.tried_hz(tenant)) for tenant in largest]
 
     def process(self, image: AfterImage, *, now_ms: int, encoded: int = 0) -> list[Invalidated]:
         """Take in one event and forget and return the registrations whose results it changes.
@@ -244,7 +251,7 @@ class MatchingNode:
         leases_ms: the time by which leases end, if it is another one than this node's. Returns the registrations that
             had to go because matching them costs more than the node can do.
         """
-        self.tally.work.at(now_ms, tried=self.tally.tried)
+        self.tally.trial_rates.advance(now_ms, tried=self.tally.tried)
         leases_ms = now_ms if leases_ms is None else leases_ms
         for registration_id in self._leases.over(leases_ms):
             live = self._live.get(registration_id)
@@ -253,8 +260,8 @@ class MatchingNode:
         self._leases.compact(lambda registration_id, _: registration_id in self._live)
         self._retention.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
-        for victim in self._eviction.relieve(now_ms=now_ms):
-            gone += self._evict(victim, now_ms)
+        for query in self._eviction.shed_load(now_ms=now_ms):
+            gone += self._evict(query, now_ms)
         return gone
 
     def _written(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
@@ -264,11 +271,11 @@ class MatchingNode:
             # Not a value that BSON knows, so no member can be told from another: as if the collection had changed.
             self.tally.failed += 1
             return self._fire(self._on_collection(image), image)
-        identity = record_hash(key, self._seed(image.namespace))
+        identity = self._hashes.of(image.namespace, key)
         entry = self._retention.admit(image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded)
         if entry is None:
             return []
-        self._shield.grew()
+        self._gc_freezing.allocated()
         self.tally.writes += 1
         self.tally.tried_last = 0
         self._rates.observe(identity, now_ms=now_ms)
@@ -288,15 +295,15 @@ class MatchingNode:
             return f"read after version {registration.since}, but writes are only retained after {floor}"
         if registration.expires_at_ms <= now_ms:
             return "its lease is over"
-        return self._demand.unwelcome(registration.query_id, now_ms=now_ms)
+        return self._demand.refusal(registration.query_id, now_ms=now_ms)
 
-    def _admit(self, registration: Registration, now_ms: int) -> Live:
+    def _admit(self, registration: Registration, now_ms: int) -> LiveRegistration:
         query, plan = self._active.prepare(
             registration.query_id, registration.query, tenant=registration.tenant, now_s=now_ms // 1_000
         )
         rules = query.rules
-        members = self._members(registration)
-        live = Live(
+        members = self._hashes.members(registration)
+        live = LiveRegistration(
             registration.id,
             query,
             since=registration.since,
@@ -310,43 +317,24 @@ class MatchingNode:
         self._active.add(live, plan)
         self._live[live.id] = live
         self._leases.add(live.id, live.expires_at_ms)
-        self._shield.grew()
+        self._gc_freezing.allocated()
         return live
 
-    def _members(self, registration: Registration) -> tuple[int, ...] | None:
-        """The members that belong to this write partition, as hashes."""
-        if registration.members is None:
-            return None
-        seed = self._seed(registration.query.namespace)
-        keys = map(record_key, registration.members)
-        partitions, mine = self.shape.write_partitions, self.cell.write_partition
-        if partitions == 1:
-            return tuple(record_hash(key, seed) for key in keys)
-        return tuple(record_hash(key, seed) for key in keys if record_hash(key) % partitions == mine)
-
-    def _forget(self, live: Live) -> None:
+    def _forget(self, live: LiveRegistration) -> None:
         del self._live[live.id]
         self._active.forget(live)
 
     def _evict(self, query: ActiveQuery, now_ms: int) -> list[Invalidated]:
         """Forget the registrations of a query, and say so: from now on nobody guards what they guarded."""
-        lives = list(things(query.registrations))
+        lives = list(elements(query.registrations))
         for live in lives:
             self._forget(live)
-        self._demand.left(query.query_id, now_ms=now_ms)
-        return [self._withdrawn(query.query_id, lives, now_ms)]
+        self._demand.evicted(query.query_id, now_ms=now_ms)
+        return [self._evicted(query.query_id, lives, now_ms)]
 
-    def _withdrawn(self, query_id: str, lives: Sequence[Live], now_ms: int) -> Invalidated:
+    def _evicted(self, query_id: str, lives: Sequence[LiveRegistration], now_ms: int) -> Invalidated:
         self.tally.evicted += len(lives)
-        return Invalidated(
-            registration_ids=tuple(live.id for live in lives),
-            query_id=query_id,
-            match_type=MatchType.EVICTED,
-            version=0,
-            key=None,
-            written_at_ms=now_ms,
-            cell=self.cell,
-        )
+        return eviction_notification(query_id, lives, self.cell, now_ms=now_ms)
 
     def _note_failures(self, now_ms: int) -> None:
         for query_id in self.tally.failing:
@@ -354,7 +342,7 @@ class MatchingNode:
         self._failures += self.tally.failing
         self.tally.failing.clear()
 
-    def _replayed(self, live: Live, entry: Retained) -> MatchType | None:
+    def _replayed(self, live: LiveRegistration, entry: Retained) -> MatchType | None:
         image, rules = entry.image, live.query.rules
         if image.kind is WriteKind.COLLECTION:
             return MatchType.MATCH if concerns(rules, image.namespace) else None
@@ -362,7 +350,7 @@ class MatchingNode:
             return MatchType.MATCH if image.namespace in rules.foreign else None
         return judged(live, entry, self._predicates, self.tally)
 
-    def _activated(self, live: Live, now_ms: int) -> Activated:
+    def _activated(self, live: LiveRegistration, now_ms: int) -> Activated:
         rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)
         return Activated(registration_id=live.id, cell=self.cell, write_rate_hz=rate)
 
@@ -371,30 +359,8 @@ class MatchingNode:
         return {live: MatchType.MATCH for live in concerned if live.since < image.version or not image.version}
 
     def _fire(self, changes: Changes, image: AfterImage) -> list[Invalidated]:
-        """Forget what changed; one notification for each query and match type."""
-        judged_by_query = image.kind not in (WriteKind.COLLECTION, WriteKind.GAP)
-        grouped: dict[tuple[str, MatchType, bool], list[str]] = {}
-        for live, change in changes.items():
-            exact = judged_by_query and live.query.rules.exact
-            grouped.setdefault((live.query.query_id, change, exact), []).append(live.id)
+        """Forget what changed, and say so."""
+        notifications = invalidations(changes, image, self.cell)
+        for live in changes:
             self._forget(live)
-        return [
-            Invalidated(
-                registration_ids=tuple(ids),
-                query_id=query_id,
-                match_type=change,
-                version=image.version,
-                key=image.key,
-                written_at_ms=image.wall_ms,
-                cell=self.cell,
-                exact=exact,
-            )
-            for (query_id, change, exact), ids in grouped.items()
-        ]
-
-    def _seed(self, namespace: str) -> int:
-        """Tells the records of one namespace from those of another with the same `_id`."""
-        seed = self._seeds.get(namespace)
-        if seed is None:
-            seed = self._seeds[namespace] = record_hash(namespace.encode())
-        return seed
+        return notifications

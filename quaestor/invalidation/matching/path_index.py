@@ -1,4 +1,4 @@
-"""All the ways in which one path finds filters: by value, by interval, by prefix, by place, by being there at all."""
+"""Index of the filters on one path: by value, by interval, by prefix, by place, by being there at all."""
 
 from __future__ import annotations
 
@@ -6,31 +6,40 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from quaestor.invalidation.matching.compact_set import added, removed, size
-from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.geo_index import GeoIndex
 from quaestor.invalidation.matching.prefixes import PrefixIndex
-from quaestor.invalidation.matching.ranges import Ranges, Slot
-from quaestor.planning.access_paths import Cells, Equality, Exists, PathEntry, Prefix, Range, hash_key
+from quaestor.invalidation.matching.ranges import Ranges
+from quaestor.planning.access_paths import Equality, Exists, GeoSquares, PathEntry, Prefix, Range, hash_key
 from quaestor.query.bson_order import NUMBER, STRING, order_key
 
 
 class PathIndex:
-    """Filters by what they demand of one path. Incremental; a search costs what it finds, and a little per kind."""
+    """Filters by what they demand of one path. Incremental; a search costs what it finds, and a little per kind.
 
-    __slots__ = ("cells", "equal", "exists", "filters", "parts", "path", "prefixes", "ranges", "whole_field")
+    equal: by the values that `$eq` and `$in` ask for, as hash keys.
+    ranges: by bracket of the BSON order.
+    places: by the rectangles that a geometry touches.
+    exists: those that want any value.
+    filters: how many it keeps.
+    whole_field: the path has one component.
+    """
+
+    __slots__ = ("equal", "exists", "filters", "parts", "path", "places", "prefixes", "ranges", "whole_field")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.parts = tuple(path.split("."))
         self.whole_field = len(self.parts) == 1
-        self.equal: dict[Hashable, Slot] = {}
+        self.equal: dict[Hashable, FilterSlot] = {}
         self.ranges: dict[int, Ranges] = {}
         self.prefixes = PrefixIndex()
-        self.cells = GeoIndex()
-        self.exists: Slot | None = None
+        self.places = GeoIndex()
+        self.exists: FilterSlot | None = None
         self.filters = 0
 
     def add(self, entry: PathEntry, item: Filter) -> None:
+        """Keep a filter under one of its access paths."""
         self.filters += 1
         if isinstance(entry, Equality):
             for key in entry.keys:
@@ -41,12 +50,13 @@ class PathIndex:
             self.ranges[entry.bracket].add(entry, item)
         elif isinstance(entry, Prefix):
             self.prefixes.add(entry.prefix, item)
-        elif isinstance(entry, Cells):
-            self.cells.add(entry.boxes, item)
+        elif isinstance(entry, GeoSquares):
+            self.places.add(entry.boxes, item)
         else:
             self.exists = added(self.exists, item)
 
     def remove(self, entry: PathEntry, item: Filter) -> None:
+        """Forget a filter that was added with this access path."""
         self.filters -= 1
         if isinstance(entry, Equality):
             for key in entry.keys:
@@ -58,20 +68,20 @@ class PathIndex:
                 del self.ranges[entry.bracket]
         elif isinstance(entry, Prefix):
             self.prefixes.remove(entry.prefix, item)
-        elif isinstance(entry, Cells):
-            self.cells.remove(entry.boxes, item)
+        elif isinstance(entry, GeoSquares):
+            self.places.remove(entry.boxes, item)
         else:
             self.exists = removed(self.exists, item)
 
     def load(self, entry: PathEntry) -> int:
-        """How many filters a record would find there that satisfies `entry`, roughly."""
+        """Number of filters that a record which satisfies `entry` would find there, roughly."""
         if isinstance(entry, Equality):
             return sum(size(self.equal.get(key)) for key in entry.keys)
         if isinstance(entry, Exists):
             return size(self.exists)
-        if isinstance(entry, Cells):
-            return self.cells.load(entry.boxes)
-        found: list[Slot] = []
+        if isinstance(entry, GeoSquares):
+            return self.places.load(entry.boxes)
+        found: list[FilterSlot] = []
         if isinstance(entry, Prefix):
             self.prefixes.find(entry.prefix, found)
         elif entry.bracket in self.ranges:
@@ -79,14 +89,14 @@ class PathIndex:
             self.ranges[entry.bracket].find(end, end, found)
         return sum(size(slot) for slot in found)
 
-    def find_missing(self, found: list[Slot]) -> None:
-        """The filters that want null or nothing at this path."""
+    def find_missing(self, found: list[FilterSlot]) -> None:
+        """Append the filters that want null or nothing at this path to `found`."""
         slot = self.equal.get(None)
         if slot is not None:
             found.append(slot)
 
-    def find_one(self, value: Any, found: list[Slot]) -> None:
-        """The filters that the only value at this path, which is not an array, could satisfy."""
+    def find_one(self, value: Any, found: list[FilterSlot]) -> None:
+        """Append the filters that the only value at this path, which is not an array, could satisfy."""
         kind = value.__class__
         if self.equal:
             slot = self.equal.get(hash_key(value))
@@ -105,13 +115,13 @@ class PathIndex:
                     self.ranges[key[0]].find(key[1], key[1], found)
         if self.prefixes:
             self.prefixes.find_value(value, found)
-        if self.cells:
-            self.cells.find_value(value, found)
+        if self.places:
+            self.places.find_value(value, found)
         if self.exists is not None:
             found.append(self.exists)
 
-    def find_many(self, values: Iterable[Any], found: list[Slot]) -> None:
-        """The filters that a path through arrays could satisfy, by whichever of these values. Null is never ruled out."""
+    def find_many(self, values: Iterable[Any], found: list[FilterSlot]) -> None:
+        """Append the filters that a path through arrays could satisfy, by whichever of these values. Null is never ruled out."""
         spans: dict[int, tuple[Any, Any]] = {}
         anything = False
         self.find_missing(found)
@@ -125,16 +135,16 @@ class PathIndex:
                 found.append(slot)
             if self.prefixes:
                 self.prefixes.find_value(value, found)
-            if self.cells:
-                self.cells.find_value(value, found)
+            if self.places:
+                self.places.find_value(value, found)
         for bracket, (low, high) in spans.items():
             self.ranges[bracket].find(low, high, found)
         if anything and self.exists is not None:
             found.append(self.exists)
 
-    def everything(self) -> list[Slot]:
+    def everything(self) -> list[FilterSlot]:
         """Every filter here: for a value that cannot be looked up."""
-        found: list[Slot] = [*self.equal.values(), *self.prefixes.everything(), *self.cells.everything()]
+        found: list[FilterSlot] = [*self.equal.values(), *self.prefixes.everything(), *self.places.everything()]
         for ranges in self.ranges.values():
             found.extend(ranges.everything())
         if self.exists is not None:
@@ -142,7 +152,7 @@ class PathIndex:
         return found
 
 
-def _put_back(mapping: dict[Any, Slot], key: Any, slot: Slot | None) -> None:
+def _put_back(mapping: dict[Any, FilterSlot], key: Any, slot: FilterSlot | None) -> None:
     if slot is None:
         mapping.pop(key, None)
     else:

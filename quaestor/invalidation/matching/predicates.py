@@ -22,7 +22,7 @@ from quaestor.query.parse import parse
 
 
 class Predicates:
-    """Evaluates filters.
+    """Evaluator of filters.
 
     most: how many compiled ones to keep of those that need not be at hand.
     """

@@ -1,4 +1,4 @@
-"""Anchored regular expressions, found by how a string begins.
+"""Index of the anchored regular expressions, searched by how a string begins.
 
 For every length of prefix in use, one lookup of the string's beginning of that length: the cost of a search is the
 number of different lengths (a few dozen at most in practice), whatever the number of prefixes.
@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from quaestor.invalidation.matching.compact_set import CompactSet, added, removed
-from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.compact_set import added, removed
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.query.bson_order import REGEX, bracket_of
-
-Slot = Filter | CompactSet[Filter]
 
 
 class PrefixIndex:
-    """Filters by a prefix of a string value."""
+    """Filters by a prefix of a string value. Incremental."""
 
     __slots__ = ("_by_prefix", "_lengths")
 
     def __init__(self) -> None:
-        self._by_prefix: dict[str, Slot] = {}
+        self._by_prefix: dict[str, FilterSlot] = {}
         self._lengths: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._by_prefix)
 
     def add(self, prefix: str, item: Filter) -> None:
+        """Keep a filter under this prefix."""
         if prefix not in self._by_prefix:
             self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
         self._by_prefix[prefix] = added(self._by_prefix.get(prefix), item)
 
     def remove(self, prefix: str, item: Filter) -> None:
+        """Forget a filter that was added with this prefix."""
         if prefix not in self._by_prefix:
             return
         slot = removed(self._by_prefix[prefix], item)
@@ -44,13 +44,16 @@ class PrefixIndex:
         if not self._lengths[len(prefix)]:
             del self._lengths[len(prefix)]
 
-    def find(self, text: str, found: list[Slot]) -> None:
-        """Those whose prefix `text` begins with."""
+    def find(self, text: str, found: list[FilterSlot]) -> None:
+        """Append the filters whose prefix `text` begins with to `found`."""
         slots = map(self._by_prefix.get, (text[:length] for length in self._lengths))
         found.extend(slot for slot in slots if slot is not None)
 
-    def find_value(self, value: Any, found: list[Slot]) -> None:
-        """Those that a value may satisfy: a string by its beginning; a stored regular expression equals one of any."""
+    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
+        """Append the filters that a value may satisfy to `found`.
+
+        A string is found by its beginning; a stored regular expression equals one of any.
+        """
         if value.__class__ is str:
             self.find(value, found)
         elif isinstance(value, str):
@@ -58,5 +61,6 @@ class PrefixIndex:
         elif bracket_of(value.__class__) == REGEX:
             found.extend(self._by_prefix.values())
 
-    def everything(self) -> list[Slot]:
+    def everything(self) -> list[FilterSlot]:
+        """Every filter here."""
         return list(self._by_prefix.values())

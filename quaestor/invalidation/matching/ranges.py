@@ -1,4 +1,4 @@
-"""Intervals over one bracket of the BSON order: bounded on both sides, or on one."""
+"""Index of the range filters over one bracket of the BSON order: bounded on both sides, or on one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 from sortedcontainers import SortedDict
 
 from quaestor.invalidation.matching.compact_set import CompactSet, added, removed
-from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.intervals import IntervalTree
 from quaestor.planning.access_paths import Range
-
-Slot = Filter | CompactSet[Filter]
 
 
 class Ranges:
@@ -20,7 +18,7 @@ class Ranges:
     __slots__ = ("_above", "_below", "_between")
 
     def __init__(self) -> None:
-        self._between: IntervalTree[Slot] = IntervalTree()
+        self._between: IntervalTree[FilterSlot] = IntervalTree()
         self._above: Any = None
         self._below: Any = None
 
@@ -28,6 +26,7 @@ class Ranges:
         return len(self._between) + len(self._above or ()) + len(self._below or ())
 
     def add(self, entry: Range, item: Filter) -> None:
+        """Keep a filter under this range."""
         if entry.low is not None and entry.high is not None:
             slot = self._between.get(entry.low, entry.high)
             if slot is None or not isinstance(slot, CompactSet):
@@ -42,6 +41,7 @@ class Ranges:
             self._below[entry.high] = added(self._below.get(entry.high), item)
 
     def remove(self, entry: Range, item: Filter) -> None:
+        """Forget a filter that was added with this range."""
         if entry.low is not None and entry.high is not None:
             slot = removed(self._between.get(entry.low, entry.high), item)
             if slot is None:
@@ -49,20 +49,24 @@ class Ranges:
             else:
                 self._between.put(entry.low, entry.high, slot)
             return
-        side, end = (self._above, entry.low) if entry.high is None else (self._below, entry.high)
-        slot = removed(side.get(end), item)
+        ends, end = (self._above, entry.low) if entry.high is None else (self._below, entry.high)
+        slot = removed(ends.get(end), item)
         if slot is None:
-            del side[end]
+            del ends[end]
         else:
-            side[end] = slot
+            ends[end] = slot
 
-    def find(self, low: Any, high: Any, found: list[Slot]) -> None:
-        """Those that overlap [low, high]: the one value of a record, or the span of an array's."""
+    def find(self, low: Any, high: Any, found: list[FilterSlot]) -> None:
+        """Append the filters whose range overlaps [low, high] to `found`.
+
+        low, high: the one value of a record twice, or the span of an array's values.
+        """
         self._between.overlapping(low, high, found)
         if self._above:
             found.extend(self._above[end] for end in self._above.irange(None, high))
         if self._below:
             found.extend(self._below[end] for end in self._below.irange(low, None))
 
-    def everything(self) -> list[Slot]:
+    def everything(self) -> list[FilterSlot]:
+        """Every filter here."""
         return [*self._between.payloads(), *(self._above or {}).values(), *(self._below or {}).values()]

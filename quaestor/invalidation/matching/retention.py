@@ -28,14 +28,14 @@ _DECODED: Final = 4
 
 
 class Record(NamedTuple):
-    """A record, by its namespace and the bytes of its `_id`."""
+    """Identity of a record: its namespace and the bytes of its `_id`."""
 
     namespace: str
     key: bytes
 
 
 class Retained:
-    """One event as the node saw it.
+    """Retained event, as the node saw it.
 
     record: None for collection events.
     identity: hash of the record, or 0.
@@ -84,7 +84,13 @@ class Retained:
 
 
 class Retention:
-    """Bounded by age, by number and by bytes. Not thread-safe."""
+    """Recent events of one write partition, bounded by age, by number and by bytes. Not thread-safe.
+
+    retention_ms: how long events are kept.
+    max_images, max_bytes: so many of them at most.
+    bytes: memory that they are taken to cost.
+    floor: the version above which nothing is missing; None: not known yet.
+    """
 
     def __init__(self, *, retention_ms: int, max_images: int, max_bytes: int = _UNBOUNDED) -> None:
         self.retention_ms = retention_ms
@@ -93,7 +99,7 @@ class Retention:
         self.bytes = 0
         self.floor: Version | None = None
         self._entries: deque[Retained] = deque()
-        self._of: dict[str, deque[Retained]] = {}
+        self._by_namespace: dict[str, deque[Retained]] = {}
         self._arrived = 0
         self._newest: dict[Record, Retained] = {}
         self._highest: Version = 0
@@ -102,7 +108,7 @@ class Retention:
         return len(self._entries)
 
     def reached(self, version: Version) -> None:
-        """The stream was read up to here: from the first such version on, nothing is missing."""
+        """Note that the stream was read up to here: from the first such version on, nothing is missing."""
         if self.floor is None:
             self.floor = version
 
@@ -111,7 +117,8 @@ class Retention:
     ) -> Retained | None:
         """Keep an event; None if it is stale or a duplicate. O(1).
 
-        encoded: its size in the pipeline.
+        record, identity: the record written and its hash; None and 0 for collection events.
+        encoded: its size in the pipeline, in bytes.
 
         An image with the version of the newest known for its record is a duplicate unless its content differs: a
         transaction may write a record twice under one version.
@@ -139,10 +146,10 @@ class Retention:
         self._arrived += 1
         self._entries.append(entry)
         name = _EVENTS if record is None else record.namespace
-        of = self._of.get(name)
-        if of is None:
-            of = self._of[name] = deque()
-        of.append(entry)
+        events = self._by_namespace.get(name)
+        if events is None:
+            events = self._by_namespace[name] = deque()
+        events.append(entry)
         self.bytes += entry.size
         if record is not None:
             self._newest[record] = entry
@@ -163,11 +170,11 @@ class Retention:
         newer: list[Retained] = []
         searched = 0
         for name in (*namespaces, _EVENTS):
-            of = self._of.get(name)
-            if of is None:
+            events = self._by_namespace.get(name)
+            if events is None:
                 continue
             searched += 1
-            for entry in reversed(of):
+            for entry in reversed(events):
                 if entry.highest <= since:
                     break
                 if entry.version > since:
@@ -184,16 +191,16 @@ class Retention:
             self._drop_oldest()
 
     def interrupted(self, version: Version) -> None:
-        """Nothing is known of what happened before `version` (0: unknown, the next event tells)."""
+        """Forget everything: nothing is known of what happened before `version` (0: unknown, the next event tells)."""
         self._entries.clear()
         self._newest.clear()
-        self._of.clear()
+        self._by_namespace.clear()
         self.bytes = 0
         self._highest = version
         self.floor = version or None
 
     def forget_records(self, concerned: Callable[[str], bool]) -> None:
-        """What was last known of the records of these namespaces no longer says what the next write replaces."""
+        """Forget the newest images of these namespaces' records: they no longer say what the next write replaces."""
         for record in [record for record in self._newest if concerned(record.namespace)]:
             del self._newest[record]
 
@@ -201,10 +208,10 @@ class Retention:
         entry = self._entries.popleft()
         self.bytes -= entry.size
         name = _EVENTS if entry.record is None else entry.record.namespace
-        of = self._of[name]
-        of.popleft()  # the oldest of all is the oldest of its namespace
-        if not of:
-            del self._of[name]
+        events = self._by_namespace[name]
+        events.popleft()  # the oldest of all is the oldest of its namespace
+        if not events:
+            del self._by_namespace[name]
         self.floor = max(self.floor or 0, entry.version)
         if entry.record is not None and self._newest.get(entry.record) is entry:
             del self._newest[entry.record]
@@ -215,7 +222,7 @@ def _same_content(a: AfterImage, b: AfterImage) -> bool:
 
 
 def _with_before(image: AfterImage, previous: AfterImage) -> AfterImage:
-    """The write before, if its own image is exact, tells what this one replaced."""
+    """The image with what it replaced, if the write before it tells."""
     if image.before_known:
         return image
     if image.kind is WriteKind.INSERT:

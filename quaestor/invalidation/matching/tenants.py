@@ -1,4 +1,4 @@
-"""Who uses how much of a node. A tenant is an app (its deployment) with registrations here; without any it is forgotten.
+"""Accounts of a node's tenants: who uses how much of it. A tenant without registrations is forgotten.
 
 Its share is that of the resource it uses most of ("Dominant Resource Fairness", NSDI 2011). Nobody is held to a fair
 share while others do not want theirs; when the node is full, room is made at the expense of who has the largest share.
@@ -7,63 +7,27 @@ share while others do not want theirs; when the node is full, room is made at th
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from quaestor.invalidation.matching.pool import Pool
+from quaestor.invalidation.matching.entities import ActiveQuery, Tenant
+from quaestor.invalidation.matching.sampling_set import SamplingSet
 
-if TYPE_CHECKING:
-    from quaestor.invalidation.matching.entities import ActiveQuery, Filter
-    from quaestor.invalidation.matching.namespace import Namespace
-
-_DRAWN: Final = 16
-
-
-class Tenant:
-    """One tenant's account.
-
-    queries: by query_id.
-    drawn: the same, to draw from.
-    unindexed: its filters without an index, by namespace.
-    bytes: see memory_estimates.py.
-    tried, epoch: see work.py.
-    failed: predicates of its queries that raised.
-    """
-
-    __slots__ = (
-        "bytes",
-        "drawn",
-        "epoch",
-        "failed",
-        "name",
-        "place",
-        "queries",
-        "registrations",
-        "tried",
-        "unindexed",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.queries: dict[str, ActiveQuery] = {}
-        self.drawn: Pool[ActiveQuery] = Pool()
-        self.unindexed: dict[Namespace, Pool[Filter]] = {}
-        self.registrations = 0
-        self.bytes = 0
-        self.tried = 0
-        self.epoch = 0
-        self.failed = 0
-        self.place = 0
+_SAMPLE: Final = 16
 
 
 class Tenants:
-    """The accounts of a node and what they come to. Not thread-safe."""
+    """The accounts of one node and their totals. Not thread-safe.
+
+    registrations, queries: how many there are.
+    bytes: memory that they are taken to cost.
+    """
 
     def __init__(self) -> None:
         self.registrations = 0
         self.bytes = 0
         self.queries = 0
         self._by_name: dict[str, Tenant] = {}
-        self._drawn: Pool[Tenant] = Pool()
+        self._sampled: SamplingSet[Tenant] = SamplingSet()
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -73,37 +37,39 @@ class Tenants:
         return self._by_name.get(name) or Tenant(name)
 
     def find(self, name: str) -> Tenant | None:
+        """The account of this tenant, or None if it has no registrations."""
         return self._by_name.get(name)
 
-    def sample(self, chance: Random, size: int = _DRAWN) -> list[Tenant]:
+    def sample(self, chance: Random, size: int = _SAMPLE) -> list[Tenant]:
         """Some tenants at random; all, if there are no more than that."""
-        return self._drawn.sample(size, chance)
+        return self._sampled.sample(size, chance)
 
     def all(self) -> list[Tenant]:
+        """Every tenant with registrations."""
         return list(self._by_name.values())
 
     def opened(self, query: ActiveQuery) -> None:
-        """A query has got its first registration."""
+        """Enter a query with its first registration."""
         tenant = query.tenant
         if not tenant.queries:
             self._by_name[tenant.name] = tenant
-            self._drawn.add(tenant)
+            self._sampled.add(tenant)
         tenant.queries[query.query_id] = query
-        tenant.drawn.add(query)
+        tenant.sampled.add(query)
         self.queries += 1
 
     def closed(self, query: ActiveQuery) -> None:
-        """A query has lost its last one."""
+        """Take out a query that has lost its last registration."""
         tenant = query.tenant
         del tenant.queries[query.query_id]
-        tenant.drawn.remove(query)
+        tenant.sampled.remove(query)
         self.queries -= 1
         if not tenant.queries:
             del self._by_name[tenant.name]
-            self._drawn.remove(tenant)
+            self._sampled.remove(tenant)
 
     def charge(self, query: ActiveQuery, size: int, registrations: int) -> None:
-        """So much more (or, negative, less) is held for this query."""
+        """Add so many bytes and registrations (or, negative, take them off) to the accounts of this query."""
         query.bytes += size
         query.tenant.bytes += size
         query.tenant.registrations += registrations

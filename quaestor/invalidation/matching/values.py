@@ -1,4 +1,4 @@
-"""Which values a path reaches in a record, generously: never fewer than any predicate on that path could look at.
+"""Values that a path reaches in a record, generously: never fewer than any predicate on that path could look at.
 
 The index only proposes; the predicate decides. So at an array every reading is followed (as elements, as documents
 keyed by position, nested arrays too), and whether anything was ambiguous is reported along with the values.
@@ -13,7 +13,7 @@ from quaestor.query.paths import as_document, is_array, is_document
 
 
 def reachable(record: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[list[Any], bool]:
-    """Every value that a predicate on the path, or inside an $elemMatch along it, could be asked about.
+    """The values that a predicate on the path, or inside an $elemMatch along it, could be asked about.
 
     An array in the last place is among them, followed by what is in it, however deep. Missing values are left out.
     Returns the values and whether the path is plain: no array on the way or at its end, so at most one value.

@@ -151,5 +151,5 @@ def _last(plan: QueryPlan, members: int, last: Document | None) -> Document | No
 def _kept(plan: QueryPlan, field: str) -> bool:
     """Whether the reply certainly shows this field as the stored record has it."""
     if plan.query.operation is Operation.AGGREGATE:
-        return shows(plan.dressing, field)
+        return shows(plan.shaping, field)
     return projects(plan.query.projection, field)

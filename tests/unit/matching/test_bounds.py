@@ -1,4 +1,4 @@
-"""What keeps a node small and its measurements right: leases, compiled predicates, the collector, buckets."""
+"""What keeps a node small and its measurements right: leases, compiled predicates, the collector, compact sets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import bson
 import pytest
 
-from quaestor.invalidation.matching.compact_set import CompactSet, added, removed, size, things
+from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
 from quaestor.invalidation.matching.entities import Filter
-from quaestor.invalidation.matching.gc_freezing import Shield
+from quaestor.invalidation.matching.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.retention import Record, Retention
@@ -83,14 +83,14 @@ def test_only_so_many_predicates_are_kept_compiled_and_all_answer() -> None:
 def test_registrations_are_moved_out_of_the_collectors_sight() -> None:
     thresholds = gc.get_threshold()
     try:
-        shield = Shield(every=100)
+        freezing = GcFreezing(every=100)
         before = gc.get_freeze_count()
         assert before > 0
         registrations = [[number] for number in range(500)]
         for _ in range(99):
-            shield.grew()
+            freezing.allocated()
         assert gc.get_freeze_count() == before
-        shield.grew()
+        freezing.allocated()
         assert gc.get_freeze_count() >= before + len(registrations)
     finally:
         gc.set_threshold(*thresholds)
@@ -100,12 +100,12 @@ def test_registrations_are_moved_out_of_the_collectors_sight() -> None:
 def test_a_node_with_a_process_of_its_own_never_pauses_for_a_full_collection() -> None:
     thresholds = gc.get_threshold()
     try:
-        shield = Shield(every=1_000)
+        freezing = GcFreezing(every=1_000)
         full = gc.get_stats()[2]["collections"]
         kept = []
         for number in range(100_000):
             kept.append([number])
-            shield.grew()
+            freezing.allocated()
         assert gc.get_stats()[2]["collections"] == full
     finally:
         gc.set_threshold(*thresholds)
@@ -113,10 +113,10 @@ def test_a_node_with_a_process_of_its_own_never_pauses_for_a_full_collection() -
 
 
 def test_by_default_the_collector_is_left_alone() -> None:
-    shield = Shield(every=0)
+    freezing = GcFreezing(every=0)
     before = gc.get_freeze_count()
     for _ in range(1_000):
-        shield.grew()
+        freezing.allocated()
     assert gc.get_freeze_count() == before
 
 
@@ -132,12 +132,12 @@ def test_queries_of_one_shape_share_their_rules() -> None:
 
 def test_a_slot_holds_none_one_or_many() -> None:
     slot = None
-    assert (size(slot), list(things(slot))) == (0, [])
+    assert (size(slot), list(elements(slot))) == (0, [])
     slot = added(slot, "a")
     assert (slot, size(slot)) == ("a", 1)
     slot = added(added(slot, "b"), "b")
     assert isinstance(slot, CompactSet)
-    assert list(things(slot)) == ["a", "b"]
+    assert list(elements(slot)) == ["a", "b"]
     assert removed(slot, "a") == "b"
     assert removed("b", "b") is None
     assert removed("b", "z") == "b"
@@ -198,7 +198,7 @@ def test_a_replay_sees_the_writes_of_its_own_collections_and_collection_events_i
     assert newer(0, "d.a") == [9]
 
 
-# -- what things are taken to cost
+# -- what elements are taken to cost
 
 
 @pytest.mark.parametrize(

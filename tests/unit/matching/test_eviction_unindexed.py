@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quaestor.incremental import Memory
+from quaestor.incremental import PriorState
 from quaestor.planning.plan import plan_query
 from tests.unit.matching.demand import GRACE_MS, by, evicted, read, unlike
 from tests.unit.matching.scene import Scene, find, types
@@ -72,15 +72,15 @@ def test_nothing_goes_while_matching_costs_little() -> None:
         assert scene.node.expire(scene.now_ms) == []
 
 
-def test_standing_queries_neither_count_nor_go() -> None:
+def test_subscribed_queries_neither_count_nor_go() -> None:
     """They have bounds of their own; a predicate that both use stays when the cached results that use it go."""
     scene = Scene(max_unindexed=1, max_tried_per_s=3)
     node = scene.node
-    node.standing.announce(
+    node.subscriptions.announce(
         "s",
         "token",
         unlike(0),
-        memory=Memory.MEMBERSHIP,
+        prior_state=PriorState.MEMBERSHIP,
         version=scene.version,
         members=[b""],
         expires_at_ms=10**15,
@@ -96,7 +96,7 @@ def test_standing_queries_neither_count_nor_go() -> None:
             scene.update(record, before=record)
         scene.now_ms += 1_000
         node.expire(scene.now_ms)
-    assert node.queries == 1, "the trials of standing queries are not held against it"
-    node.standing.take()
+    assert node.queries == 1, "the trials of subscribed queries are not held against it"
+    node.subscriptions.take()
     scene.insert({"_id": 2, "a": 5})
-    assert node.standing.take() == ("s",)
+    assert node.subscriptions.take() == ("s",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quaestor.incremental import MaintainedResult, Memory, RenewalSettings, ResultEvent, maintain
+from quaestor.incremental import MaintainedResult, PriorState, RenewalSettings, ResultEvent, maintain
 from quaestor.model import AfterImage, Operation, Query, WriteKind
 
 Record = dict[str, Any]
@@ -52,7 +52,7 @@ class Scene:
             initial=initial if read is None else read,
             version=self.version,
             foreign={"db.others": others},
-            memory=Memory.BEFORE_IMAGES if before_images else Memory.MEMBERSHIP,
+            prior_state=PriorState.BEFORE_IMAGES if before_images else PriorState.MEMBERSHIP,
             settings=RenewalSettings(**settings),
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson import Decimal128, Int64
 
-from quaestor.incremental import Memory, bootstrap_queries
+from quaestor.incremental import PriorState, bootstrap_queries
 from quaestor.model import AfterImage, Operation, Query, WriteKind
 from tests.unit.matching.maintained.scene import NAMESPACE, Record, Scene, aggregate, count, told
 
@@ -63,7 +63,7 @@ def test_contributions_are_remembered_only_without_before_images() -> None:
 def test_a_count_over_millions_begins_with_one_row() -> None:
     """By before-images nothing has to be read but the number."""
     query = count(filter={"n": {"$gt": 0}})
-    (bootstrap,) = bootstrap_queries(query, memory=Memory.BEFORE_IMAGES)
+    (bootstrap,) = bootstrap_queries(query, prior_state=PriorState.BEFORE_IMAGES)
     assert bootstrap.operation is Operation.AGGREGATE
     assert list(bootstrap.pipeline[-1]) == ["$group"]
     scene = Scene(query, [{"_id": 1, "n": 3}], read=compact((None, [1], 5_000_000)), before_images=True)

@@ -1,8 +1,8 @@
-"""How much work predicates make: how often each is tried, lately, at a cost that does not show.
+"""Rates at which predicates are tried lately, of each and of all together, at a cost that does not show.
 
 One write in 17 is looked at (a prime, so that no rhythm of the writes falls in with it), and counts for 17. Counts are
 halved every half minute, each when it is next touched: two small integers a filter, and a shift. A filter's part of
-the work is its count over that of all, which fade alike; how much work there is altogether is counted exactly.
+the trials is its count over that of all, which fade alike; how many trials there are altogether is counted exactly.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ SAMPLED: Final = 17
 EPOCH_MS: Final = 30_000
 """How often counts are halved."""
 _NEWEST: Final = 0.2
-"""Weight of the last second in the pace: a burst is not taken for a habit."""
+"""Part that the last second has in the rate of all: a burst is not taken for a habit."""
 
 
 class Tried(Protocol):
-    """Something that is tried.
+    """Object that is tried: a filter, or what several of them belong to.
 
     tried: decayed count as of `epoch`; both belong to this module.
     """
@@ -29,14 +29,15 @@ class Tried(Protocol):
 
 
 class Attributed(Tried, Protocol):
-    """A filter with the tenant that brought it."""
+    """Filter with the tenant that brought it."""
 
     @property
-    def tenant(self) -> Tried | None: ...
+    def tenant(self) -> Tried | None:
+        """On whose account it is."""
 
 
 class Trials:
-    """A count of several together."""
+    """Decayed count of several filters together."""
 
     __slots__ = ("epoch", "tried")
 
@@ -45,44 +46,47 @@ class Trials:
         self.epoch = 0
 
 
-class Work:
-    """A node's account of its work.
+class TrialRates:
+    """Trial rates of the predicates of one node.
 
-    pace_hz: predicates tried a second.
-    tenants: those that some tenant's cached results need.
+    all_hz: predicates tried a second.
+    tenants: count of those that some tenant's cached results need.
     """
 
-    __slots__ = ("_all", "_at_ms", "_now", "_seen", "pace_hz", "tenants")
+    __slots__ = ("_all", "_at_ms", "_now", "_seen", "all_hz", "tenants")
 
     def __init__(self) -> None:
         self._all = Trials()
         self.tenants = Trials()
-        self.pace_hz = 0.0
+        self.all_hz = 0.0
         self._now = 0
         self._at_ms: int | None = None
         self._seen = 0
 
-    def at(self, now_ms: int, *, tried: int) -> None:
-        """A second or so has passed; by now so many predicates have been tried in total."""
+    def advance(self, now_ms: int, *, tried: int) -> None:
+        """Bring the rates up to date, once a second or so.
+
+        tried: how many predicates have been tried so far.
+        """
         self._now = max(self._now, now_ms // EPOCH_MS)
         if self._at_ms is not None and now_ms > self._at_ms:
             seconds = (now_ms - self._at_ms) / 1_000
-            weight = min(_NEWEST * seconds, 1.0)
-            self.pace_hz += weight * ((tried - self._seen) / seconds - self.pace_hz)
+            part = min(_NEWEST * seconds, 1.0)
+            self.all_hz += part * ((tried - self._seen) / seconds - self.all_hz)
         if self._at_ms is None or now_ms > self._at_ms:
             self._at_ms, self._seen = now_ms, tried
 
     def count(self, one: Tried, times: int) -> None:
-        """Tried so often. O(1)."""
+        """Count so many trials. O(1)."""
         if one.epoch != self._now:
             one.tried >>= min(self._now - one.epoch, 60)
             one.epoch = self._now
         one.tried += times
 
-    def count_trials(self, asked: Iterable[Attributed]) -> None:
-        """One sampled write has tried these filters: to their account, their tenants' and that of all. O(their number)."""
+    def count_trials(self, filters: Iterable[Attributed]) -> None:
+        """Count the filters that one sampled write has tried: for them, their tenants and all. O(their number)."""
         count, number, owned = self.count, 0, 0
-        for item in asked:
+        for item in filters:
             number += 1
             count(item, SAMPLED)
             if item.tenant is not None:
@@ -92,16 +96,16 @@ class Work:
         count(self.tenants, SAMPLED * owned)
 
     def tried_hz(self, one: Tried) -> float:
-        """How many of the trials per second are its own, by its part in the counts."""
+        """Trials per second that are its own, by its part in the counts."""
         if not one.tried:
             return 0.0
         mine, all_ = self._by_now(one), self._by_now(self._all)
-        return self.pace_hz * min(mine / all_, 1.0) if all_ else 0.0
+        return self.all_hz * min(mine / all_, 1.0) if all_ else 0.0
 
-    def gone(self, item: Attributed) -> None:
-        """A filter will not be tried any more: what the others do is a larger part of what is left."""
+    def forget(self, item: Attributed) -> None:
+        """Take out a filter that will not be tried any more: the others have a larger part in what is left."""
         tried, saved_hz = self._by_now(item), self.tried_hz(item)
-        self.pace_hz -= saved_hz
+        self.all_hz -= saved_hz
         for account in (self._all, self.tenants, item.tenant):
             if account is not None:
                 self.count(account, 0)

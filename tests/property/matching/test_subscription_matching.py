@@ -1,4 +1,4 @@
-"""The cells' share of standing queries against brute force: random records, random queries, random writes, any partition."""
+"""The cells' share of subscribed queries against brute force: random records, random queries, random writes, any partition."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.event_layer.partitioning import write_partition
-from quaestor.incremental import Memory, plan_maintenance
-from quaestor.incremental.sides import shares, sides_of
+from quaestor.incremental import PriorState, plan_maintenance
+from quaestor.incremental.sides import pack_members, sides_of
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.invalidation.matching.subscription_matching import StandingError
+from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
 
 Document = dict[str, Any]
@@ -24,10 +24,10 @@ NAMESPACES = ("db.things", "db.others")
 
 @dataclass
 class FollowedQuery:
-    """A standing query as brute force sees it: its sides, and the records of each that match."""
+    """A subscribed query as brute force sees it: its sides, and the records of each that match."""
 
     query: Query
-    memory: Memory
+    prior_state: PriorState
     sides: list[tuple[str, Any]]
     holds: list[set[Any]] = field(default_factory=list)
 
@@ -100,15 +100,15 @@ class Column:
     def follow(self) -> str | None:
         """Announce a random query; returns its name unless it cannot be maintained."""
         query = self.query()
-        memory = self.random.choice([*Memory]) if self.images else Memory.MEMBERSHIP
+        prior_state = self.random.choice([*PriorState]) if self.images else PriorState.MEMBERSHIP
         try:
-            maintenance = plan_maintenance(query, memory)
+            maintenance = plan_maintenance(query, prior_state)
         except UnsupportedQueryError:
             return None
-        memory = maintenance.memory
+        prior_state = maintenance.prior_state
         sides = [(side.namespace, side.predicate.matches) for side in sides_of(maintenance)]
         name = f"q{len(self.followed)}"
-        followed = FollowedQuery(query, memory, sides)
+        followed = FollowedQuery(query, prior_state, sides)
         for namespace, matches in sides:
             followed.holds.append({key for key, record in self.records[namespace].items() if matches(record)})
         self.announce(name, followed)
@@ -116,13 +116,13 @@ class Column:
 
     def announce(self, name: str, followed: FollowedQuery) -> None:
         split = [
-            shares(namespace, held, self.partitions)
+            pack_members(namespace, held, self.partitions)
             for (namespace, _), held in zip(followed.sides, followed.holds, strict=True)
         ]
         for part, node in enumerate(self.nodes):
-            members = None if followed.memory is Memory.BEFORE_IMAGES else [side[part] for side in split]
-            replayed = node.standing.announce(
-                name, "token", followed.query, memory=followed.memory, version=self.version, members=members,
+            members = None if followed.prior_state is PriorState.BEFORE_IMAGES else [side[part] for side in split]
+            replayed = node.subscriptions.announce(
+                name, "token", followed.query, prior_state=followed.prior_state, version=self.version, members=members,
                 expires_at_ms=FAR_MS,
             )  # fmt: skip
             assert not replayed
@@ -158,7 +158,7 @@ def test_a_write_concerns_exactly_the_queries_that_brute_force_finds(partitions:
                 gone = column.random.choice(sorted(column.followed))
                 del column.followed[gone]
                 for node in column.nodes:
-                    node.standing.end(gone)
+                    node.subscriptions.end(gone)
             expected, found = _process(column)
             assert found == expected, f"seed {seed}, write {number}"
             hits += len(expected)
@@ -170,7 +170,7 @@ def _process(column: Column) -> tuple[set[str], set[str]]:
     node = column.nodes[write_partition(image.key, column.partitions)]
     expected = set(column.concerned(image, before))
     node.process(image, now_ms=0)
-    return expected, set(node.standing.take())
+    return expected, set(node.subscriptions.take())
 
 
 def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
@@ -184,7 +184,7 @@ def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
             (side.namespace, side.predicate.matches) for side in sides_of(plan_maintenance(query))
         ]
         held = {key for key, record in column.records[namespace].items() if matches(record)}
-        read_at, split = column.version, shares(namespace, held, 2)
+        read_at, split = column.version, pack_members(namespace, held, 2)
         expected: list[int] = []
         for _ in range(20):
             image, _ = column.write()
@@ -195,8 +195,14 @@ def test_an_announcement_replays_what_was_written_since_it_was_read() -> None:
             column.nodes[write_partition(image.key, 2)].process(image, now_ms=0)
         replayed: list[int] = []
         for part, node in enumerate(column.nodes):
-            images = node.standing.announce(
-                "q", "t", query, memory=Memory.MEMBERSHIP, version=read_at, members=[split[part]], expires_at_ms=FAR_MS
+            images = node.subscriptions.announce(
+                "q",
+                "t",
+                query,
+                prior_state=PriorState.MEMBERSHIP,
+                version=read_at,
+                members=[split[part]],
+                expires_at_ms=FAR_MS,
             )
             replayed += [image.version for image in images]
         assert sorted(replayed) == expected
@@ -206,15 +212,15 @@ def test_what_is_not_retained_any_more_cannot_be_announced() -> None:
     """A read from before the retained writes is refused, and may be tried again with a newer one."""
     column = Column(1, 1, images=False)
     query = Query(namespace="db.things", operation=Operation.FIND, filter={})
-    with pytest.raises(StandingError, match="only retained after 1") as refused:
-        column.nodes[0].standing.announce(
-            "q", "t", query, memory=Memory.MEMBERSHIP, version=0, members=[b""], expires_at_ms=FAR_MS
+    with pytest.raises(AnnouncementError, match="only retained after 1") as refused:
+        column.nodes[0].subscriptions.announce(
+            "q", "t", query, prior_state=PriorState.MEMBERSHIP, version=0, members=[b""], expires_at_ms=FAR_MS
         )
     assert not refused.value.final
 
 
 def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
-    """Selectivity: of a thousand standing queries only those that the record can satisfy, or that hold it, are tried."""
+    """Selectivity: of a thousand subscribed queries only those that the record can satisfy, or that hold it, are tried."""
     node = MatchingNode(
         Cell(query_partition=0, write_partition=0),
         GridShape(query_partitions=1, write_partitions=1),
@@ -223,19 +229,25 @@ def test_queries_that_cannot_match_cost_a_write_nothing() -> None:
     node.process(AfterImage(namespace="*", kind=WriteKind.TICK, version=1), now_ms=0)
     for number in range(1_000):
         query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": number})
-        (share,) = shares("db.c", [f"member of {number}"], 1)
-        node.standing.announce(
-            f"q{number}", "t", query, memory=Memory.MEMBERSHIP, version=1, members=[share], expires_at_ms=FAR_MS
+        (share,) = pack_members("db.c", [f"member of {number}"], 1)
+        node.subscriptions.announce(
+            f"q{number}",
+            "t",
+            query,
+            prior_state=PriorState.MEMBERSHIP,
+            version=1,
+            members=[share],
+            expires_at_ms=FAR_MS,
         )
     node.process(
         AfterImage(namespace="db.c", kind=WriteKind.INSERT, version=2, key=1, after={"_id": 1, "a": 7}), now_ms=0
     )
     assert node.tally.tried_last == 1
-    assert node.standing.take() == ("q7",)
+    assert node.subscriptions.take() == ("q7",)
     image = AfterImage(namespace="db.c", kind=WriteKind.DELETE, version=3, key="member of 500")
     node.process(image, now_ms=0)
     assert node.tally.tried_last == 0
-    assert node.standing.take() == ("q500",)
+    assert node.subscriptions.take() == ("q500",)
 
 
 def test_nothing_is_left_of_queries_that_ended() -> None:
@@ -245,16 +257,16 @@ def test_nothing_is_left_of_queries_that_ended() -> None:
         _process(column)
     names = [name for _ in range(40) if (name := column.follow())]
     (node,) = column.nodes
-    assert len(node.standing) == len(names)
+    assert len(node.subscriptions) == len(names)
     for name in names[:20]:
         column.announce(name, column.followed[name])
-        node.standing.end(name)
-        node.standing.end(name)
-    node.standing.expire(FAR_MS)
-    assert len(node.standing) == 0
+        node.subscriptions.end(name)
+        node.subscriptions.end(name)
+    node.subscriptions.expire(FAR_MS)
+    assert len(node.subscriptions) == 0
     image, _ = column.write()
     node.process(image, now_ms=0)
-    assert node.standing.take() == ()
+    assert node.subscriptions.take() == ()
     assert node.queries == 0
     assert not node._active.namespaces
 
@@ -264,13 +276,13 @@ def test_a_membership_that_outgrows_its_announcement_is_noticed() -> None:
     column = Column(1, 1, images=False)
     query = Query(namespace="db.things", operation=Operation.FIND, filter={}, sort=(("n", 1),), limit=1)
     (node,) = column.nodes
-    node.standing.announce(
-        "q", "t", query, memory=Memory.MEMBERSHIP, version=1, members=[b""], expires_at_ms=FAR_MS
+    node.subscriptions.announce(
+        "q", "t", query, prior_state=PriorState.MEMBERSHIP, version=1, members=[b""], expires_at_ms=FAR_MS
     )  # fmt: skip
     for number in range(10_001):
-        assert not list(node.standing.crowded(["q"]))
+        assert not list(node.subscriptions.crowded(["q"]))
         image = AfterImage(
             namespace="db.things", kind=WriteKind.INSERT, version=number + 2, key=number, after={"_id": number}
         )
         node.process(image, now_ms=0)
-    assert [query.query_id for query in node.standing.crowded(["q"])] == ["q"]
+    assert [query.query_id for query in node.subscriptions.crowded(["q"])] == ["q"]

@@ -10,7 +10,7 @@ import pytest
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.matching.index import QueryIndex
-from quaestor.planning.access_paths import Cells
+from quaestor.planning.access_paths import GeoSquares
 from quaestor.query.compiled import compile_query
 from tests.oracle.geo_generator import Generator
 from tests.property.matching.test_index import added
@@ -60,7 +60,7 @@ def test_a_record_finds_every_filter_it_matches(seed: int) -> None:
 def test_an_emptied_index_holds_nothing() -> None:
     index = QueryIndex()
     items = [added(index, compile_query(question)) for question in questions(Generator(3), 60)]
-    assert any(isinstance(item.access, Cells) for item in items)
+    assert any(isinstance(item.access, GeoSquares) for item in items)
     for item in items:
         index.remove(item)
     assert (len(index), index.always, index._paths) == (0, 0, {})

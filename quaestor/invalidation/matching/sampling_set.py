@@ -1,4 +1,4 @@
-"""A collection that hands out random members in constant time; its members know their place in it."""
+"""Set with constant-time random sampling; its elements know their place in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Placed(Protocol):
-    """Something that is in at most one pool.
+    """Object that is in at most one sampling set.
 
-    place: belongs to the pool.
+    place: belongs to the set.
     """
 
     place: int
@@ -19,8 +19,8 @@ class Placed(Protocol):
 T = TypeVar("T", bound=Placed)
 
 
-class Pool(Generic[T]):
-    """Adding, removing and drawing are O(1) each. In no order."""
+class SamplingSet(Generic[T]):
+    """Set in no order, in which adding, removing and drawing are O(1) each."""
 
     __slots__ = ("_items",)
 
@@ -34,11 +34,12 @@ class Pool(Generic[T]):
         return iter(self._items)
 
     def add(self, item: T) -> None:
+        """Put in an object that is in no such set."""
         item.place = len(self._items)
         self._items.append(item)
 
     def remove(self, item: T) -> None:
-        """`item` must be in this pool."""
+        """Take out an object, which must be in this set."""
         last = self._items.pop()
         if last is not item:
             self._items[item.place] = last

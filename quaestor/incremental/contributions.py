@@ -1,4 +1,4 @@
-"""Beginning a grouped result without its records: the database counts how many records contribute the same.
+"""Contributions to a grouped result, counted by the database, so that it begins without its records.
 
 One row for each different contribution (the group's id and what is accumulated), with the number of records that make
 it. From these every accumulator that does not depend on order begins exactly as from the records themselves, save that
@@ -19,7 +19,7 @@ _GROUPING: Final = frozenset({"$group", "$count", "$sortByCount"})
 
 
 class Contributed(NamedTuple):
-    """So many records contribute the same."""
+    """Contribution to one group, and how many records make the same."""
 
     group_id: Any
     values: list[Any]
@@ -33,7 +33,7 @@ def contributions(query: Query, group: Mapping[str, Any]) -> Query:
 
 
 def counted(query: Query) -> Query:
-    """The same for a count command."""
+    """The query that counts contributions to the result of a count command."""
     return _counting(query.namespace, [{"$match": query.filter}], {"_id": None, "n": {"$sum": 1}})
 
 
@@ -55,7 +55,7 @@ def _operand(argument: Mapping[str, Any]) -> Any:
 
 
 def contributed(row: Document) -> Contributed:
-    """One row of the answer."""
+    """The contribution in one row of the answer."""
     parts = [
         MISSING if kind == "missing" else value for value, kind in zip(row["_id"]["v"], row["_id"]["t"], strict=True)
     ]

@@ -1,0 +1,50 @@
+"""Notifications of a matching node: what it says of the registrations that it forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quaestor.invalidation.matching.entities import LiveRegistration
+from quaestor.invalidation.matching.namespace import Changes
+from quaestor.model import AfterImage, Cell, Invalidated, MatchType, WriteKind
+
+_NOT_JUDGED = (WriteKind.COLLECTION, WriteKind.GAP)
+"""Events that invalidate what depends on a namespace, whatever its predicate says."""
+
+
+def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Invalidated]:
+    """The notifications of one event: one for each query and match type.
+
+    changes: the registrations whose results it changes, each with how.
+    """
+    judged_by_query = image.kind not in _NOT_JUDGED
+    grouped: dict[tuple[str, MatchType, bool], list[str]] = {}
+    for live, change in changes.items():
+        exact = judged_by_query and live.query.rules.exact
+        grouped.setdefault((live.query.query_id, change, exact), []).append(live.id)
+    return [
+        Invalidated(
+            registration_ids=tuple(ids),
+            query_id=query_id,
+            match_type=change,
+            version=image.version,
+            key=image.key,
+            written_at_ms=image.wall_ms,
+            cell=cell,
+            exact=exact,
+        )
+        for (query_id, change, exact), ids in grouped.items()
+    ]
+
+
+def eviction_notification(query_id: str, lives: Iterable[LiveRegistration], cell: Cell, *, now_ms: int) -> Invalidated:
+    """The notification that nobody guards these registrations of a query any more, although no write changed them."""
+    return Invalidated(
+        registration_ids=tuple(live.id for live in lives),
+        query_id=query_id,
+        match_type=MatchType.EVICTED,
+        version=0,
+        key=None,
+        written_at_ms=now_ms,
+        cell=cell,
+    )

@@ -1,0 +1,43 @@
+"""Hashes by which a node knows the records of its write partition: membership costs an integer a record."""
+
+from __future__ import annotations
+
+from quaestor.event_layer.partitioning import record_hash, record_key
+from quaestor.incremental.sides import namespace_seed
+from quaestor.model import Cell, GridShape, Registration
+
+
+class RecordHashes:
+    """Record hashes of one cell of the grid, the same for the same record in all of them. Not thread-safe."""
+
+    __slots__ = ("_seeds", "_write_partition", "_write_partitions")
+
+    def __init__(self, cell: Cell, shape: GridShape) -> None:
+        self._write_partition = cell.write_partition
+        self._write_partitions = shape.write_partitions
+        self._seeds: dict[str, int] = {}
+
+    def of(self, namespace: str, key: bytes) -> int:
+        """The hash of one record.
+
+        key: its `_id`, as `record_key` encodes it.
+        """
+        seed = self._seeds.get(namespace)  # the call saved is saved for every write
+        return record_hash(key, self._seed(namespace) if seed is None else seed)
+
+    def members(self, registration: Registration) -> tuple[int, ...] | None:
+        """The members of a result that belong to this write partition; None if its members are unknown."""
+        if registration.members is None:
+            return None
+        seed = self._seed(registration.query.namespace)
+        keys = map(record_key, registration.members)
+        partitions, mine = self._write_partitions, self._write_partition
+        if partitions == 1:
+            return tuple(record_hash(key, seed) for key in keys)
+        return tuple(record_hash(key, seed) for key in keys if record_hash(key) % partitions == mine)
+
+    def _seed(self, namespace: str) -> int:
+        seed = self._seeds.get(namespace)
+        if seed is None:
+            seed = self._seeds[namespace] = namespace_seed(namespace)
+        return seed

@@ -1,0 +1,112 @@
+"""Sides of the subscribed queries of one namespace, and which of them a write concerns.
+
+A write concerns a side if the record matches it after the write, or belonged to it before. Before is told by membership
+(hashes of the records that match, kept by the writes themselves) or by before-images, as the query was announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed
+from quaestor.invalidation.matching.entities import Filter, SubscribedQuery, SubscribedSide
+from quaestor.invalidation.matching.index import QueryIndex
+from quaestor.invalidation.matching.memory_estimates import SIDE_MEMBER
+from quaestor.invalidation.matching.predicate_results import PredicateResults
+from quaestor.invalidation.matching.retention import Retained
+
+
+class MemoryUse:
+    """Estimated memory of all subscribed queries of a node (see memory_estimates.py).
+
+    bytes: so much.
+    """
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class SubscribedSides:
+    """The sides that read one namespace. Incremental; not thread-safe.
+
+    sides: all of them, in the order they came.
+    members: record hash -> sides that hold the record.
+    by_images: sides that hold none.
+    unindexed: how many of them every write tries.
+    concerned: queries that writes concern, of all namespaces, until somebody takes them away.
+    """
+
+    __slots__ = ("_memory", "by_images", "concerned", "members", "sides", "unindexed")
+
+    def __init__(self, concerned: dict[SubscribedQuery, None], memory: MemoryUse) -> None:
+        self.sides: dict[SubscribedSide, None] = {}
+        self.members: dict[int, SubscribedSide | CompactSet[SubscribedSide]] = {}
+        self.by_images: dict[SubscribedSide, None] = {}
+        self.unindexed = 0
+        self.concerned = concerned
+        self._memory = memory
+
+    def add(self, side: SubscribedSide) -> None:
+        """Match this side from now on, by its filter; it holds no records yet."""
+        side.filter.sides = added(side.filter.sides, side)
+        self.sides[side] = None
+        self.unindexed += side.filter.access is None
+        if side.members is None:
+            self.by_images[side] = None
+
+    def remove(self, side: SubscribedSide) -> None:
+        """Stop matching this side. O(its members)."""
+        for member in list(side.members or ()):
+            self.remove_member(side, member)
+        self.by_images.pop(side, None)
+        self.sides.pop(side, None)
+        self.unindexed -= side.filter.access is None
+        side.filter.sides = removed(side.filter.sides, side)
+
+    def process(self, entry: Retained, matched: Iterable[Filter], results: PredicateResults, index: QueryIndex) -> None:
+        """Add the queries that this write concerns to `concerned`, and let membership follow it.
+
+        matched: the filters that hold after it.
+        """
+        identity = entry.identity
+        now = {side: None for item in matched for side in elements(item.sides)}
+        for side in list(elements(self.members.get(identity))):
+            self.concerned[side.query] = None
+            if side not in now:
+                self.remove_member(side, identity)
+        for side in now:
+            self.concerned[side.query] = None
+            self.add_member(side, identity)
+        if self.by_images:
+            self._before(entry, results, index)
+
+    def add_member(self, side: SubscribedSide, identity: int) -> None:
+        """Enter this record into the membership of the side. Does nothing by before-images."""
+        if side.members is not None and identity not in side.members:
+            side.members.add(identity)
+            self._memory.bytes += SIDE_MEMBER
+            self.members[identity] = added(self.members.get(identity), side)
+
+    def remove_member(self, side: SubscribedSide, identity: int) -> None:
+        """Take this record out of the membership of the side. Does nothing if it is not in it."""
+        if side.members is None or identity not in side.members:
+            return
+        side.members.discard(identity)
+        self._memory.bytes -= SIDE_MEMBER
+        slot = removed(self.members.get(identity), side)
+        if slot is None:
+            self.members.pop(identity, None)
+        else:
+            self.members[identity] = slot
+
+    def _before(self, entry: Retained, results: PredicateResults, index: QueryIndex) -> None:
+        image = entry.image
+        if not image.before_known:
+            self.concerned.update((side.query, None) for side in self.by_images)
+        elif image.before is not None:
+            for item in dict.fromkeys(index.candidates(image.before)):
+                for side in elements(item.sides):
+                    if side.members is None and results.matched_before(item):
+                        self.concerned[side.query] = None
