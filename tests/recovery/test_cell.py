@@ -40,7 +40,7 @@ def test_a_registration_is_activated_and_invalidated_by_its_first_change_only(ha
         harness.settled()
     assert harness.dead() == ["jfk"]
     (invalidated,) = harness.all(Invalidated)
-    assert (invalidated.version, invalidated.key, invalidated.cell) == (version, 2, CELL)
+    assert (invalidated.version, invalidated.key, invalidated.source) == (version, 2, CELL)
 
 
 def test_a_write_between_read_and_registration_is_replayed(harness: Harness) -> None:

@@ -223,7 +223,7 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
         loop = CellLoop(node, layer, CELL, SHAPE, deployment=prefix, heartbeat_ms=1, retention_ms=60_000)
         ids = tuple(f"tenant{number}~r:1" for number in range(9))
         told = Invalidated(
-            registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, cell=CELL
+            registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
         )
         loop._out.say([told])
         loop._start()

@@ -71,7 +71,7 @@ def read(layer: EventLayer, stream: str) -> list[Notification]:
 
 def invalidated(*ids: str) -> Invalidated:
     return Invalidated(
-        registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, cell=CELL
+        registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
     )
 
 

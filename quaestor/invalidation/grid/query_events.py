@@ -108,7 +108,7 @@ class QueryEvents:
             version=_NO_VERSION,
             key=None,
             written_at_ms=self._clock(),
-            cell=self._cell,
+            source=self._cell,
         )
 
     def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:

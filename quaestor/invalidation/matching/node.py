@@ -345,7 +345,7 @@ class MatchingNode:
             version=0,
             key=None,
             written_at_ms=now_ms,
-            cell=self.cell,
+            source=self.cell,
         )
 
     def _note_failures(self, now_ms: int) -> None:
@@ -386,7 +386,7 @@ class MatchingNode:
                 version=image.version,
                 key=image.key,
                 written_at_ms=image.wall_ms,
-                cell=self.cell,
+                source=self.cell,
                 exact=exact,
             )
             for (query_id, change, exact), ids in grouped.items()
