@@ -14,7 +14,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.grid.resizing.handover import Handover
+from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.messages import encode_taken_over
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (
@@ -205,7 +205,9 @@ def test_no_payload_stops_a_resize() -> None:
         driven.send(payload)
     driven.step(3)
     new = replace(SHAPE, generation=1)
-    handover = Handover(driven.layer, new, [SHAPE], deployment=DEPLOYMENT, clock=system_clock, telemetry=Telemetry())
+    handover = GridHandover(
+        driven.layer, new, [SHAPE], deployment=DEPLOYMENT, clock=system_clock, telemetry=Telemetry()
+    )
     cell = CellLoop(
         MatchingNode(CELL, new, retention_ms=60_000), driven.layer, CELL, new, deployment=DEPLOYMENT, heartbeat_ms=1,
         retention_ms=60_000,

@@ -29,8 +29,8 @@ from quaestor.invalidation.grid.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.grid.fair_queue import FairQueue
 from quaestor.invalidation.grid.pipeline_maintenance import PipelineMaintenance
 from quaestor.invalidation.grid.query_events import QueryEvents
-from quaestor.invalidation.grid.resizing.cell_side import Succession
 from quaestor.invalidation.grid.resizing.messages import concerns_resizing
+from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (

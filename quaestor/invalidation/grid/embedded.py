@@ -14,7 +14,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -89,8 +89,8 @@ class EmbeddedGrid:
                 self._owned = pymongo.MongoClient(self._source)
             return self._owned
 
-    def _ingest(self) -> Ingest:
-        return Ingest(
+    def _ingest(self) -> ChangeStreamFollower:
+        return ChangeStreamFollower(
             self._client(),
             self.layer,
             SHAPE,

@@ -23,7 +23,7 @@ from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, PipelineStats
 from quaestor.invalidation.grid.checkpoint import Checkpoint, LongestLeases
 from quaestor.invalidation.grid.query_retention import QueryRetention
-from quaestor.invalidation.grid.resizing.cell_side import Succession
+from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Notification
 from quaestor.ports import EventLayer, PipelineSize

@@ -13,8 +13,8 @@ from quaestor.event_layer.codec import decode_query_event
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.grid.checkpoint import LongestLeases
 from quaestor.invalidation.grid.event_authorization import authorized, lease_ms
-from quaestor.invalidation.grid.resizing.cell_side import Succession
 from quaestor.invalidation.grid.resizing.messages import concerns_resizing
+from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cancellation, Cell, Invalidated, MatchType, Refused, Registration, Usage

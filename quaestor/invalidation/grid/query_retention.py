@@ -30,7 +30,7 @@ from quaestor.event_layer.bounds import FURTHER, YOUNGEST_TRIMMED_MS, PipelineBo
 from quaestor.event_layer.codec import type_of
 from quaestor.event_layer.tenancy import tenant_of
 from quaestor.invalidation.grid.checkpoint import LongestLeases
-from quaestor.invalidation.grid.resizing.cell_side import Succession
+from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Notification
 from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize, StreamEntry

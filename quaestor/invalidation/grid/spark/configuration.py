@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import quaestor
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.grid.spark.slots import CLUSTER_MANAGERS
 
@@ -22,6 +21,9 @@ _EXECUTOR_MEMORY: Final = "512m"
 """Of the JVM, near the least that Spark takes. What cells hold is in their Python processes, outside of it."""
 _TASK_OVERHEAD_BYTES: Final = 192 * 1024 * 1024
 """A Python process of the grid that holds nothing yet, and its part of the daemon and of the JVM's own overhead."""
+
+_IMPORT_ROOT: Final = str(Path(__file__).parents[4])
+"""Folder that holds the package `quaestor`: executors on this machine import the same code."""
 
 _OURS: Final = frozenset(
     {
@@ -82,7 +84,7 @@ def configuration(master: str) -> dict[str, str]:
         "spark.executor.logs.rolling.maxRetainedFiles": "2",
     }
     if not brings_its_own_python(master):
-        settings["spark.executorEnv.PYTHONPATH"] = str(Path(quaestor.__file__).parents[1])
+        settings["spark.executorEnv.PYTHONPATH"] = _IMPORT_ROOT
     if on_this_machine(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return settings

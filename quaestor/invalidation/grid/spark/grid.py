@@ -37,7 +37,7 @@ from quaestor.invalidation.grid.spark.jobs import last_failure, run_job, tasks_b
 from quaestor.invalidation.grid.spark.pools import SCHEDULING
 from quaestor.invalidation.grid.spark.slots import default_master, granted_slots, require_slots, tasks_of, too_few
 from quaestor.invalidation.grid.spark.watch import SlotWatch
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
@@ -208,7 +208,7 @@ class SparkGrid:
     def _require_database(self) -> None:
         with pymongo.MongoClient[dict[str, Any]](self.job.mongo_url) as client:
             layer = event_layer(self.job.redis_url, self.job.deployment)
-            ingest = Ingest(
+            ingest = ChangeStreamFollower(
                 client, layer, self.job.shape, deployment=self.job.deployment, heartbeat_ms=self.job.heartbeat_ms
             )
             try:

@@ -18,14 +18,16 @@ from typing import Any, Final
 import pymongo
 import structlog
 
+from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_processes import Announcement
+from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.state import Run, get_state
 from quaestor.invalidation.grid.spark.slots import tasks_of
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -140,13 +142,15 @@ def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threadi
     gc.collect()
     gc.freeze()  # a full collection walks all that Spark has loaded, tens of milliseconds in which no write goes on
     with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
-        Ingest(
+        ChangeStreamFollower(
             client,
             layer,
             job.shape,
             deployment=job.deployment,
             heartbeat_ms=job.heartbeat_ms,
-            earlier=job.earlier,
+            handover=GridHandover(
+                layer, job.shape, job.earlier, deployment=job.deployment, clock=system_clock, telemetry=telemetry
+            ),
             bounds=job.bounds,
             telemetry=telemetry,
         ).run(stop)
