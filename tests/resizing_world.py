@@ -200,12 +200,12 @@ class ResizingWorld:
     def step_cell(self, generation: Generation, cell: Cell) -> None:
         loop = generation.cells[cell]
         try:
-            if not loop._started:
-                loop._start()
-            loop._heartbeat_due_s = 0.0
-            loop._step()
+            if not loop.started:
+                loop.start()
+            loop.periodic.heartbeat_due_s = 0.0
+            loop.step()
         except EventLayerResetError:
-            loop._start_over()
+            loop.start_over()
         self.now_ms += 1
 
     def step_ingest(self, generation: Generation, most: int) -> None:

@@ -64,12 +64,12 @@ class Grids:
             heartbeat_ms=1,
             retention_ms=RETENTION_MS,
         )
-        cell._start()
+        cell.start()
 
     def step(self, *generations: int) -> None:
         for generation in generations:
-            self.cells[generation]._heartbeat_due_s = 0.0
-            self.cells[generation]._step()
+            self.cells[generation].periodic.heartbeat_due_s = 0.0
+            self.cells[generation].step()
         stream = streams.notifications(self.deployment)
         for entry in self.layer.read({stream: self.after}, count=10_000, block_ms=0):
             self.after = entry.offset

@@ -16,27 +16,19 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import bson
 from bson.errors import BSONError
 
 from quaestor.event_layer import streams
-from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.shapes import decode_shape, encode_shape
-from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
 
 _FORMAT: Final = 1
-_MOST_LAGS: Final = 10_000
 _MOST_CELLS: Final = 4_096
-_STATM: Final = Path("/proc/self/statm")
 UNKNOWN_LAG: Final = -1
 
 
@@ -177,77 +169,3 @@ def decode_stats(value: bytes) -> CellStats | None:
         )
     except (BSONError, KeyError, TypeError, ValueError):
         return None
-
-
-class CellMeter:
-    """Measures one cell between two of its values. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._lags_ms: list[int] = []
-        self._begun_s = time.monotonic()
-        self._writes = 0
-        self._tried = 0
-
-    def matched(self, *, wall_ms: int, now_ms: int) -> None:
-        """One write has been matched. O(1); beyond 10,000 a period only the rate counts them."""
-        if wall_ms and len(self._lags_ms) < _MOST_LAGS:
-            self._lags_ms.append(now_ms - wall_ms)
-
-    def take(
-        self,
-        node: MatchingNode,
-        *,
-        now_ms: int,
-        pipelines: Sequence[PipelineStats] = (),
-        bounds: PipelineBounds | None = None,
-    ) -> CellStats:
-        """The period since the last call, and what the node holds now.
-
-        pipelines, bounds: around it, as far as known.
-        """
-        tally, now_s = node.tally, time.monotonic()
-        writes, tried = tally.writes - self._writes, tally.tried - self._tried
-        lags_ms, seconds = sorted(self._lags_ms), max(now_s - self._begun_s, 1e-3)
-        self._lags_ms, self._begun_s, self._writes, self._tried = [], now_s, tally.writes, tally.tried
-        return CellStats(
-            cell=node.cell,
-            shape=node.shape,
-            at_ms=now_ms,
-            queries=node.queries,
-            registrations=node.registrations,
-            bytes=node.bytes,
-            writes=tally.writes,
-            tried=tally.tried,
-            failed=tally.failed,
-            evicted=tally.evicted,
-            writes_per_s=writes / seconds,
-            tried_per_write=tried / writes if writes else 0.0,
-            lag_p50_ms=_quantile(lags_ms, 0.5),
-            lag_p99_ms=_quantile(lags_ms, 0.99),
-            rss_bytes=rss_bytes(),
-            tenants=tuple(
-                TenantStats(
-                    tenant=one.name,
-                    registrations=one.registrations,
-                    bytes=one.bytes,
-                    tried_per_s=tried_per_s,
-                    failed=one.failed,
-                )
-                for one, tried_per_s in node.largest_tenants()
-            ),
-            pipelines=tuple(pipelines),
-            pipeline_max_entries=0 if bounds is None else bounds.entries,
-            pipeline_max_bytes=0 if bounds is None else bounds.bytes,
-        )
-
-
-def _quantile(ordered: list[int], quantile: float) -> float:
-    return float(ordered[min(int(len(ordered) * quantile), len(ordered) - 1)]) if ordered else -1.0
-
-
-def rss_bytes() -> int:
-    """Resident memory of this process; 0 where /proc does not tell."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -16,8 +16,8 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.event_layer import offsets
-from quaestor.invalidation.grid.checkpoint import LongestLeases
 from quaestor.invalidation.grid.event_authorization import lease_ms
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.ports import StreamEntry
 
 _OF_NOBODY: Final = ""
@@ -65,7 +65,7 @@ class FairQueue:
         self._taken.clear()
         self._bytes = self._entries = 0
 
-    def arrived(self, entries: Sequence[StreamEntry], leases: LongestLeases) -> None:
+    def arrived(self, entries: Sequence[StreamEntry], leases: LeaseHorizon) -> None:
         """In the order of the pipeline, and in that order their leases are noted, whoever's turn comes first."""
         for entry in entries:
             tenant, expires_at_ms = _glance(entry.payload)

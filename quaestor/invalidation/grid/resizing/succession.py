@@ -8,7 +8,7 @@ from typing import Final
 import bson
 
 from quaestor.event_layer import offsets, streams
-from quaestor.invalidation.grid.checkpoint import LongestLeases
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.invalidation.grid.resizing.messages import Fence, TakenOver, decode
 from quaestor.model import Cell, GridShape, Registration
 from quaestor.ports import EventLayer, StreamEntry
@@ -24,7 +24,7 @@ class Succession:
     """
 
     def __init__(
-        self, layer: EventLayer, cell: Cell, shape: GridShape, *, deployment: str, leases: LongestLeases
+        self, layer: EventLayer, cell: Cell, shape: GridShape, *, deployment: str, leases: LeaseHorizon
     ) -> None:
         self.joined = not shape.generation
         self.fenced = False
