@@ -225,7 +225,7 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
         told = Invalidated(
             registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
         )
-        loop.outbox.say([told])
+        loop.outbox.add([told])
         loop.start()
         loop.step()
         requests.clear()

@@ -152,7 +152,7 @@ class CellLoop:
 
     @property
     def position(self) -> CellPosition:
-        """How far the cell has got in its pipelines."""
+        """The cell's position in its pipelines."""
         return CellPosition(self.query_intake.position, self.write_events.position, self.write_events.complete)
 
     def run(self, stop: threading.Event) -> None:
@@ -192,7 +192,7 @@ class CellLoop:
     def step(self) -> None:
         """Do one read, everything that follows from it, one append. Raises EventLayerError; call it again."""
         self._send()
-        self.succession.look()
+        self.succession.before_read()
         arrived = self._read()
         if self.succession.joined:
             self.query_intake.take(arrived.queries)
@@ -201,7 +201,7 @@ class CellLoop:
             # What is taken over holds as of the tick that the write pipeline of a new generation begins with.
             ticked = self._take_writes(arrived)
             self.query_intake.take(arrived.queries)
-        self.succession.read(len(arrived.queries))
+        self.succession.after_read(len(arrived.queries))
         self._tell(ticked=ticked)
 
     def _restart(self, position: CellPosition) -> None:
@@ -242,7 +242,7 @@ class CellLoop:
         now_s = time.monotonic()
         beats = self.periodic.heartbeat_is_due(now_s, ticked=ticked) and self.succession.joined
         if beats:
-            self.outbox.say([self.periodic.heartbeat()])
+            self.outbox.add([self.periodic.heartbeat()])
         self._send()
         if beats:
             self._checkpoints.save(self.position)

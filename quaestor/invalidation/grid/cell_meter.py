@@ -1,4 +1,4 @@
-"""Meter of a cell: what `cell_stats.CellStats` tells of it, measured."""
+"""Measurement of the figures that a cell tells of itself (`cell_stats.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery of a cell: how it begins, and takes over from the cell before it.
+"""Recovery of a cell: its beginning, when it takes over from the cell before it.
 
 It rebuilds what that one knew: retained writes up to its checkpoint for replay, then the registrations that it had. Everything
 behind the checkpoint is then read as usual. Without a checkpoint there is nothing to take over; if writes behind it were lost,
@@ -27,7 +27,7 @@ _ENTRIES_AT_ONCE: Final = 500
 
 
 class CellRecovery:
-    """The first thing that a cell does. Not thread-safe."""
+    """The recovery of one cell, which is the first thing that it does. Not thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class CellRecovery:
     def _position_after_loss(self, saved: Checkpoint) -> CellPosition:
         cell = str(self._node.cell)
         self._telemetry.failure("event-layer", "cell.writes_missed", saved.writes, cell=cell)
-        self._outbox.say(
+        self._outbox.add(
             [self._events.invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
         )
         return CellPosition(saved.queries, offsets.START)

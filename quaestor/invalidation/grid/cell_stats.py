@@ -1,4 +1,4 @@
-"""What each cell says of itself once a second, for people: a small value in the event layer, nothing depends on it.
+"""Figures of each cell, told once a second, for people: a small value in the event layer, nothing depends on it.
 
 | field | meaning |
 |---|---|
@@ -34,7 +34,7 @@ UNKNOWN_LAG: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantStats:
-    """What one tenant uses of a cell.
+    """One tenant's use of a cell.
 
     tried_per_s: how many of its predicates the writes try, per second.
     failed: how many times one of them raised, since the tenant came.
@@ -49,10 +49,11 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStats:
-    """pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions
+    """The size of one pipeline around a cell.
+
+    pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions
         and their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell
         has looked at.
-
     lag_ms: how far this cell, as its reader, is behind; UNKNOWN_LAG: others read it.
     """
 
@@ -88,7 +89,7 @@ class CellStats:
 
 
 def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
-    """What the cells of the current grid said last, in the order of the cells; those that never said anything are missing.
+    """The last figures of the current grid's cells, in the order of the cells; those that never told any are missing.
 
     One value is read for each cell. Raises EventLayerError.
     """
@@ -114,6 +115,7 @@ def _read(layer: EventLayer, deployment: str, cell: Cell, generation: int) -> Ce
 
 
 def encode_stats(stats: CellStats) -> bytes:
+    """The value for the event layer, as BSON."""
     cell, shape = stats.cell, stats.shape
     return bson.encode(
         {
@@ -131,7 +133,7 @@ def encode_stats(stats: CellStats) -> bytes:
 
 
 def decode_stats(value: bytes) -> CellStats | None:
-    """None if it is of another format: it is for people, so nobody has to fail for it."""
+    """The figures in a value; None if it is of another format: it is for people, so nobody has to fail for it."""
     try:
         fields: dict[str, Any] = bson.decode(value)
         if fields["v"] != _FORMAT:

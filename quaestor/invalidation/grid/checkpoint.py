@@ -44,7 +44,8 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes, shape: GridShape) -> Checkpoint | None:
-        """None if it is that of a grid of another shape: its registrations lie in other partitions."""
+        """The checkpoint in a value; None if it is that of a grid of another shape: its registrations lie in other
+        partitions."""
         fields = bson.decode(value)
         if fields["v"] != 1 or fields["shape"] != encode_shape(shape):
             return None

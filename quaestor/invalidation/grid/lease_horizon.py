@@ -26,7 +26,7 @@ class LeaseHorizon:
             self._leases.popleft()
 
     def needed_since_ms(self, now_ms: int) -> int:
-        """The moment at which the oldest entry was appended that is needed; now, if none is."""
+        """Moment at which the oldest entry that is still needed was appended (ms since the epoch); now, if none is."""
         while self._leases and self._leases[0][1] <= now_ms:
             self._leases.popleft()
         return self._leases[0][0] if self._leases else now_ms

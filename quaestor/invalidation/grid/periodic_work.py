@@ -1,4 +1,4 @@
-"""Periodic work of a cell: heartbeats and checkpoints, and once a second what is over is forgotten and figures are told."""
+"""Periodic work of a cell: heartbeats, and once a second what is over is forgotten and figures are told."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 5
 
 
 class PeriodicWork:
-    """Everything that one cell does because time has gone by. Not thread-safe. Moments are those of time.monotonic().
+    """The work that one cell does because time has gone by. Not thread-safe. Moments are those of time.monotonic().
 
     heartbeat_due_s: the next heartbeat, if no tick comes before.
     maintenance_due_s: the next maintenance.
@@ -64,7 +64,7 @@ class PeriodicWork:
 
     @property
     def wait_ms(self) -> int:
-        """How long to wait for entries: until the next heartbeat."""
+        """The time to wait for entries: until the next heartbeat."""
         return max(1, int((self.heartbeat_due_s - time.monotonic()) * 1000))
 
     def heartbeat_is_due(self, now_s: float, *, ticked: bool) -> bool:
@@ -75,7 +75,7 @@ class PeriodicWork:
         return due
 
     def heartbeat(self) -> Heartbeat:
-        """The heartbeat of this moment: it vouches for everything that the cell has matched."""
+        """The heartbeat of this moment: it proves that everything up to its watermark has been matched."""
         return Heartbeat(
             cell=self._node.cell,
             shape=self._node.shape,
@@ -101,7 +101,7 @@ class PeriodicWork:
     def maintain(self, position: CellPosition, *, waiting: bool) -> None:
         """Forget what is over, maintain the pipelines, tell figures. Raises EventLayerError."""
         now_ms = self._clock()
-        self._outbox.say(self._node.expire(now_ms, leases_ms=self._layer_clock.agreed_ms))
+        self._outbox.add(self._node.expire(now_ms, leases_ms=self._layer_clock.agreed_ms))
         if failures := self._node.take_failures():
             queries = sorted(set(failures))[:_MOST_NAMED]
             self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)

@@ -33,7 +33,7 @@ NOTIFICATION_RETENTION_MS: Final = 180_000
 
 
 class PipelineMaintenance:
-    """One cell's part in the care of the pipelines around it. Not thread-safe."""
+    """One cell's part in the maintenance of the pipelines around it. Not thread-safe."""
 
     def __init__(
         self,

@@ -70,17 +70,18 @@ class QueryEvents:
         elif event is not None:
             if refused:
                 # Not merely refused: the cell before this one may have activated it.
-                self._outbox.say(
+                self._outbox.add(
                     self._node.give_up([event.id], now_ms=self._clock()) or [self.invalidated(event, MatchType.EVICTED)]
                 )
             elif self._succession.fenced:
                 reason = "the grid is partitioned anew"
-                self._outbox.say([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
+                self._outbox.add([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
             else:
-                self._outbox.say(self._registered(entry, event))
+                self._outbox.add(self._registered(entry, event))
 
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
-        """The part that still matters of an entry that the cell before this one has dealt with."""
+        """The registration or cancellation in an entry that the cell before this one has dealt with; None: neither is in
+        it."""
         if concerns_standing(entry.payload):
             self._keep(entry, self._subscriptions.lease_of(entry.payload))
             return None
@@ -94,9 +95,9 @@ class QueryEvents:
         """Guard what was active in another cell, as of its `since`: it needs no second activation."""
         for outcome in self._registered(entry, registration):
             if isinstance(outcome, Refused):
-                self._outbox.say([self.invalidated(registration)])
+                self._outbox.add([self.invalidated(registration)])
             elif isinstance(outcome, Invalidated):
-                self._outbox.say([outcome])
+                self._outbox.add([outcome])
 
     def invalidated(self, registration: Registration, match_type: MatchType = MatchType.MATCH) -> Invalidated:
         """The notification that a registration cannot be guarded any more, whatever was written."""

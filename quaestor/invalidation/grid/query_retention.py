@@ -1,4 +1,4 @@
-"""Bounds of a query pipeline, and how a cell keeps within them: what is registered in its oldest part is given up, then that part is trimmed.
+"""Retention of a query pipeline within its bounds: what is registered in its oldest part is given up, then that part is trimmed.
 
 A query pipeline holds what is registered, and whoever replaces a cell needs all of it. Yet most of what it holds is dead (it
 was cancelled, or fired), because what is dead leaves when everything older has left. So when it is too large a cell goes through
@@ -128,7 +128,7 @@ class QueryRetention:
     def _give_up(self, entries: Sequence[StreamEntry], now_ms: int) -> None:
         registrations = [found for entry in entries for found in _registered(entry.payload, self._deployment)]
         given_up = self._node.give_up(registrations, now_ms=now_ms)
-        self._outbox.say(given_up)
+        self._outbox.add(given_up)
         self._outbox.send()
         self._succession.keep_fence()
         # Of entries that were appended in the same moment as the last of these, some may not have been gone through yet.

@@ -58,12 +58,12 @@ class SubscriptionEvents:
             self._pending.clear()
 
     def lease_of(self, payload: bytes) -> int:
-        """The moment until which this entry of the query pipeline must be retained, for a stage that starts; 0: not at all."""
+        """End of the lease of this entry of the query pipeline, which a starting stage has to find; 0: it has none."""
         event = self._understood(payload)
         return event.expires_at_ms if isinstance(event, Subscription) else 0
 
     def take_query_event(self, payload: bytes) -> int:
-        """Do what the stage says. Returns the same as `lease_of`."""
+        """Do what the stage says in this entry of the query pipeline. Returns the same as `lease_of`."""
         event = self._understood(payload)
         match event:
             case Standing():

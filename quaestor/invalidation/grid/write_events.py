@@ -72,7 +72,7 @@ class WriteEvents:
         elif image.version > known != _NO_VERSION:
             self.complete = CompletePoint(self.position, known)
         if invalidated := self._matched(image, entry.payload):
-            self._outbox.say(invalidated)
+            self._outbox.add(invalidated)
         self.position = entry.offset
         return ticked
 
@@ -80,7 +80,7 @@ class WriteEvents:
         """Say that everything may have changed: entries were lost. What comes next is a new beginning."""
         gap = AfterImage(namespace="*", kind=WriteKind.GAP, version=_NO_VERSION)
         for notification in self._node.process(gap, now_ms=self._clock()):
-            self._outbox.say([replace(notification, written_at_ms=self._clock())])
+            self._outbox.add([replace(notification, written_at_ms=self._clock())])
         self._subscriptions.processed(gap, None)
 
     def _matched(self, image: AfterImage, payload: bytes) -> list[Invalidated]:

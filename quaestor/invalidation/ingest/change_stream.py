@@ -34,7 +34,7 @@ class ChangeStream:
     def open(
         cls, client: pymongo.MongoClient[Any], position: ResumePosition, *, images: bool, slim: bool, await_ms: int
     ) -> ChangeStream:
-        """Open the stream just after a position.
+        """Open the stream just behind a position.
 
         images: the server can add the images of the very write (6.0 and later); otherwise it looks records up.
         slim: without these images, because an event with them is too large.

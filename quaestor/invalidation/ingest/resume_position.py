@@ -1,4 +1,4 @@
-"""Resume position of ingest in the change stream, as the value that it keeps beside the pipelines."""
+"""Resume position of ingest in the change stream, a value that it keeps beside the pipelines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class ResumePosition(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> ResumePosition:
-        """Earlier releases did not note their gaps: there may have been one just behind the watermark."""
+        """The position in a value.
+
+        Earlier releases did not note their gaps: there may have been one just behind the watermark.
+        """
         fields = bson.decode(value)
         version = int(fields["version"])
         gap = int(fields.get("gap", version + 1))

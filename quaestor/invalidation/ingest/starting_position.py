@@ -27,7 +27,7 @@ class StartingPosition(NamedTuple):
 def starting_position(
     known: ResumePosition | None, probe: Probe, *, database: str | None, telemetry: EventLog
 ) -> StartingPosition:
-    """Where to begin, as the primary is now.
+    """The place to begin at, as the primary is now.
 
     known: the position so far, None if there is none that can be resumed from.
     database: identity of the replica set, None if it may not be asked for.

@@ -17,7 +17,7 @@ _NOT_ALLOWED: Final = frozenset({13, 18, 8000})
 
 
 class StreamFailure(Enum):
-    """A kind of failure."""
+    """One kind of failure."""
 
     UNRELATED = auto()
     """It says nothing about the position: the server is away, or does not let this user read."""

@@ -1,4 +1,6 @@
-"""Ingest's part in a resize: from which version on the new generation matches, and which registrations it takes over.
+"""Handover between generations of the grid: the version from which on the new one matches, and what it takes over.
+
+It is ingest's part in a resize (see `quaestor/invalidation/ingest/handover.py`).
 
 Every step may be repeated: ingest can die in between and begins anew where it was. Two values are kept: `as_of`, before
 anything is read, and `done`, when every registration before the fences lies in the new query pipelines.
@@ -41,7 +43,7 @@ _TIDY_AFTER_MS: Final = 120_000
 
 
 class GridHandover:
-    """earlier: the generations that may still guard anything. Not thread-safe.
+    """The handover to one generation, for its ingest. Not thread-safe.
 
     done: nothing is left to take over.
     as_of: every write up to it has been dealt with by the earlier generations; 0: not known.
@@ -57,6 +59,12 @@ class GridHandover:
         clock: Clock,
         telemetry: EventLog,
     ) -> None:
+        """Make the handover; `begin` looks how far it has got.
+
+        layer: that of ingest.
+        shape: of the generation that takes over.
+        earlier: the generations that may still guard anything.
+        """
         self.done = not shape.generation
         self.as_of: Version = NOT_KNOWN
         self._layer = layer
@@ -84,7 +92,10 @@ class GridHandover:
         return True
 
     def followed(self) -> Followed:
-        """Ask for it before the database is asked who its primary is: what happens in between is then seen by who asks."""
+        """The database that the earlier generations' ingest was following.
+
+        Ask for it before the primary is asked who it is: what happens in between is then seen by who asks.
+        """
         values = [
             self._layer.get(streams.resume_position(self._deployment, shape.generation)) for shape in self._earlier
         ]
@@ -111,8 +122,10 @@ class GridHandover:
         self._telemetry.event("resize.taken_over", generation=self._shape.generation, entries=carried, as_of=self.as_of)
 
     def lost(self) -> None:
-        """The event layer has lost its data, and the fences with them: older cells may have activated registrations since. So
-        everything is done again; what was taken over before is dead."""
+        """Do everything again: the event layer has lost its data, and the fences with them.
+
+        Older cells may have activated registrations since. What was taken over before is dead.
+        """
         self.done, self.as_of, self._tidy_after_ms = not self._shape.generation, NOT_KNOWN, None
 
     def tidy(self) -> None:

@@ -1,4 +1,7 @@
-"""`python -m quaestor.invalidation.grid.spark`: run the grid until SIGTERM or SIGINT. Settings come from the environment."""
+"""Command `python -m quaestor.invalidation.grid.spark`: run the grid until SIGTERM or SIGINT.
+
+Settings come from the environment.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ _OURS: Final = frozenset(
 
 
 def spark_settings(given: Sequence[str]) -> dict[str, str]:
-    """`key=value` pairs, as spark-submit takes them. Raises ConfigurationError for what is none, or not to be changed."""
+    """Settings from `key=value` pairs, as spark-submit takes them.
+
+    Raises ConfigurationError for what is none, or not to be changed.
+    """
     settings: dict[str, str] = {}
     for pair in given:
         name, assigned, value = pair.partition("=")
@@ -91,7 +94,7 @@ def configuration(master: str) -> dict[str, str]:
 
 
 def requested(master: str, tasks: int, given: Mapping[str, str], *, task_bytes: int = 0) -> dict[str, str]:
-    """What to ask a cluster manager for, so that it grants a slot for each task, and not the whole cluster.
+    """Settings that ask a cluster manager for a slot for each task, and not for the whole cluster.
 
     task_bytes: what a task may hold in its Python process.
     given: settings that are chosen already; they win. Raises ConfigurationError if they ask for less than the tasks

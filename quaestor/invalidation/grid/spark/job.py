@@ -1,4 +1,4 @@
-"""What a Spark task of the grid does: run one cell, one stage, or ingest, until told to stop. Nothing in here knows Spark.
+"""Tasks of the grid: each runs one cell, one stage, or ingest, until told to stop. Nothing in here knows Spark.
 
 Each task makes its own clients; what is sent to it is a `GridJob`, plain data. How a task is told to stop: the grid's
 value in the event layer names the current run, and the one that takes over from it; a task of another run ends, one whose run is
@@ -48,8 +48,9 @@ _RESTART_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridJob:
-    """Everything a task needs to know. `run` is unique for each start of a grid.
+    """A grid as plain data: everything a task needs to know.
 
+    run: unique for each start of a grid.
     rules, standing_records: of the stages.
     earlier: the grids that this one takes over from.
     """
@@ -69,11 +70,12 @@ class GridJob:
 
     @property
     def cells(self) -> list[Cell]:
-        """One task each, in this order; then come the stages, one for each query partition, then ingest."""
+        """The cells, one task each, in this order; then come the stages, one for each query partition, then ingest."""
         return self.shape.cells
 
     @property
     def tasks(self) -> int:
+        """Number of tasks."""
         return tasks_of(self.shape)
 
 
