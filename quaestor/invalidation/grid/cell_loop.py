@@ -238,7 +238,7 @@ class CellLoop:
         return ticked
 
     def _tell(self, *, ticked: bool) -> None:
-        """Append what was found; then a heartbeat may vouch for it, and the position may be saved."""
+        """Append what was found; then a heartbeat may prove it, and the position may be saved."""
         now_s = time.monotonic()
         beats = self.periodic.heartbeat_is_due(now_s, ticked=ticked) and self.succession.joined
         if beats:

@@ -33,11 +33,11 @@ from quaestor.invalidation.grid.resizing.state import Run, alone, enter, get_sta
 from quaestor.invalidation.grid.spark.configuration import configuration, requested
 from quaestor.invalidation.grid.spark.gateway import spark_context
 from quaestor.invalidation.grid.spark.home import environment, require_java, spark_home
-from quaestor.invalidation.grid.spark.job import GridJob
 from quaestor.invalidation.grid.spark.jobs import last_failure, run_job, tasks_by_job
 from quaestor.invalidation.grid.spark.pools import SCHEDULING
+from quaestor.invalidation.grid.spark.slot_watch import SlotWatch
 from quaestor.invalidation.grid.spark.slots import default_master, granted_slots, require_slots, tasks_of, too_few
-from quaestor.invalidation.grid.spark.watch import SlotWatch
+from quaestor.invalidation.grid.spark.tasks import GridJob
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.observability.telemetry import Telemetry
@@ -244,8 +244,8 @@ class SparkGrid:
             self._ended.set()
 
     def _watch(self) -> None:
-        """Redis may come back empty: say again which run is the current one, unless another has taken over. And look after
-        the slots."""
+        """Say again which run is the current one, unless another has taken over: Redis may come back empty. And watch the
+        slots."""
         watch = SlotWatch(self._context, self.job, self._telemetry)
         with closing(event_layer(self.job.redis_url, self.job.deployment)) as layer:
             while not self._stopping.wait(_LOOK_EVERY_S):

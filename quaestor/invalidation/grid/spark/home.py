@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.grid.spark.abandoned import own_folder
 from quaestor.invalidation.grid.spark.configuration import LOOPBACK, brings_its_own_python, on_this_machine
 from quaestor.invalidation.grid.spark.pools import ALLOCATIONS
+from quaestor.invalidation.grid.spark.temporary_folders import own_folder
 
 JAVA_VERSIONS: Final = (17, 21)
 

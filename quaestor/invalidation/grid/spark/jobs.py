@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from quaestor.invalidation.grid.spark.job import GridJob, run_task
 from quaestor.invalidation.grid.spark.pools import CELLS, INGEST, ORDER, STAGES
+from quaestor.invalidation.grid.spark.tasks import GridJob, run_task
 from quaestor.observability.event_log import EventLog
 
 _RERUN_AFTER_S: Final = 5.0
