@@ -273,12 +273,27 @@ class Refused:
     reason: str
 
 
+class OutsideGrid(StrEnum):
+    """A source of invalidations that is no cell of the grid. The value is its name on the wire."""
+
+    NAME = "name"
+    """An app process that named the registrations, or the labels that they stand for."""
+    CLOCK = "clock"
+    """A moment that has come: the result changes without any write."""
+
+
+InvalidationSource = Cell | OutsideGrid
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalidated:
-    """A write changed (or, for widened queries, may have changed) the result behind these registrations.
+    """The end of these registrations: a write changed (or, for widened queries, may have changed) the result behind them.
 
-    Delivered at least once; acting on it twice is harmless. version and written_at_ms are those of the write.
+    Delivered at least once; acting on it twice is harmless.
 
+    version: that of the write; 0 if there was none.
+    written_at_ms: when the database performed the write (ms since the epoch); when it was said, if there was none.
+    source: who found out. A cell speaks for its own partitions only.
     exact: the query is exact, and the write was judged by it; otherwise more writes count than change the result.
     """
 
@@ -288,7 +303,7 @@ class Invalidated:
     version: Version
     key: Any
     written_at_ms: int
-    cell: Cell
+    source: InvalidationSource
     exact: bool = False
 
 

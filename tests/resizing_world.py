@@ -18,8 +18,8 @@ from quaestor.event_layer.codec import encode_image
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.grid.resizing.handover import Handover
-from quaestor.invalidation.ingest.resume_position import Position
+from quaestor.invalidation.grid.resizing.handover import GridHandover
+from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import AfterImage, CapturedRead, Cell, GridShape, Operation, Query, Version, WriteKind
@@ -92,10 +92,10 @@ class Generation:
 
     shape: GridShape
     earlier: list[GridShape]
-    handover: Handover
+    handover: GridHandover
     layer: Connection
     cells: dict[Cell, CellLoop] = field(default_factory=dict)
-    position: Position | None = None
+    position: ResumePosition | None = None
     gap: bool = False
 
 
@@ -167,9 +167,9 @@ class ResizingWorld:
             self.start_cell(generation, cell)
         return generation
 
-    def _handover(self, shape: GridShape, earlier: list[GridShape]) -> tuple[Handover, Connection]:
+    def _handover(self, shape: GridShape, earlier: list[GridShape]) -> tuple[GridHandover, Connection]:
         layer = Connection(self.layer)
-        return Handover(layer, shape, earlier, deployment="d", clock=self.clock, telemetry=self.telemetry), layer
+        return GridHandover(layer, shape, earlier, deployment="d", clock=self.clock, telemetry=self.telemetry), layer
 
     def start_ingest(self, generation: Generation) -> None:
         """Instead of one that died: nothing is left but what it had saved."""
@@ -200,12 +200,12 @@ class ResizingWorld:
     def step_cell(self, generation: Generation, cell: Cell) -> None:
         loop = generation.cells[cell]
         try:
-            if not loop._started:
-                loop._start()
-            loop._heartbeat_due_s = 0.0
-            loop._step()
+            if not loop.started:
+                loop.start()
+            loop.periodic.heartbeat_due_s = 0.0
+            loop.step()
         except EventLayerResetError:
-            loop._start_over()
+            loop.start_over()
         self.now_ms += 1
 
     def step_ingest(self, generation: Generation, most: int) -> None:
@@ -224,11 +224,11 @@ class ResizingWorld:
         known = generation.position
         if known is None:
             saved = generation.layer.get(name)
-            known = self._taken_over(handover) if saved is None else Position.decode(saved)
+            known = self._taken_over(handover) if saved is None else ResumePosition.decode(saved)
         generation.gap |= known is None or known.election != str(self.term)
         begun = generation.position is not None and not generation.gap
         if known is None:
-            known = Position(None, self.committed, None)
+            known = ResumePosition(None, self.committed, None)
         known = generation.position = known._replace(election=str(self.term))
         if generation.gap:
             known = known._replace(gap=max(known.version, len(self.log)))
@@ -250,11 +250,11 @@ class ResizingWorld:
             self._append(generation, tick)
         generation.layer.put(name, known.encode())
 
-    def _taken_over(self, handover: Handover) -> Position | None:
+    def _taken_over(self, handover: GridHandover) -> ResumePosition | None:
         if not handover.as_of:
             return None
         known = handover.followed()
-        return Position(None, handover.as_of, known.database, known.election) if known.unbroken else None
+        return ResumePosition(None, handover.as_of, known.database, known.election) if known.unbroken else None
 
     def _append(self, generation: Generation, image: AfterImage) -> None:
         shape = generation.shape

@@ -7,7 +7,7 @@
 | `c` cancellation | tenant, qid, ids |
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
-| `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact |
+| `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact; src: name or clock, then cell says nothing |
 | `h` heartbeat | cell, shape, now, fresh, ver, regs, writes |
 
 The images lie inside as opaque bytes and are decoded when somebody first looks at them: a node that has no query on a
@@ -38,6 +38,7 @@ from quaestor.model import (
     Invalidated,
     MatchType,
     Notification,
+    OutsideGrid,
     Refused,
     Registration,
     Usage,
@@ -65,6 +66,7 @@ _TYPE_AT: Final = slice(11, 19)
 _HEAD: Final = b"\x02t\x00\x02\x00\x00\x00"
 AFTER_EXACT: Final = 1
 BEFORE_KNOWN: Final = 2
+_FIRST_CELL: Final = Cell(query_partition=0, write_partition=0)
 _KINDS: Final = {kind.value: kind for kind in WriteKind}
 
 
@@ -231,7 +233,7 @@ def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:
 
 def encode_notification(notification: Notification) -> bytes:
     """For the notification pipeline."""
-    cell = notification.cell
+    cell = _cell_of(notification)
     fields: dict[str, Any] = {"v": FORMAT, "t": "", "cell": [cell.query_partition, cell.write_partition]}
     match notification:
         case Activated():
@@ -246,6 +248,8 @@ def encode_notification(notification: Notification) -> bytes:
             }  # fmt: skip
             if notification.exact:
                 fields["x"] = True
+            if isinstance(notification.source, OutsideGrid):
+                fields["src"] = notification.source.value
         case Heartbeat():
             fields |= {
                 "t": "h", "shape": encode_shape(notification.shape),
@@ -253,6 +257,13 @@ def encode_notification(notification: Notification) -> bytes:
                 "regs": notification.registrations, "writes": notification.writes,
             }  # fmt: skip
     return bson.encode(fields, codec_options=BSON_OPTIONS)
+
+
+def _cell_of(notification: Notification) -> Cell:
+    """The cell that says it. Earlier releases read one in every notification, so what is no cell's names the first."""
+    if not isinstance(notification, Invalidated):
+        return notification.cell
+    return notification.source if isinstance(notification.source, Cell) else _FIRST_CELL
 
 
 def decode_notification(payload: bytes) -> Notification:
@@ -276,7 +287,7 @@ def _notification(fields: Fields) -> Notification:
                 version=int(fields["ver"]),
                 key=fields["key"],
                 written_at_ms=int(fields["w"]),
-                cell=cell,
+                source=OutsideGrid(fields["src"]) if "src" in fields else cell,
                 exact=bool(fields.get("x", False)),
             )
     return Heartbeat(

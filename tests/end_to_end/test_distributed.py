@@ -28,7 +28,7 @@ from quaestor.event_layer import codec, streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Invalidated
 from tests.support import PATIENCE_S, eventually
@@ -69,7 +69,7 @@ class Grid:
     def _ingest(self, name: str, stop: threading.Event) -> None:
         layer = event_layer(self.redis_url, self.deployment)
         with pymongo.MongoClient[Any](self.mongo_url, serverSelectionTimeoutMS=2000) as client:
-            Ingest(
+            ChangeStreamFollower(
                 client, layer, self.shape, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, earlier=self.earlier
             ).run(stop)
         layer.close()

@@ -123,7 +123,7 @@ class Writers:
         self.fed.write(*images, *again, TICK)
         told = Invalidated(
             registration_ids=("a:1",), query_id="q1", match_type=MatchType.CHANGE_INDEX, version=self.version, key="k1",
-            written_at_ms=WALL_MS, cell=CELL,
+            written_at_ms=WALL_MS, source=CELL,
         )  # fmt: skip
         self.fed.layer.append(streams.notifications(self.fed.deployment), [encode_notification(told)])
         self.fed.used(queries=[("q1", 3)])

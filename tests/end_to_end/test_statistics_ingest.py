@@ -16,7 +16,7 @@ from quaestor.clock import system_clock
 from quaestor.event_layer import streams
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.resizing.state import GridState, Run, put_state
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import GridShape
 from quaestor.statistics.reader import writes
 from quaestor.statistics.table import Table
@@ -33,7 +33,7 @@ def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
         pymongo.MongoClient[dict[str, Any]](mongo_url) as client,
         closing(RedisEventLayer(redis_url, deployment)) as layer,
     ):
-        one = Ingest(client, layer, SHAPE, deployment=deployment, heartbeat_ms=100)
+        one = ChangeStreamFollower(client, layer, SHAPE, deployment=deployment, heartbeat_ms=100)
         thread = threading.Thread(target=one.run, args=(stop,))
         stream = streams.writes(deployment, 0)
         after = layer.offset_at(stream, system_clock())

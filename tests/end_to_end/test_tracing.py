@@ -166,7 +166,7 @@ async def test_the_effects_of_a_write_are_spans_that_name_its_version(spans: InM
         [
             Invalidated(
                 registration_ids=("me:1",), query_id="q", match_type=MatchType.ADD, version=5 << 32 | 7, key=1,
-                written_at_ms=engine.clock(), cell=Cell(query_partition=0, write_partition=0), exact=True,
+                written_at_ms=engine.clock(), source=Cell(query_partition=0, write_partition=0), exact=True,
             )
         ]
     )  # fmt: skip

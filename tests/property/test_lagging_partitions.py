@@ -139,7 +139,7 @@ class World:
             self.say(
                 Invalidated(
                     registration_ids=ids[-1:], query_id="", match_type=MatchType.MATCH, version=1, key=1, written_at_ms=1,
-                    cell=self.model.shape.cells[0],
+                    source=self.model.shape.cells[0],
                 )
             )  # fmt: skip
             for app in self.apps:

@@ -25,17 +25,17 @@ class LittleRoom(ResizingWorld):
 
     def start_cell(self, generation: Generation, cell: Cell) -> None:
         super().start_cell(generation, cell)
-        generation.cells[cell]._upkeep.room._bounds = BOUNDS
+        generation.cells[cell].retention.bounds = BOUNDS
 
     def step_cell(self, generation: Generation, cell: Cell) -> None:
         loop = generation.cells[cell]
-        room, before = loop._upkeep.room, loop._upkeep.room.given_up
+        retention, before = loop.retention, loop.retention.given_up
         super().step_cell(generation, cell)  # looks for room itself once a second: on a slow machine each time
         try:
-            room.make(worked_off=loop._position.queries, now_ms=self.now_ms)
+            retention.bound(worked_off=loop.position.queries, now_ms=self.now_ms)
         except EventLayerResetError:
-            loop._start_over()
-        self.given_up += room.given_up - before
+            loop.start_over()
+        self.given_up += retention.given_up - before
 
 
 @pytest.mark.parametrize("failing", [False, True], ids=["resizes", "failures"])
@@ -44,7 +44,7 @@ async def test_nothing_is_stale_however_little_room_there_is(
     seed: int | str, failing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quaestor.invalidation.grid.query_retention.YOUNGEST_TRIMMED_MS", YOUNG_MS)
-    monkeypatch.setattr("quaestor.invalidation.grid.cell_loop.doubtful_after_ms", lambda _: YOUNG_MS // 2)
+    monkeypatch.setattr("quaestor.invalidation.grid.cell_reader.doubtful_after_ms", lambda _: YOUNG_MS // 2)
     dice = dice_of(seed)
     world = LittleRoom(random_shape(dice), tenants=("", "", "shop"))
     await world.settle()

@@ -113,7 +113,7 @@ class ColumnWorld:
         not, it stays young for as long as a test lasts, on whatever machine."""
         youngest_ms = -60_000 if old else 600_000
         self.patch.setattr("quaestor.invalidation.grid.query_retention.YOUNGEST_TRIMMED_MS", youngest_ms)
-        self.patch.setattr("quaestor.invalidation.grid.cell_loop.doubtful_after_ms", lambda _: youngest_ms // 2)
+        self.patch.setattr("quaestor.invalidation.grid.cell_reader.doubtful_after_ms", lambda _: youngest_ms // 2)
 
     # The cells
 
@@ -128,20 +128,20 @@ class ColumnWorld:
             deployment=self.deployment, heartbeat_ms=1, retention_ms=RETENTION_MS, telemetry=self.telemetry,
         )  # fmt: skip
         # Of the query pipeline alone: this app does not look whether it has missed what is trimmed elsewhere.
-        self.cells[row]._upkeep.room._bounds = self.bounds
+        self.cells[row].retention.bounds = self.bounds
 
     def step(self, row: int, *, trims: bool = False) -> None:
         loop = self.cells[row]
-        if not loop._started:
-            loop._start()
-        loop._heartbeat_due_s = 0.0
-        loop._trim_due_s = 0.0 if trims else float("inf")
-        loop._step()
+        if not loop.started:
+            loop.start()
+        loop.periodic.heartbeat_due_s = 0.0
+        loop.periodic.maintenance_due_s = 0.0 if trims else float("inf")
+        loop.step()
 
     def look_after(self, row: int) -> None:
         """Everything that this cell can do for the room in the pipelines now."""
         self.step(row, trims=True)
-        while self.cells[row]._upkeep.room.unfinished:
+        while self.cells[row].retention.unfinished:
             self.step(row)
 
     def settle(self, *rows: int) -> None:
@@ -152,8 +152,8 @@ class ColumnWorld:
             while True:
                 self.step(row)
                 loop = self.cells[row]
-                caught_up = not newest or loop._position.queries >= newest[-1].offset
-                if caught_up and loop._node.watermark == self.version and not loop._out:
+                caught_up = not newest or loop.position.queries >= newest[-1].offset
+                if caught_up and loop.node.watermark == self.version and not loop.outbox:
                     break
         self.listen()
 

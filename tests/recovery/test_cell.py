@@ -15,7 +15,7 @@ from quaestor.errors import EventLayerError
 from quaestor.event_layer import offsets, streams
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.redis import RedisEventLayer
-from quaestor.invalidation.grid.checkpoint import LongestLeases
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -40,7 +40,7 @@ def test_a_registration_is_activated_and_invalidated_by_its_first_change_only(ha
         harness.settled()
     assert harness.dead() == ["jfk"]
     (invalidated,) = harness.all(Invalidated)
-    assert (invalidated.version, invalidated.key, invalidated.cell) == (version, 2, CELL)
+    assert (invalidated.version, invalidated.key, invalidated.source) == (version, 2, CELL)
 
 
 def test_a_write_between_read_and_registration_is_replayed(harness: Harness) -> None:
@@ -283,7 +283,7 @@ def test_pipelines_are_trimmed_as_far_as_nobody_needs_them() -> None:
 
 
 def test_the_query_pipeline_is_needed_since_the_oldest_lease_that_still_runs() -> None:
-    leases = LongestLeases()
+    leases = LeaseHorizon()
     for appended_ms, expires_ms in [(1, 100), (2, 50), (3, 200), (4, 150)]:
         leases.add(appended_ms, expires_ms)
     assert [leases.needed_since_ms(now_ms) for now_ms in (10, 99, 100, 160, 199, 200)] == [1, 1, 3, 3, 3, 200]

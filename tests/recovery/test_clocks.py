@@ -73,12 +73,12 @@ class World:
             MatchingNode(CELL, SHAPE, retention_ms=RETENTION_MS), self.layer, CELL, SHAPE, deployment="d", heartbeat_ms=1,
             retention_ms=RETENTION_MS, clock=Clock(self.right, skew_ms),
         )  # fmt: skip
-        loop._start()
+        loop.start()
         return loop
 
     def step(self, cell: CellLoop) -> None:
-        cell._heartbeat_due_s = cell._trim_due_s = 0.0
-        cell._step()
+        cell.periodic.heartbeat_due_s = cell.periodic.maintenance_due_s = 0.0
+        cell.step()
 
     def tick(self) -> None:
         image = AfterImage(namespace="*", kind=WriteKind.TICK, version=self.version, wall_ms=self.ingest_clock())
@@ -221,7 +221,7 @@ async def test_a_cell_whose_clock_is_fast_trims_nothing_that_another_has_not_rea
     for _ in range(3):
         world.right.now_ms += 200
         world.step(fast)
-    after = slow._position.writes
+    after = slow.position.writes
     first = world.layer.first_offset(streams.writes("d", 0))
     assert first is not None
     assert first <= after
@@ -233,9 +233,9 @@ async def test_a_cell_whose_clock_is_slow_knows_when_it_has_missed_something(wor
     fast, slow = world.cell(), world.cell(-5 * MINUTE_MS)
     world.pass_ms(1_000, fast, slow)
     registered = await world.cache(1, fast, slow, lease_ms=60 * MINUTE_MS)
-    assert slow._node.registrations == 1
+    assert slow.node.registrations == 1
     world.write(1)
     world.pass_ms(4 * MINUTE_MS, fast)
     world.step(slow)
-    assert slow._node.registrations == 0, "all that it guarded is invalidated"
+    assert slow.node.registrations == 0, "all that it guarded is invalidated"
     assert set(registered.ids) <= world.dead()

@@ -19,11 +19,13 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_query_event
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.messages import Fence, encode_fence
-from quaestor.invalidation.ingest.follower import Ingest
-from quaestor.invalidation.ingest.resume_position import Position
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
+from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cell, GridShape, Heartbeat, Invalidated, Operation, Query, Registration
+from quaestor.observability.telemetry import Telemetry
 from tests.faults.members import ReplicaSet, replica_set
 from tests.support import running
 
@@ -62,12 +64,12 @@ class Grids:
             heartbeat_ms=1,
             retention_ms=RETENTION_MS,
         )
-        cell._start()
+        cell.start()
 
     def step(self, *generations: int) -> None:
         for generation in generations:
-            self.cells[generation]._heartbeat_due_s = 0.0
-            self.cells[generation]._step()
+            self.cells[generation].periodic.heartbeat_due_s = 0.0
+            self.cells[generation].step()
         stream = streams.notifications(self.deployment)
         for entry in self.layer.read({stream: self.after}, count=10_000, block_ms=0):
             self.after = entry.offset
@@ -86,10 +88,14 @@ class Grids:
             self.step(*generations)
 
     @contextmanager
-    def ingest(self, generation: int, *earlier: int) -> Iterator[Ingest]:
-        made = Ingest(
+    def ingest(self, generation: int, *earlier: int) -> Iterator[ChangeStreamFollower]:
+        handover = GridHandover(
+            self.layer, shape(generation), [shape(one) for one in earlier], deployment=self.deployment,
+            clock=system_clock, telemetry=Telemetry(),
+        )  # fmt: skip
+        made = ChangeStreamFollower(
             self.client, self.layer, shape(generation), deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS,
-            earlier=[shape(one) for one in earlier],
+            handover=handover,
         )  # fmt: skip
         with running(made.run, within_s=DEADLINE_S):
             yield made
@@ -103,17 +109,17 @@ class Grids:
         )  # fmt: skip
         self.layer.append(streams.queries(self.deployment, 0, generation), [encode_query_event(registration)])
 
-    def position(self, generation: int) -> Position:
+    def position(self, generation: int) -> ResumePosition:
         value = self.layer.get(streams.resume_position(self.deployment, generation))
         assert value is not None
-        return Position.decode(value)
+        return ResumePosition.decode(value)
 
-    def elected(self, position: Position) -> None:
+    def elected(self, position: ResumePosition) -> None:
         """From this position on ingest finds another primary. It has written what every primary writes first."""
         self.put_position(0, position._replace(election="of another primary"))
         self.client[self.deployment]["new primary"].insert_one({})
 
-    def put_position(self, generation: int, position: Position) -> None:
+    def put_position(self, generation: int, position: ResumePosition) -> None:
         self.layer.put(streams.resume_position(self.deployment, generation), position.encode())
 
     def watermark(self) -> int:

@@ -61,7 +61,7 @@ def test_a_server_before_6_0_looks_the_record_up_itself(
     client: Client, database: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No recorded images and no collection options there: updates are never exact, what is gone stays unknown."""
-    monkeypatch.setattr("quaestor.invalidation.ingest.follower._WIRE_VERSION_6_0", 10_000)
+    monkeypatch.setattr("quaestor.invalidation.ingest.primary_probes._WIRE_VERSION_6_0", 10_000)
     namespace = f"{prefix}.images"
     with ingesting(client, MemoryEventLayer(), prefix) as pipelines:
         database.images.insert_one({"_id": 1, "x": 1})

@@ -18,7 +18,7 @@ from quaestor.errors import ConfigurationError, DatabaseError, EventLayerError, 
 from quaestor.event_layer import streams
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import GridShape, WriteKind
 from tests.recovery.ingesting import DEADLINE_S, Client, count, ingesting, of
 
@@ -121,7 +121,7 @@ def test_a_standalone_mongod_is_refused_with_the_remedy(tmp_path: Path) -> None:
     server.start()
     try:
         with pymongo.MongoClient(server.url) as client:
-            ingest = Ingest(
+            ingest = ChangeStreamFollower(
                 client,
                 MemoryEventLayer(),
                 GridShape(query_partitions=1, write_partitions=1),
@@ -152,7 +152,7 @@ def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(tmp_path: Pat
                 writer.db.c.with_options(write_concern=pymongo.WriteConcern(w=1, j=True)).insert_one({"_id": 1})
                 server.kill()
                 with pytest.raises(DatabaseError):
-                    Ingest(
+                    ChangeStreamFollower(
                         client,
                         layer,
                         GridShape(query_partitions=1, write_partitions=1),

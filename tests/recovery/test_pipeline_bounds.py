@@ -64,7 +64,7 @@ class World:
             node, self.layer, CELL, SHAPE, deployment="d", heartbeat_ms=1, retention_ms=60_000, bounds=BOUNDS,
             clock=self.clock, telemetry=self.telemetry,
         )  # fmt: skip
-        loop._start()
+        loop.start()
         return loop
 
     def append(self, image: AfterImage) -> None:
@@ -87,9 +87,9 @@ class World:
         self.layer.append(streams.queries("d", 0), [encode_query_event(registration)])
 
     def step(self, *, trims: bool = False) -> None:
-        self.loop._heartbeat_due_s = 0.0
-        self.loop._trim_due_s = 0.0 if trims else float("inf")
-        self.loop._step()
+        self.loop.periodic.heartbeat_due_s = 0.0
+        self.loop.periodic.maintenance_due_s = 0.0 if trims else float("inf")
+        self.loop.step()
 
     def dead(self) -> list[str]:
         entries = self.layer.read({streams.notifications("d"): "0"}, count=10_000, block_ms=0)
@@ -223,13 +223,13 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
         loop = CellLoop(node, layer, CELL, SHAPE, deployment=prefix, heartbeat_ms=1, retention_ms=60_000)
         ids = tuple(f"tenant{number}~r:1" for number in range(9))
         told = Invalidated(
-            registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, cell=CELL
+            registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
         )
-        loop._out.say([told])
-        loop._start()
-        loop._step()
+        loop.outbox.add([told])
+        loop.start()
+        loop.step()
         requests.clear()
-        loop._trim()
+        loop.periodic.maintain(loop.position, waiting=False)
     assert [commands[-1][0] for commands in requests] == ["MEMORY", "SET"]
     assert sum(command[0] == "XLEN" for command in requests[0]) > 9
 

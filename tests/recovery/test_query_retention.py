@@ -62,7 +62,7 @@ def test_what_lives_in_the_oldest_part_is_given_up_and_the_rest_stays(opened: Op
     world.settle()
     assert not world.live()
     world.settle()
-    assert all(not cell._node.registrations for cell in world.cells.values())
+    assert all(not cell.node.registrations for cell in world.cells.values())
 
 
 def test_what_is_dead_there_goes_without_a_word(opened: Opened) -> None:
@@ -145,7 +145,7 @@ def test_a_cell_that_lags_misses_nothing_that_anybody_relies_on(opened: Opened) 
     world = opened()
     world.register(0)
     world.settle()
-    place = world.cells[1]._position.queries
+    place = world.cells[1].position.queries
     for number in range(150):
         world.register(number)
     world.settle(0)
@@ -197,11 +197,11 @@ def test_a_cell_that_cannot_keep_up_refuses_what_waits_until_there_is_room(opene
     waiting = [world.register(number) for number in range(2_000)]
     world.age(old=True)
     world.look_after(0)
-    assert world.cells[0]._upkeep.room.behind
+    assert world.cells[0].retention.behind
     for _ in range(3):  # the app cancels what it is told of
         world.settle()
         world.look_after(0)
-    assert not world.cells[0]._upkeep.room.behind
+    assert not world.cells[0].retention.behind
     assert world.entries() <= BOUNDS.entries
     assert world.live().isdisjoint({first, *waiting[600:]}), "guarded or refused, and not in between"
     world.write(5)
@@ -218,7 +218,7 @@ def test_a_burst_is_kept_however_large_it_is(opened: Opened) -> None:
     world.settle()
     world.look_after(0)
     assert world.live() == set(live)
-    assert not world.cells[0]._upkeep.room.behind
+    assert not world.cells[0].retention.behind
 
 
 def test_entries_of_one_moment_are_all_gone_through(opened: Opened) -> None:

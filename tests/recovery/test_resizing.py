@@ -18,7 +18,8 @@ from quaestor.clock import system_clock
 from quaestor.errors import QuaestorError
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.grid.resizing.handover import GridHandover
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.model import CapturedRead, GridShape, Operation, Query
@@ -55,7 +56,11 @@ class Threads:
         def layer() -> EventLayer:
             return self._open.enter_context(closing(event_layer(redis_url, settings.deployment)))
 
-        self._loops = [Loop(Ingest(client, layer(), shape, earlier=earlier, **common).run)]
+        own = layer()
+        handover = GridHandover(
+            own, shape, earlier, deployment=settings.deployment, clock=system_clock, telemetry=Telemetry()
+        )
+        self._loops = [Loop(ChangeStreamFollower(client, own, shape, handover=handover, **common).run)]
         for cell in shape.cells:
             node = MatchingNode(cell, shape, retention_ms=settings.retention_ms)
             loop = CellLoop(node, layer(), cell, shape, retention_ms=settings.retention_ms, **common)

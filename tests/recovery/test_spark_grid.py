@@ -108,7 +108,7 @@ class Grid:
 
     def invalidated_by(self, name: str, cell: Cell) -> None:
         self.until(
-            lambda: cell in {n.cell for n in self.said if isinstance(n, Invalidated) and name in n.registration_ids}
+            lambda: cell in {n.source for n in self.said if isinstance(n, Invalidated) and name in n.registration_ids}
         )
 
 

@@ -99,7 +99,7 @@ class World:
             self.deaths[cell] = 0 if cell.write_partition else scenario.cell_deaths
             self._start_cell(cell)
             self.taps[cell].open = True
-            self.cells[cell]._step()
+            self.cells[cell].step()
             self.taps[cell].open = False
         for partition in range(self.shape.query_partitions):
             self.deaths[partition] = scenario.stage_deaths
@@ -129,9 +129,9 @@ class World:
             deployment="d", heartbeat_ms=FAR_MS, retention_ms=FAR_MS, clock=lambda: self.clocks[cell], telemetry=TELEMETRY,
         )  # fmt: skip
         tap.open = True
-        loop._start()
+        loop.start()
         tap.open = False
-        loop._step()
+        loop.step()
 
     def _start_stage(self, partition: int) -> None:
         queries = streams.queries("d", partition)
@@ -213,7 +213,7 @@ class World:
                 self._step_app(part)
             case "cell", Cell():
                 self.taps[part].let = str(what)
-                self.cells[part]._step()
+                self.cells[part].step()
             case "stage", int():
                 self._step_stage(part, str(what))
             case "read", int():
@@ -287,7 +287,7 @@ class World:
             self.clocks = {part: now_ms + 1_000 for part, now_ms in self.clocks.items()}
             self._tick(final)
             for loop in self.cells.values():
-                loop._step()
+                loop.step()
             for partition, stage in self.stages.items():
                 readers = self.readers[partition]
                 while readers.orders:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from quaestor.invalidation.grid.spark.abandoned import own_folder
+from quaestor.invalidation.grid.spark.temporary_folders import own_folder
 
 PREFIX = "quaestor-spark-"
 HOLD = """
 import sys
-from quaestor.invalidation.grid.spark.abandoned import own_folder
+from quaestor.invalidation.grid.spark.temporary_folders import own_folder
 with own_folder("quaestor-spark-") as folder:
     (folder / "tmp").mkdir()
     (folder / "tmp" / "file").write_text("x")

@@ -9,8 +9,8 @@ import pytest
 
 from quaestor.event_layer import streams
 from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.grid.cell_meter import CellMeter
 from quaestor.invalidation.grid.cell_stats import (
-    CellMeter,
     CellStats,
     TenantStats,
     cell_stats,

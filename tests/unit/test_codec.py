@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -22,9 +23,11 @@ from quaestor.model import (
     GridShape,
     Heartbeat,
     Invalidated,
+    InvalidationSource,
     MatchType,
     Notification,
     Operation,
+    OutsideGrid,
     Query,
     Refused,
     Registration,
@@ -197,7 +200,7 @@ NOTIFICATIONS: list[Notification] = [
     Refused(registration_id="a:1", cell=CELL, reason="older than the retention"),
     Invalidated(
         registration_ids=("a:1", "b:2"), query_id="q", match_type=MatchType.CHANGE_INDEX, version=VERSION,
-        key={"origin": "JFK", "n": Int64(5)}, written_at_ms=1_700_000_000_123, cell=CELL,
+        key={"origin": "JFK", "n": Int64(5)}, written_at_ms=1_700_000_000_123, source=CELL,
     ),
     Heartbeat(
         cell=CELL, shape=GridShape(query_partitions=2, write_partitions=3), at_ms=2**41, fresh_as_of_ms=2**41 - 1,
@@ -209,6 +212,23 @@ NOTIFICATIONS: list[Notification] = [
 @pytest.mark.parametrize("notification", NOTIFICATIONS, ids=lambda n: type(n).__name__)
 def test_notifications_survive(notification: Notification) -> None:
     assert codec.decode_notification(codec.encode_notification(notification)) == notification
+
+
+@pytest.mark.parametrize("source", [CELL, *OutsideGrid])
+def test_an_invalidation_says_its_source_and_earlier_releases_can_read_it(source: InvalidationSource) -> None:
+    """They know only cells: those are written as they always were, and anything else carries a cell that they may read."""
+    told = Invalidated(
+        registration_ids=("a:1",), query_id="q", match_type=MatchType.MATCH, version=VERSION, key=1, written_at_ms=5,
+        source=source,
+    )  # fmt: skip
+    payload = codec.encode_notification(told)
+    assert codec.decode_notification(payload) == told
+    fields = bson.decode(payload)
+    known = {"v", "t", "cell", "ids", "qid", "m", "ver", "key", "w"}
+    assert fields.keys() - known == (set() if source == CELL else {"src"})
+    as_before = bson.encode({name: fields[name] for name in known})
+    cell = CELL if source == CELL else Cell(query_partition=0, write_partition=0)
+    assert codec.decode_notification(as_before) == replace(told, source=cell)
 
 
 def test_the_bytes_on_the_wire_are_these() -> None:

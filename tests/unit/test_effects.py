@@ -154,7 +154,7 @@ class World:
             version=1,
             key=1,
             written_at_ms=self.now_ms - 3,
-            cell=Cell(query_partition=0, write_partition=0),
+            source=Cell(query_partition=0, write_partition=0),
         )
 
 

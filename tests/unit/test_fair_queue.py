@@ -14,8 +14,8 @@ from quaestor.event_layer.codec import decode_notification, encode_image, encode
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.grid.checkpoint import LongestLeases
 from quaestor.invalidation.grid.fair_queue import FairQueue
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (
     Activated,
@@ -56,7 +56,7 @@ def test_everything_is_taken_once_in_the_order_of_its_tenant_and_nothing_is_said
     seed = random.SystemRandom().randrange(2**32)
     dice = random.Random(seed)
     print(f"seed={seed}")
-    backlog, leases = FairQueue(), LongestLeases()
+    backlog, leases = FairQueue(), LeaseHorizon()
     entries = [
         entry(number, encode_query_event(registration(dice.choice(["a", "b", "b", "c"]), number)))
         for number in range(2_000)
@@ -82,25 +82,25 @@ def test_turns_are_taken_one_by_one_by_whoever_waits() -> None:
     backlog = FairQueue()
     tenants = ["a"] * 5 + ["b"] * 2 + ["c"]
     entries = [entry(number, encode_query_event(registration(name, number))) for number, name in enumerate(tenants)]
-    backlog.arrived(entries, LongestLeases())
+    backlog.arrived(entries, LeaseHorizon())
     order = [tenants[entries.index(one)] for one in backlog.take(100)]
     assert order == ["a", "b", "c", "a", "b", "a", "a", "a"]
 
 
 def test_it_is_bounded_and_what_nobody_understands_has_a_turn_too() -> None:
     backlog = FairQueue(most_entries=3)
-    backlog.arrived([entry(number, b"not bson") for number in range(3)], LongestLeases())
+    backlog.arrived([entry(number, b"not bson") for number in range(3)], LeaseHorizon())
     assert backlog.full
     assert len(backlog.take(2)) == 2
     assert not backlog.full
     big = FairQueue(most_bytes=10)
-    big.arrived([entry(1, b"x" * 10)], LongestLeases())
+    big.arrived([entry(1, b"x" * 10)], LeaseHorizon())
     assert big.full
 
 
 def test_what_costs_much_lets_others_go_first() -> None:
     """One of two tenants sends what takes a second each; the other's hundred are done before its third."""
-    backlog, leases = FairQueue(), LongestLeases()
+    backlog, leases = FairQueue(), LeaseHorizon()
     payloads = [encode_query_event(registration("a", number)) for number in range(10)]
     payloads += [encode_query_event(registration("b", number)) for number in range(100)]
     backlog.arrived([entry(number, payload) for number, payload in enumerate(payloads)], leases)
@@ -116,7 +116,7 @@ def test_what_costs_much_lets_others_go_first() -> None:
 
 
 def test_a_step_is_over_when_its_time_is() -> None:
-    backlog, leases = FairQueue(), LongestLeases()
+    backlog, leases = FairQueue(), LeaseHorizon()
     payloads = [encode_query_event(registration("a", number)) for number in range(10)]
     backlog.arrived([entry(number, payload) for number, payload in enumerate(payloads)], leases)
     now_s, done = [0.0], 0
@@ -129,7 +129,7 @@ def test_a_step_is_over_when_its_time_is() -> None:
 
 def test_leases_are_noted_in_the_order_of_the_pipeline() -> None:
     """Or the pipeline would be trimmed behind a tenant whose turn comes late."""
-    backlog, leases = FairQueue(), LongestLeases()
+    backlog, leases = FairQueue(), LeaseHorizon()
     payloads = [
         encode_query_event(registration("a", 1, expires_at_ms=100)),
         encode_query_event(registration("a", 2, expires_at_ms=5_000)),
@@ -173,11 +173,11 @@ class Flooded:
         self.loop = CellLoop(
             self.node, self.layer, CELL, SHAPE, deployment=self.deployment, heartbeat_ms=1, retention_ms=60_000
         )
-        self.loop._start()
+        self.loop.start()
 
     def step(self) -> None:
-        self.loop._heartbeat_due_s = 0.0
-        self.loop._step()
+        self.loop.periodic.heartbeat_due_s = 0.0
+        self.loop.step()
 
     def finish(self) -> None:
         """How many steps that takes depends on the machine: each deals with what it can in a tenth of a second."""

@@ -14,7 +14,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_image, encode_query_event
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.grid.resizing.handover import Handover
+from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.messages import encode_taken_over
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import (
@@ -133,14 +133,16 @@ class Driven:
         self.loop = CellLoop(
             self.node, self.layer, CELL, SHAPE, deployment=DEPLOYMENT, heartbeat_ms=1, retention_ms=60_000
         )
-        self.loop._start()
+        self.loop.start()
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
-            self.loop._heartbeat_due_s = self.loop._trim_due_s = 0.0
-            self.loop._step()
-        while self.loop._backlog:  # a step ends after a tenth of a second, though the machine may have stood still
-            self.loop._step()
+            self.loop.periodic.heartbeat_due_s = self.loop.periodic.maintenance_due_s = 0.0
+            self.loop.step()
+        while (
+            self.loop.query_intake.waiting
+        ):  # a step ends after a tenth of a second, though the machine may have stood still
+            self.loop.step()
 
     def write(self, version: int, key: int, **fields: Any) -> None:
         image = AfterImage(
@@ -205,23 +207,25 @@ def test_no_payload_stops_a_resize() -> None:
         driven.send(payload)
     driven.step(3)
     new = replace(SHAPE, generation=1)
-    handover = Handover(driven.layer, new, [SHAPE], deployment=DEPLOYMENT, clock=system_clock, telemetry=Telemetry())
+    handover = GridHandover(
+        driven.layer, new, [SHAPE], deployment=DEPLOYMENT, clock=system_clock, telemetry=Telemetry()
+    )
     cell = CellLoop(
         MatchingNode(CELL, new, retention_ms=60_000), driven.layer, CELL, new, deployment=DEPLOYMENT, heartbeat_ms=1,
         retention_ms=60_000,
     )  # fmt: skip
-    cell._start()
-    cell._step()
+    cell.start()
+    cell.step()
     assert handover.begin()
     tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=handover.as_of)
     driven.layer.append(streams.writes(DEPLOYMENT, 0, 1), [encode_image(tick)])
     handover.complete()
     for _ in range(3):
-        cell._step()
-    assert cell._succession.joined
+        cell.step()
+    assert cell.succession.joined
     image = AfterImage(namespace="db.c", kind=WriteKind.COLLECTION, version=9)
     driven.layer.append(streams.writes(DEPLOYMENT, 0, 1), [encode_image(image)])
-    cell._step()
+    cell.step()
     assert driven.dead() >= {f"good:{number}" for number in range(len(PAYLOADS))}
 
 
@@ -293,4 +297,4 @@ def test_a_lease_of_centuries_is_refused_and_does_not_keep_the_pipeline() -> Non
     driven.step(2)
     assert driven.refused() == {"good:1"}
     now_ms = system_clock()
-    assert driven.loop._leases.needed_since_ms(now_ms) == now_ms
+    assert driven.loop.leases.needed_since_ms(now_ms) == now_ms

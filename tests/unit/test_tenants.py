@@ -71,7 +71,7 @@ def read(layer: EventLayer, stream: str) -> list[Notification]:
 
 def invalidated(*ids: str) -> Invalidated:
     return Invalidated(
-        registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, cell=CELL
+        registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
     )
 
 
@@ -88,7 +88,7 @@ def test_a_heartbeat_is_appended_after_everything_found_before_whosever_it_was()
             order.append(stream)
 
     out = CellOutbox(Recording(), "d")
-    out.say([beat(1), invalidated("shop~a:1", "b:1"), Activated(registration_id="toys~c:1", cell=CELL)])
+    out.add([beat(1), invalidated("shop~a:1", "b:1"), Activated(registration_id="toys~c:1", cell=CELL)])
     out.send()
     assert order[-2:] == [streams.notifications("d"), streams.heartbeats("d")]
     assert set(order[:-2]) == {streams.notifications("d", "shop"), streams.notifications("d", "toys")}
@@ -98,7 +98,7 @@ def test_a_heartbeat_is_appended_after_everything_found_before_whosever_it_was()
 def test_a_query_of_two_tenants_tells_each_only_of_its_own() -> None:
     layer = MemoryEventLayer()
     out = CellOutbox(layer, "d")
-    out.say([invalidated("shop~a:1", "b:1", "shop~a:2")])
+    out.add([invalidated("shop~a:1", "b:1", "shop~a:2")])
     out.send()
     assert read(layer, streams.notifications("d", "shop")) == [invalidated("shop~a:1", "shop~a:2")]
     assert read(layer, streams.notifications("d")) == [invalidated("b:1")]
@@ -115,7 +115,7 @@ def test_pipelines_of_tenants_are_trimmed_until_nothing_is_left_in_them() -> Non
     now_ms = 1_000
     layer = MemoryEventLayer(clock=lambda: now_ms)
     out = CellOutbox(layer, "d")
-    out.say([invalidated("shop~a:1")])
+    out.add([invalidated("shop~a:1")])
     out.send()
     for now_ms in (2_000, 3_000, 4_000, 5_000):
         look_after(layer, out, before_ms=now_ms - 2_000, now_ms=now_ms)
@@ -135,8 +135,8 @@ def test_many_tenants_cost_a_cell_few_round_trips_a_second_and_none_is_forgotten
     layer = Recording(clock=lambda: now_ms)
     out = CellOutbox(layer, "d")
     tenants = [f"t{number}" for number in range(100)]
-    out.say([invalidated(f"{tenant}~a:1") for tenant in tenants])
-    out.say([invalidated("t77~a:2"), invalidated("t77~a:3")])
+    out.add([invalidated(f"{tenant}~a:1") for tenant in tenants])
+    out.add([invalidated("t77~a:2"), invalidated("t77~a:3")])
     out.send()
     look_after(layer, out, before_ms=0, now_ms=now_ms)
     assert streams.notifications("d", "t77") in asked

@@ -9,11 +9,9 @@ import anyio.to_thread
 from quaestor.clock import Clock
 from quaestor.event_layer import codec, streams
 from quaestor.invalidation.registry.notification_reader import LOOK_BACK_MS
-from quaestor.model import Cell, Invalidated, MatchType
+from quaestor.model import Invalidated, MatchType, OutsideGrid
 from quaestor.ports import EventLayer, Guarded
 from quaestor.read_path.service import ReadPath
-
-_NO_CELL = Cell(query_partition=0, write_partition=0)
 
 
 class Broadcast:
@@ -51,7 +49,7 @@ class Broadcast:
             version=0,
             key=None,
             written_at_ms=self._clock(),
-            cell=_NO_CELL,
+            source=OutsideGrid.NAME,
         )
         await anyio.to_thread.run_sync(self._append, codec.encode_notification(invalidated))
 

@@ -1,4 +1,4 @@
-"""Which process runs each cell of a grid, the how many-th since its start: told by the cells, read by whoever looks."""
+"""Processes that run the cells of a grid: each tells which it is, whoever looks reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from quaestor.ports import EventLayer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellProcess:
-    """run: of the grid's start that it belongs to.
+    """The process that runs one cell.
+
+    run: the start of the grid that it belongs to.
     starts: 1 for the first process of the cell in this run.
     """
 
@@ -27,7 +29,8 @@ class CellProcess:
 
 
 class Announcement:
-    """Says that this process runs a cell, again and again, so that it is known also to an event layer that lost its data."""
+    """The statement that this process runs a cell, made again and again, so that it is known also to an event layer that lost its
+    data."""
 
     def __init__(self, layer: EventLayer, deployment: str, cell: Cell, shape: GridShape, *, run: str) -> None:
         self._layer = layer
@@ -36,7 +39,7 @@ class Announcement:
         self._starts = 0
 
     def make(self) -> None:
-        """Raises EventLayerError."""
+        """Say it once more. Raises EventLayerError."""
         if not self._starts:
             before = _decoded(self._layer.get(self._name))
             self._starts = 1 if before is None or before.run != self._run else before.starts + 1

@@ -1,4 +1,4 @@
-"""What each cell says of itself once a second, for people: a small value in the event layer, nothing depends on it.
+"""Figures of each cell, told once a second, for people: a small value in the event layer, nothing depends on it.
 
 | field | meaning |
 |---|---|
@@ -16,33 +16,25 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import bson
 from bson.errors import BSONError
 
 from quaestor.event_layer import streams
-from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.shapes import decode_shape, encode_shape
-from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.ports import EventLayer
 
 _FORMAT: Final = 1
-_MOST_LAGS: Final = 10_000
 _MOST_CELLS: Final = 4_096
-_STATM: Final = Path("/proc/self/statm")
 UNKNOWN_LAG: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantStats:
-    """What one tenant uses of a cell.
+    """One tenant's use of a cell.
 
     tried_per_s: how many of its predicates the writes try, per second.
     failed: how many times one of them raised, since the tenant came.
@@ -57,10 +49,11 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStats:
-    """pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions
+    """The size of one pipeline around a cell.
+
+    pipeline: w and q with the partition for write and query pipelines, m and r for what was matched for subscriptions
         and their results; n notifications, h heartbeats, t the largest of other tenants' notifications that the cell
         has looked at.
-
     lag_ms: how far this cell, as its reader, is behind; UNKNOWN_LAG: others read it.
     """
 
@@ -96,7 +89,7 @@ class CellStats:
 
 
 def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
-    """What the cells of the current grid said last, in the order of the cells; those that never said anything are missing.
+    """The last figures of the current grid's cells, in the order of the cells; those that never told any are missing.
 
     One value is read for each cell. Raises EventLayerError.
     """
@@ -122,6 +115,7 @@ def _read(layer: EventLayer, deployment: str, cell: Cell, generation: int) -> Ce
 
 
 def encode_stats(stats: CellStats) -> bytes:
+    """The value for the event layer, as BSON."""
     cell, shape = stats.cell, stats.shape
     return bson.encode(
         {
@@ -139,7 +133,7 @@ def encode_stats(stats: CellStats) -> bytes:
 
 
 def decode_stats(value: bytes) -> CellStats | None:
-    """None if it is of another format: it is for people, so nobody has to fail for it."""
+    """The figures in a value; None if it is of another format: it is for people, so nobody has to fail for it."""
     try:
         fields: dict[str, Any] = bson.decode(value)
         if fields["v"] != _FORMAT:
@@ -177,77 +171,3 @@ def decode_stats(value: bytes) -> CellStats | None:
         )
     except (BSONError, KeyError, TypeError, ValueError):
         return None
-
-
-class CellMeter:
-    """Measures one cell between two of its values. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._lags_ms: list[int] = []
-        self._begun_s = time.monotonic()
-        self._writes = 0
-        self._tried = 0
-
-    def matched(self, *, wall_ms: int, now_ms: int) -> None:
-        """One write has been matched. O(1); beyond 10,000 a period only the rate counts them."""
-        if wall_ms and len(self._lags_ms) < _MOST_LAGS:
-            self._lags_ms.append(now_ms - wall_ms)
-
-    def take(
-        self,
-        node: MatchingNode,
-        *,
-        now_ms: int,
-        pipelines: Sequence[PipelineStats] = (),
-        bounds: PipelineBounds | None = None,
-    ) -> CellStats:
-        """The period since the last call, and what the node holds now.
-
-        pipelines, bounds: around it, as far as known.
-        """
-        tally, now_s = node.tally, time.monotonic()
-        writes, tried = tally.writes - self._writes, tally.tried - self._tried
-        lags_ms, seconds = sorted(self._lags_ms), max(now_s - self._begun_s, 1e-3)
-        self._lags_ms, self._begun_s, self._writes, self._tried = [], now_s, tally.writes, tally.tried
-        return CellStats(
-            cell=node.cell,
-            shape=node.shape,
-            at_ms=now_ms,
-            queries=node.queries,
-            registrations=node.registrations,
-            bytes=node.bytes,
-            writes=tally.writes,
-            tried=tally.tried,
-            failed=tally.failed,
-            evicted=tally.evicted,
-            writes_per_s=writes / seconds,
-            tried_per_write=tried / writes if writes else 0.0,
-            lag_p50_ms=_quantile(lags_ms, 0.5),
-            lag_p99_ms=_quantile(lags_ms, 0.99),
-            rss_bytes=rss_bytes(),
-            tenants=tuple(
-                TenantStats(
-                    tenant=one.name,
-                    registrations=one.registrations,
-                    bytes=one.bytes,
-                    tried_per_s=tried_per_s,
-                    failed=one.failed,
-                )
-                for one, tried_per_s in node.largest_tenants()
-            ),
-            pipelines=tuple(pipelines),
-            pipeline_max_entries=0 if bounds is None else bounds.entries,
-            pipeline_max_bytes=0 if bounds is None else bounds.bytes,
-        )
-
-
-def _quantile(ordered: list[int], quantile: float) -> float:
-    return float(ordered[min(int(len(ordered) * quantile), len(ordered) - 1)]) if ordered else -1.0
-
-
-def rss_bytes() -> int:
-    """Resident memory of this process; 0 where /proc does not tell."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -1,4 +1,4 @@
-"""What a cell leaves behind for the one that replaces it: how far it got, and which entries are still needed.
+"""Position of a cell in its pipelines, and the checkpoint of it that is left behind for the cell that replaces it.
 
 A checkpoint says: at this offset of the write pipeline every write up to this version had been matched. Such points lie
 in front of each entry with a new version, and at ticks that name a version; not in the middle of a transaction, whose
@@ -7,55 +7,86 @@ writes share one. A registration taken over from the cell before holds as of tha
 
 from __future__ import annotations
 
-from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import bson
 
+from quaestor.event_layer import offsets
 from quaestor.event_layer.shapes import encode_shape
 from quaestor.model import GridShape, Version
+from quaestor.ports import EventLayer
+
+
+class CompletePoint(NamedTuple):
+    """A place in the write pipeline at which every write up to a version had been matched.
+
+    writes: offset of the last entry before it.
+    """
+
+    writes: str
+    version: Version
 
 
 class Checkpoint(NamedTuple):
-    """Offsets in the query and the write pipeline; `version` belongs to `writes`."""
+    """A cell's position at a complete point.
+
+    queries, writes: offsets in the query and the write pipeline.
+    version: belongs to `writes`.
+    """
 
     queries: str
     writes: str
     version: Version
 
     def encode(self, shape: GridShape) -> bytes:
-        """As the value kept beside the pipelines."""
+        """The value kept beside the pipelines."""
         return bson.encode({"v": 1, "shape": encode_shape(shape)} | self._asdict())
 
     @classmethod
     def decode(cls, value: bytes, shape: GridShape) -> Checkpoint | None:
-        """None if it is that of a grid of another shape: its registrations lie in other partitions."""
+        """The checkpoint in a value; None if it is that of a grid of another shape: its registrations lie in other
+        partitions."""
         fields = bson.decode(value)
         if fields["v"] != 1 or fields["shape"] != encode_shape(shape):
             return None
         return cls(fields["queries"], fields["writes"], int(fields["version"]))
 
 
-class LongestLeases:
-    """Since when registrations have to be kept in the query pipeline, without remembering each of them.
+class CellPosition(NamedTuple):
+    """A cell's place in its two pipelines.
 
-    Kept are only those whose lease outlasts every earlier one's: the first of these that is not over is the oldest that
-    anybody still needs. Registrations that died early are counted as alive.
+    queries, writes: everything up to these offsets has been dealt with.
+    complete: the last complete point at or before `writes`; None: none is known.
     """
 
-    def __init__(self) -> None:
-        self._leases: deque[tuple[int, int]] = deque()
+    queries: str
+    writes: str
+    complete: CompletePoint | None = None
 
-    def add(self, appended_at_ms: int, expires_at_ms: int) -> None:
-        if not self._leases or expires_at_ms > self._leases[-1][1]:
-            self._leases.append((appended_at_ms, expires_at_ms))
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint that may be saved now."""
+        return None if self.complete is None else Checkpoint(self.queries, *self.complete)
 
-    def gone(self, before_ms: int) -> None:
-        """What was appended before then has been trimmed, needed or not."""
-        while self._leases and self._leases[0][0] < before_ms:
-            self._leases.popleft()
 
-    def needed_since_ms(self, now_ms: int) -> int:
-        while self._leases and self._leases[0][1] <= now_ms:
-            self._leases.popleft()
-        return self._leases[0][0] if self._leases else now_ms
+BEGINNING: Final = CellPosition(offsets.START, offsets.START)
+"""In front of everything that the pipelines hold."""
+
+
+class CheckpointStore:
+    """The named value in the event layer that holds a cell's checkpoint. Methods raise EventLayerError."""
+
+    def __init__(self, layer: EventLayer, name: str, shape: GridShape) -> None:
+        self._layer = layer
+        self._name = name
+        self._shape = shape
+
+    def load(self) -> Checkpoint | None:
+        """The checkpoint saved last by this cell of a grid of this shape."""
+        value = self._layer.get(self._name)
+        return None if value is None else Checkpoint.decode(value, self._shape)
+
+    def save(self, position: CellPosition) -> None:
+        """Keep the checkpoint of this position, if it has one."""
+        if (checkpoint := position.checkpoint) is not None:
+            self._layer.put(self._name, checkpoint.encode(self._shape))

@@ -1,5 +1,5 @@
-"""The grid inside the application's process: one ingest thread, one matching node, the later stages of subscribed queries,
-an event layer in memory."""
+"""Grid inside the application's process: one thread of ingest, one matching node, the later stages of subscribed queries, an
+event layer in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -44,7 +44,9 @@ class EmbeddedGrid:
         telemetry: Telemetry,
         clock: Clock = system_clock,
     ) -> None:
-        """client_or_url: a client stays its owner's; of a URL, a client is made and closed.
+        """Make the grid; `start` begins.
+
+        client_or_url: a client stays its owner's; of a URL, a client is made and closed.
         layer: None makes one.
         """
         self._source = client_or_url
@@ -58,11 +60,11 @@ class EmbeddedGrid:
         self._threads: list[threading.Thread] = []
 
     def check(self) -> None:
-        """Whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
+        """Find out whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
         self._ingest().check()
 
     def start(self) -> None:
-        """Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats."""
+        """Start the threads. Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats."""
         self._stop.clear()
         for name, loop in (("ingest", self._run_ingest), ("cell", self._run_cell), ("stage", self._run_stage)):
             thread = threading.Thread(target=self._keep, args=(name, loop), name=f"quaestor-{name}", daemon=True)
@@ -70,7 +72,7 @@ class EmbeddedGrid:
             thread.start()
 
     def stop(self) -> None:
-        """Returns when all threads have ended."""
+        """Stop the threads; returns when all have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join(_JOIN_S)
@@ -89,8 +91,8 @@ class EmbeddedGrid:
                 self._owned = pymongo.MongoClient(self._source)
             return self._owned
 
-    def _ingest(self) -> Ingest:
-        return Ingest(
+    def _ingest(self) -> ChangeStreamFollower:
+        return ChangeStreamFollower(
             self._client(),
             self.layer,
             SHAPE,

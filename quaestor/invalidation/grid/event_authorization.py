@@ -1,4 +1,4 @@
-"""What a cell believes of what lies in its query pipeline. The apps of every tenant write there, so an entry may claim anything.
+"""Authorization of query events: the apps of every tenant write to a query pipeline, so an entry may claim anything.
 
 An id says whose it is, and that must be who speaks: nobody registers in another's name, on another's account, or cancels what is
 another's. Names become names of pipelines, so they are those that settings allow. A lease keeps an entry in the pipeline of all,
@@ -23,7 +23,7 @@ Event = TypeVar("Event", bound=Registration | Cancellation | Usage)
 
 
 def authorized(event: Event, deployment: str) -> Event:
-    """The event, without what it says of others. Raises EventLayerError if nothing is left. O(ids)."""
+    """The part of an event that its tenant may say. Raises EventLayerError if nothing is left. O(ids)."""
     if isinstance(event, Usage):
         return event
     if not _is_name(event.tenant) or not (event.tenant == deployment or is_tenant(event.tenant)):
@@ -38,7 +38,7 @@ def authorized(event: Event, deployment: str) -> Event:
 
 
 def lease_ms(expires_at_ms: int, *, since_ms: int) -> int:
-    """Until when a lease that was asked for at `since_ms` keeps anything; 0 if for longer than anybody may."""
+    """The end of a lease that was asked for at `since_ms` (ms since the epoch); 0 if it is for longer than anybody may have."""
     return expires_at_ms if expires_at_ms <= since_ms + LONGEST_LEASE_MS else 0
 
 

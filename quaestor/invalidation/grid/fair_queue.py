@@ -1,6 +1,8 @@
-"""What a cell has read of its query pipeline and not worked off yet: tenants take turns, so a flood of one does not delay the
-others' few by more than the reading of it. A turn that took long is paid for by letting others go first, so neither do a few
-entries that cost much each. Within a tenant, order is kept.
+"""Fair queue of the entries that a cell has read of its query pipeline and not worked off yet.
+
+Tenants take turns, so a flood of one does not delay the others' few by more than the reading of it. A turn that took
+long is paid for by letting others go first, so neither do a few entries that cost much each. Within a tenant, order is
+kept.
 
 It reaches so many entries and bytes ahead, no further: who is behind that waits until the flood has moved on.
 """
@@ -16,8 +18,8 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.event_layer import offsets
-from quaestor.invalidation.grid.checkpoint import LongestLeases
 from quaestor.invalidation.grid.event_authorization import lease_ms
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.ports import StreamEntry
 
 _OF_NOBODY: Final = ""
@@ -29,10 +31,10 @@ _LEASED: Final = ("r", "s")
 
 
 class FairQueue:
-    """read_to: offset of the last entry that has arrived.
-    worked_off: everything up to this offset has been taken.
+    """Entries by tenant. O(1) for each entry. Not thread-safe.
 
-    O(1) for each entry. Not thread-safe.
+    read_to: offset of the last entry that has arrived.
+    worked_off: everything up to this offset has been taken.
     """
 
     def __init__(self, *, most_entries: int = 50_000, most_bytes: int = 64 * 1024 * 1024) -> None:
@@ -49,24 +51,26 @@ class FairQueue:
 
     @property
     def full(self) -> bool:
-        """No more should be read before something is taken."""
+        """Whether no more should be read before something is taken."""
         return self._entries >= self._most_entries or self._bytes >= self._most_bytes
 
     @property
     def worked_off(self) -> str:
-        """Taken, that is: ask when what was taken has been dealt with."""
+        """The offset up to which everything has been taken; a position that may be saved, when what was taken has been dealt
+        with."""
         return self._outstanding[0][0] if self._outstanding else self.read_to
 
     def restart(self, offset: str) -> None:
-        """Nothing is outstanding; what follows `offset` will arrive."""
+        """Forget everything; what follows `offset` will arrive."""
         self.read_to = offset
         self._lanes.clear()
         self._outstanding.clear()
         self._taken.clear()
         self._bytes = self._entries = 0
 
-    def arrived(self, entries: Sequence[StreamEntry], leases: LongestLeases) -> None:
-        """In the order of the pipeline, and in that order their leases are noted, whoever's turn comes first."""
+    def arrived(self, entries: Sequence[StreamEntry], leases: LeaseHorizon) -> None:
+        """Queue these entries, in the order of the pipeline; in that order their leases are noted, whoever's turn comes
+        first."""
         for entry in entries:
             tenant, expires_at_ms = _glance(entry.payload)
             self._lanes.setdefault(tenant, deque()).append(entry)
@@ -80,7 +84,11 @@ class FairQueue:
     def turns(
         self, most: int, *, within_s: float, clock: Callable[[], float] = time.monotonic
     ) -> Iterator[StreamEntry]:
-        """Up to so many, one of each tenant in turn, while there is time. Each is dealt with before the next is asked for."""
+        """Take some entries, one of each tenant in turn, while there is time. Each is dealt with before the next is asked for.
+
+        most: so many at most.
+        within_s: the time that there is.
+        """
         end_s = clock() + within_s
         for _ in range(most):
             name = self._next()
@@ -106,7 +114,7 @@ class FairQueue:
         return None
 
     def take(self, most: int) -> list[StreamEntry]:
-        """Up to so many, one of each tenant in turn; the first come first if that is all."""
+        """Take so many entries at most, one of each tenant in turn; the first come first if that is all."""
         taken: list[StreamEntry] = []
         while self._lanes and len(taken) < most:
             name, lane = self._lanes.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What a cell does with the entries of its query pipeline: registrations, cancellations, reports of use, what a stage
+"""Effects of the entries of a query pipeline on its cell: registrations, cancellations, reports of use, what a stage
 announces, and what a resize brings."""
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from quaestor.errors import EventLayerError
 from quaestor.event_layer import offsets
 from quaestor.event_layer.codec import decode_query_event
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
-from quaestor.invalidation.grid.checkpoint import LongestLeases
 from quaestor.invalidation.grid.event_authorization import authorized, lease_ms
-from quaestor.invalidation.grid.resizing.cell_side import Succession
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.invalidation.grid.resizing.messages import concerns_resizing
+from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.model import Activated, Cancellation, Cell, Invalidated, MatchType, Refused, Registration, Usage
+from quaestor.model import Activated, Cancellation, Invalidated, MatchType, Refused, Registration, Usage
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import StreamEntry
 from quaestor.realtime.codec import concerns_standing
@@ -26,38 +26,37 @@ _NO_VERSION: Final = 0
 
 
 class QueryEvents:
-    """Not thread-safe. What there is to say goes into the outbox, in order."""
+    """The consumer of single query events. Not thread-safe. What there is to say goes into the outbox, in order."""
 
     def __init__(
         self,
         node: MatchingNode,
-        cell: Cell,
         *,
         deployment: str,
-        standing: SubscriptionEvents,
+        subscriptions: SubscriptionEvents,
         succession: Succession,
-        leases: LongestLeases,
-        out: CellOutbox,
+        leases: LeaseHorizon,
+        outbox: CellOutbox,
         clock: Clock,
         telemetry: EventLog,
     ) -> None:
         self._node = node
-        self._cell = cell
+        self._cell = node.cell
         self._deployment = deployment
-        self._standing = standing
+        self._subscriptions = subscriptions
         self._succession = succession
         self._leases = leases
-        self._out = out
+        self._outbox = outbox
         self._clock = clock
         self._telemetry = telemetry
 
     def take(self, entry: StreamEntry, *, refused: bool = False) -> None:
-        """Do what it says.
+        """Do what an entry says.
 
-        refused: but guard nothing for it: there is no room for what is waiting (query_retention.py).
+        refused: guard nothing for it, because there is no room for what is waiting (query_retention.py).
         """
         if concerns_standing(entry.payload):
-            self._keep(entry, self._standing.take_query_event(entry.payload))
+            self._keep(entry, self._subscriptions.take_query_event(entry.payload))
             return
         if concerns_resizing(entry.payload):
             if (registration := self._resized(entry)) is not None:
@@ -71,19 +70,20 @@ class QueryEvents:
         elif event is not None:
             if refused:
                 # Not merely refused: the cell before this one may have activated it.
-                self._out.say(
+                self._outbox.add(
                     self._node.give_up([event.id], now_ms=self._clock()) or [self.invalidated(event, MatchType.EVICTED)]
                 )
             elif self._succession.fenced:
                 reason = "the grid is partitioned anew"
-                self._out.say([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
+                self._outbox.add([Refused(registration_id=event.id, cell=self._cell, reason=reason)])
             else:
-                self._out.say(self._registered(entry, event))
+                self._outbox.add(self._registered(entry, event))
 
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
-        """An entry that the cell before this one has dealt with: what still matters of it."""
+        """The registration or cancellation in an entry that the cell before this one has dealt with; None: neither is in
+        it."""
         if concerns_standing(entry.payload):
-            self._keep(entry, self._standing.lease_of(entry.payload))
+            self._keep(entry, self._subscriptions.lease_of(entry.payload))
             return None
         event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)
         if isinstance(event, Usage):
@@ -92,15 +92,15 @@ class QueryEvents:
         return event
 
     def take_over(self, entry: StreamEntry, registration: Registration) -> None:
-        """It was active in another cell, as of its `since`: it needs no second activation."""
+        """Guard what was active in another cell, as of its `since`: it needs no second activation."""
         for outcome in self._registered(entry, registration):
             if isinstance(outcome, Refused):
-                self._out.say([self.invalidated(registration)])
+                self._outbox.add([self.invalidated(registration)])
             elif isinstance(outcome, Invalidated):
-                self._out.say([outcome])
+                self._outbox.add([outcome])
 
     def invalidated(self, registration: Registration, match_type: MatchType = MatchType.MATCH) -> Invalidated:
-        """By nothing in particular: it cannot be guarded any more."""
+        """The notification that a registration cannot be guarded any more, whatever was written."""
         return Invalidated(
             registration_ids=(registration.id,),
             query_id=registration.query_id,
@@ -108,7 +108,7 @@ class QueryEvents:
             version=_NO_VERSION,
             key=None,
             written_at_ms=self._clock(),
-            cell=self._cell,
+            source=self._cell,
         )
 
     def _understood(self, entry: StreamEntry) -> Registration | Cancellation | Usage | None:

@@ -1,4 +1,4 @@
-"""Keeping a query pipeline within its bounds: what is registered in its oldest part is given up, then that part is trimmed.
+"""Retention of a query pipeline within its bounds: what is registered in its oldest part is given up, then that part is trimmed.
 
 A query pipeline holds what is registered, and whoever replaces a cell needs all of it. Yet most of what it holds is dead (it
 was cancelled, or fired), because what is dead leaves when everything older has left. So when it is too large a cell goes through
@@ -8,9 +8,10 @@ It is uncached, never stale, and whoever asks for it again registers it at the o
 **Why nothing is lost.** A cell trims only what it has worked off. A registration in there that it does not hold was refused,
 cancelled, fired or given up, all of which its app has been told by this cell or the one before it; those that it holds are
 announced, and the announcement is appended before anything is trimmed. So whoever reads on or begins later misses only
-registrations that nobody relies on, wherever the other cells of the column have got to. They may miss three other things:
-cancellations (what they cancel lives until its lease is over), what a stage announces (a cell that finds out that it has missed
-entries says that it has begun anew, and all is announced again) and a fence, which is kept as a value beside the pipeline.
+registrations that nobody relies on, wherever the other cells of the query partition have got to. They may miss three other
+things: cancellations (what they cancel lives until its lease is over), what a stage announces (a cell that finds out that it
+has missed entries says that it has begun anew, and all is announced again) and a fence, which is kept as a value beside the
+pipeline.
 
 **When the cell's own place is in the way** (more is registered than it can take in), it is `behind`: then what is waiting is
 refused unread, until there is room.
@@ -18,7 +19,7 @@ refused unread, until there is room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import bson
@@ -29,10 +30,10 @@ from quaestor.event_layer import offsets
 from quaestor.event_layer.bounds import FURTHER, YOUNGEST_TRIMMED_MS, PipelineBounds
 from quaestor.event_layer.codec import type_of
 from quaestor.event_layer.tenancy import tenant_of
-from quaestor.invalidation.grid.checkpoint import LongestLeases
-from quaestor.invalidation.grid.resizing.cell_side import Succession
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
+from quaestor.invalidation.grid.resizing.succession import Succession
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.model import Notification
 from quaestor.ports import EventLayer, MeasuredPipelines, PipelineSize, StreamEntry
 
 _READ_AT_ONCE: Final = 500
@@ -46,6 +47,7 @@ class QueryRetention:
     behind: there can be no more room before the cell has worked off what it has.
     unfinished: there can, at the next call.
     given_up: registrations, since the cell started.
+    bounds: of the pipeline.
     """
 
     def __init__(
@@ -53,31 +55,32 @@ class QueryRetention:
         layer: EventLayer,
         stream: str,
         node: MatchingNode,
-        succession: Succession,
-        leases: LongestLeases,
         *,
         deployment: str,
+        succession: Succession,
+        leases: LeaseHorizon,
+        outbox: CellOutbox,
         bounds: PipelineBounds,
-        tell: Callable[[Iterable[Notification]], None],
     ) -> None:
-        """tell: returns when what it was given, and all that it was given before, has been appended. Raises
-        EventLayerError.
+        """Begin with nothing to give up.
+
+        stream: the query pipeline.
         """
         self.behind = False
         self.unfinished = False
         self.given_up = 0
+        self.bounds = bounds
         self._layer = layer
         self._stream = stream
         self._node = node
         self._succession = succession
         self._leases = leases
         self._deployment = deployment
-        self._bounds = bounds
-        self._tell = tell
+        self._outbox = outbox
         self._after = offsets.START
 
-    def make(self, *, worked_off: str, now_ms: int, size: PipelineSize | None = None) -> None:
-        """Give up and trim a part, if the pipeline is too large. Does nothing if the layer cannot tell.
+    def bound(self, *, worked_off: str, now_ms: int, size: PipelineSize | None = None) -> None:
+        """Give up and trim a part of the pipeline, if it is too large. Does nothing if the layer cannot tell.
 
         worked_off: everything up to this offset has been dealt with.
         size: the pipeline's, if it was measured just now. O(_MOST_AT_ONCE). Raises EventLayerError; call it again.
@@ -87,7 +90,7 @@ class QueryRetention:
         size = size or self._layer.measure(self._stream)
         enough = FURTHER if self.unfinished else 1.0
         self.unfinished, in_the_way, most = False, False, _MOST_AT_ONCE
-        while self._bounds.excess(size) > enough and self._succession.joined:
+        while self.bounds.excess(size) > enough and self._succession.joined:
             if not most:
                 self.unfinished = True
                 break
@@ -99,17 +102,17 @@ class QueryRetention:
             size = self._layer.measure(self._stream)
         if not self.unfinished:
             self._after = offsets.START
-        self.behind = in_the_way and self._bounds.excess(size) > 1
+        self.behind = in_the_way and self.bounds.excess(size) > 1
 
     def restart(self) -> None:
-        """The event layer has lost its data."""
+        """Forget how far this has got: the event layer has lost its data."""
         self.behind = self.unfinished = False
         self._after = offsets.START
 
     def _oldest(self, size: PipelineSize, worked_off: str) -> tuple[list[StreamEntry], bool]:
         """The next few entries that have to go and may, and whether more might if this cell were further."""
-        surplus = size.entries - FURTHER * self._bounds.entries
-        surplus_bytes = size.bytes - FURTHER * self._bounds.bytes
+        surplus = size.entries - FURTHER * self.bounds.entries
+        surplus_bytes = size.bytes - FURTHER * self.bounds.bytes
         some: list[StreamEntry] = []
         for entry in self._layer.read({self._stream: self._after}, count=_READ_AT_ONCE, block_ms=0):
             if offsets.appended_at_ms(entry.offset) >= size.at_ms - YOUNGEST_TRIMMED_MS:
@@ -125,13 +128,14 @@ class QueryRetention:
     def _give_up(self, entries: Sequence[StreamEntry], now_ms: int) -> None:
         registrations = [found for entry in entries for found in _registered(entry.payload, self._deployment)]
         given_up = self._node.give_up(registrations, now_ms=now_ms)
-        self._tell(given_up)
+        self._outbox.add(given_up)
+        self._outbox.send()
         self._succession.keep_fence()
         # Of entries that were appended in the same moment as the last of these, some may not have been gone through yet.
         self._after = entries[-1].offset
         before_ms = offsets.appended_at_ms(self._after)
         self._layer.trim(self._stream, before_ms=before_ms)
-        self._leases.gone(before_ms)
+        self._leases.trimmed(before_ms)
         self.given_up += sum(len(one.registration_ids) for one in given_up)
 
 

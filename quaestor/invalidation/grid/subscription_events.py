@@ -1,6 +1,6 @@
-"""A cell's part in standing queries: what the stage announces goes into the node, what the node finds to the stage.
+"""Subscriptions' part in a cell: what the stage announces goes into the node, what the node finds goes to the stage.
 
-Payloads are collected and appended by the cell's loop, in order, before its position counts as reached.
+Payloads are collected, and appended when the cell's loop says so, in order, before its position counts as reached.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from quaestor.errors import EventLayerError, QueryError
 from quaestor.event_layer.codec import encode_image
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.subscription_matching import AnnouncementError
-from quaestor.model import AfterImage, Cell, WriteKind
+from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.event_log import EventLog
+from quaestor.ports import EventLayer
 from quaestor.realtime.codec import decode_query_event, encode_matched
 from quaestor.realtime.messages import (
     CellStarted,
@@ -31,27 +32,38 @@ _TO_ALL: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 
 
 class SubscriptionEvents:
-    """stream: where the payloads of `pending` belong. Not thread-safe."""
+    """The messages between one cell and the stage of its query partition. Not thread-safe."""
 
-    def __init__(self, node: MatchingNode, cell: Cell, *, stream: str, telemetry: EventLog) -> None:
-        self.stream = stream
-        self.pending: list[bytes] = []
+    def __init__(self, node: MatchingNode, layer: EventLayer, stream: str, *, telemetry: EventLog) -> None:
+        """Begin with nothing to say.
+
+        stream: the pipeline that the stage reads.
+        """
         self._node = node
-        self._cell = cell
+        self._cell = node.cell
+        self._layer = layer
+        self._stream = stream
+        self._pending: list[bytes] = []
         self._telemetry = telemetry
         self._ticked: AfterImage | None = None
 
     def started(self) -> None:
-        """The cell begins, or begins anew: its node has no standing queries."""
+        """Say that the cell begins, or begins anew: its node knows nothing of what was announced."""
         self._say(CellStarted(cell=self._cell))
 
+    def send(self) -> None:
+        """Append what there is to say. Raises EventLayerError; what was not appended is appended by the next call."""
+        if self._pending:
+            self._layer.append(self._stream, self._pending)
+            self._pending.clear()
+
     def lease_of(self, payload: bytes) -> int:
-        """Until when this entry of the query pipeline must be retained; 0: not at all. A starting stage reads leases."""
+        """End of the lease of this entry of the query pipeline, which a starting stage has to find; 0: it has none."""
         event = self._understood(payload)
         return event.expires_at_ms if isinstance(event, Subscription) else 0
 
     def take_query_event(self, payload: bytes) -> int:
-        """Do what the stage says. Returns the same as `lease_of`."""
+        """Do what the stage says in this entry of the query pipeline. Returns the same as `lease_of`."""
         event = self._understood(payload)
         match event:
             case Standing():
@@ -68,7 +80,7 @@ class SubscriptionEvents:
         return 0
 
     def processed(self, image: AfterImage, payload: bytes | None) -> None:
-        """The node has taken in this event.
+        """Say what the node has found for subscriptions in this write, or that it was a tick.
 
         payload: as it lies on the write pipeline, if it does.
         """
@@ -136,4 +148,4 @@ class SubscriptionEvents:
             return None
 
     def _say(self, event: MatchedEvent, image: bytes = b"") -> None:
-        self.pending.append(encode_matched(event, image))
+        self._pending.append(encode_matched(event, image))

@@ -1,4 +1,4 @@
-"""Change stream events as after-images. Pure: one event in, what it means for cached results out.
+"""Change stream events as after-images. Pure: one event in, its meaning for cached results out.
 
 Source: the manual pages "Change Events" and "Expanded events"; what they leave open, as mongod 6.0 does it.
 """
@@ -62,7 +62,7 @@ _INDEX_EVENTS: Final = frozenset(
 
 
 def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
-    """What happened, in order. Empty for events that change no result (index builds).
+    """The images of one event, in order. None for events that change no result (index builds).
 
     post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later
         look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it
@@ -95,7 +95,7 @@ def time_and_token(event: RawBSONDocument) -> tuple[Version, bytes]:
 
 
 def unreadable(event: RawBSONDocument) -> AfterImage:
-    """What has to be assumed of an event that `after_images` does not understand: anything in its collection, if that is
+    """The image of an event that `after_images` does not understand: anything in its collection may have changed, if that is
     known, or anything at all."""
     fields = RawBSONDocument(event.raw, _LENIENT_OPTIONS)
     namespace, kind = EVERYTHING, WriteKind.GAP

@@ -1,4 +1,4 @@
-"""How far the primary is, asked again and again: what of it proves that everything before a moment has been delivered.
+"""Probes of the primary: how far it is, asked again and again, and which moment they prove to be delivered.
 
 The argument is in the text of `quaestor/invalidation/ingest/follower.py`.
 """
@@ -6,18 +6,31 @@ The argument is in the text of `quaestor/invalidation/ingest/follower.py`.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import bson
+import pymongo
+from pymongo.errors import AutoReconnect, OperationFailure
+
+from quaestor.clock import Clock
+from quaestor.cluster_time import version_of
+from quaestor.errors import ConfigurationError
 from quaestor.model import Version
 
 PROBES_KEPT: Final = 1_000
 """Unproven ones pile up while no majority commits; the newest suffice once it does again."""
+_ANSWER_TIMEOUT_S: Final = 5.0
+_WIRE_VERSION_6_0: Final = 17
 
 
 class Probe(NamedTuple):
-    """What the primary said when asked how far it is; `at_ms` was noted before asking.
+    """The primary's answer to how far it is.
 
-    election: see Ingest.
+    at_ms: ingest's clock before asking.
+    applied: version of the newest write that the primary has.
+    majority: its majority commit point.
+    images: it records pre- and post-images (6.0 and later).
+    election: the one that made it primary; None: not known.
     """
 
     at_ms: int
@@ -25,6 +38,45 @@ class Probe(NamedTuple):
     majority: Version
     images: bool
     election: str | None
+
+
+def probe_primary(client: pymongo.MongoClient[Any], clock: Clock) -> Probe:
+    """Ask the primary how far it is. One round trip.
+
+    Raises ConfigurationError with the remedy if this database cannot be followed, PyMongoError if it does not answer.
+    """
+    at_ms = clock()
+    with pymongo.timeout(_ANSWER_TIMEOUT_S):
+        hello = client.get_database("admin", codec_options=bson.DEFAULT_CODEC_OPTIONS).command("hello")
+    if hello.get("msg") == "isdbgrid":
+        raise ConfigurationError(
+            "this is a mongos: sharded clusters are not supported yet; set MONGO_URL to a replica set"
+        )
+    if "setName" not in hello:
+        raise ConfigurationError(
+            "this mongod is standalone and has no change streams: start it with --replSet rs0, run rs.initiate() "
+            "once, and add ?replicaSet=rs0 to MONGO_URL (one member is enough)"
+        )
+    last = hello["lastWrite"]
+    if "majorityOpTime" not in last:
+        raise AutoReconnect("the primary was elected just now and does not know yet what a majority has")
+    return Probe(
+        at_ms=at_ms,
+        applied=version_of(last["opTime"]["ts"]),
+        majority=version_of(last["majorityOpTime"]["ts"]),
+        images=hello["maxWireVersion"] >= _WIRE_VERSION_6_0,
+        election=str(hello["electionId"]) if "electionId" in hello else None,
+    )
+
+
+def replica_set_id(client: pymongo.MongoClient[Any]) -> str | None:
+    """Identity of the replica set; None if this user may not ask for it. Raises PyMongoError if it does not answer."""
+    try:
+        with pymongo.timeout(_ANSWER_TIMEOUT_S):
+            config = client.admin.command("replSetGetConfig")["config"]
+        return str(config["settings"]["replicaSetId"])
+    except (OperationFailure, KeyError):
+        return None
 
 
 def proven(probes: deque[Probe], *, delivered: Version, idle: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""The usual change events (one record written, as mongod 6.0 and later tell it), turned into payloads byte by byte.
+"""Fast path for the usual change events (one record written, as mongod 6.0 and later tell it): payloads made byte by byte.
 
 At ten thousand writes a second decoding an event and encoding an image takes as much of a core as everything else that
 ingest does. Here nothing is decoded: times, key and records go into the payload as the bytes that mongod sent. Whatever

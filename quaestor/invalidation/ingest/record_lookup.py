@@ -1,4 +1,4 @@
-"""The current record for updates that came without one (collections that do not record post-images)."""
+"""Look-up of the current record for updates that came without one (collections that do not record post-images)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def needs_record(image: AfterImage) -> bool:
 
 
 def with_current_records(client: pymongo.MongoClient[Any], images: Sequence[AfterImage]) -> list[AfterImage]:
-    """The same images, in order; those that lack `after` get the record as it is now, if it still exists.
+    """Complete these images, in order: those that lack `after` get the record as it is now, if it still exists.
 
     One find a collection (and 200 records). The reads are causally after the newest of the images, so each record is at
     least as new as its event, also when an outdated primary answers. `after_exact` stays false. Raises PyMongoError.

@@ -1,4 +1,4 @@
-"""What a resume token of a change stream says besides being one."""
+"""Cluster time in a resume token of a change stream."""
 
 from __future__ import annotations
 

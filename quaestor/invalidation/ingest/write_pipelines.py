@@ -1,4 +1,4 @@
-"""Where ingest puts what the change stream told: every event once, in order, in the pipeline of its record or in all.
+"""Write pipelines, as ingest fills them: every event once, in order, in the pipeline of its record or in all.
 
 An event that cannot be read (mongod stores strings and names that are no UTF-8) must neither be skipped nor stop the stream: as
 much is taken to have changed as it may have changed.
@@ -31,7 +31,7 @@ _Placed = tuple[int, bytes]
 
 
 class WritePipelines:
-    """The write pipelines of one grid, for their only writer.
+    """The write pipelines of one grid, for their only writer. Not thread-safe.
 
     client: looks up records that events came without.
     """
@@ -70,12 +70,14 @@ class WritePipelines:
         self._append([next(found) if isinstance(one, AfterImage) and needs_record(one) else one for one in made])
 
     def append(self, *images: AfterImage) -> None:
-        """Append these. Raises EventLayerError."""
+        """Append these images. Raises EventLayerError."""
         self._append(images)
 
     def bound(self) -> None:
-        """Trim what is too large: cells do so too, but while none runs they would grow without end. One round trip to each
-        server, more if there is something to trim. Raises EventLayerError."""
+        """Trim what is too large: cells do so too, but while none runs they would grow without end.
+
+        One round trip to each server, more if there is something to trim. Raises EventLayerError.
+        """
         self._bounds.enforce(self._layer, measured(self._layer, dict.fromkeys(self._streams)))
 
     def _append(self, made: Iterable[_Placed | AfterImage]) -> None:

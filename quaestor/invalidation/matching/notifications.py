@@ -30,7 +30,7 @@ def invalidations(changes: Changes, image: AfterImage, cell: Cell) -> list[Inval
             version=image.version,
             key=image.key,
             written_at_ms=image.wall_ms,
-            cell=cell,
+            source=cell,
             exact=exact,
         )
         for (query_id, change, exact), ids in grouped.items()
@@ -46,5 +46,5 @@ def eviction_notification(query_id: str, lives: Iterable[LiveRegistration], cell
         version=0,
         key=None,
         written_at_ms=now_ms,
-        cell=cell,
+        source=cell,
     )

@@ -83,7 +83,7 @@ class Feed:
     def match(self, query_id: str, match_type: MatchType, key: Any = 1, *, tenant: str | None = None) -> None:
         invalidated = Invalidated(
             registration_ids=("a:1",), query_id=query_id, match_type=match_type, version=1, key=key, written_at_ms=WALL_MS,
-            cell=CELL,
+            source=CELL,
         )  # fmt: skip
         self.layer.append(streams.notifications(self.deployment, tenant), [encode_notification(invalidated)])
 

@@ -1,4 +1,4 @@
-"""How a grid of one shape takes over from a grid of another while both run (docs/adr/0009-resizing.md).
+"""Resizing: a grid of one shape takes over from a grid of another while both run (docs/adr/0009-resizing.md).
 
 1. The cells of the new generation start, beside those of the old one, and say that they are present.
 2. Ingest of the new generation notes the oldest version that all cells of the old one have matched (`as_of`), and begins to

@@ -1,4 +1,6 @@
-"""Ingest's part in a resize: from which version on the new generation matches, and which registrations it takes over.
+"""Handover between generations of the grid: the version from which on the new one matches, and what it takes over.
+
+It is ingest's part in a resize (see `quaestor/invalidation/ingest/handover.py`).
 
 Every step may be repeated: ingest can die in between and begins anew where it was. Two values are kept: `as_of`, before
 anything is read, and `done`, when every registration before the fences lies in the new query pipelines.
@@ -11,7 +13,7 @@ by the new cells. If that log, or a checkpoint, is gone, ingest begins with a ga
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import bson
 from bson.raw_bson import RawBSONDocument
@@ -29,7 +31,8 @@ from quaestor.invalidation.grid.resizing.messages import (
     encode_taken_over,
 )
 from quaestor.invalidation.grid.resizing.state import get_state
-from quaestor.invalidation.ingest.resume_position import Position
+from quaestor.invalidation.ingest.handover import NOT_KNOWN, Followed
+from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.model import Cell, GridShape, Version
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
@@ -37,24 +40,10 @@ from quaestor.realtime.codec import concerns_standing
 
 _AT_ONCE: Final = 500
 _TIDY_AFTER_MS: Final = 120_000
-_UNKNOWN: Final = 0
 
 
-class Followed(NamedTuple):
-    """What ingest of the earlier generations was following.
-
-    database, election: see Position; None: not known.
-
-    unbroken: they agree, and whatever gap they told of had reached all of their cells by `as_of`.
-    """
-
-    database: str | None
-    election: str | None
-    unbroken: bool
-
-
-class Handover:
-    """earlier: the generations that may still guard anything. Not thread-safe.
+class GridHandover:
+    """The handover to one generation, for its ingest. Not thread-safe.
 
     done: nothing is left to take over.
     as_of: every write up to it has been dealt with by the earlier generations; 0: not known.
@@ -70,8 +59,14 @@ class Handover:
         clock: Clock,
         telemetry: EventLog,
     ) -> None:
+        """Make the handover; `begin` looks how far it has got.
+
+        layer: that of ingest.
+        shape: of the generation that takes over.
+        earlier: the generations that may still guard anything.
+        """
         self.done = not shape.generation
-        self.as_of: Version = _UNKNOWN
+        self.as_of: Version = NOT_KNOWN
         self._layer = layer
         self._shape = shape
         self._earlier = tuple(earlier)
@@ -97,11 +92,14 @@ class Handover:
         return True
 
     def followed(self) -> Followed:
-        """Ask for it before the database is asked who its primary is: what happens in between is then seen by who asks."""
+        """The database that the earlier generations' ingest was following.
+
+        Ask for it before the primary is asked who it is: what happens in between is then seen by who asks.
+        """
         values = [
             self._layer.get(streams.resume_position(self._deployment, shape.generation)) for shape in self._earlier
         ]
-        known = [Position.decode(value) for value in values if value is not None]
+        known = [ResumePosition.decode(value) for value in values if value is not None]
         databases = {one.database for one in known} - {None}
         elections = {one.election for one in known} - {None}
         return Followed(
@@ -124,9 +122,11 @@ class Handover:
         self._telemetry.event("resize.taken_over", generation=self._shape.generation, entries=carried, as_of=self.as_of)
 
     def lost(self) -> None:
-        """The event layer has lost its data, and the fences with them: older cells may have activated registrations since. So
-        everything is done again; what was taken over before is dead."""
-        self.done, self.as_of, self._tidy_after_ms = not self._shape.generation, _UNKNOWN, None
+        """Do everything again: the event layer has lost its data, and the fences with them.
+
+        Older cells may have activated registrations since. What was taken over before is dead.
+        """
+        self.done, self.as_of, self._tidy_after_ms = not self._shape.generation, NOT_KNOWN, None
 
     def tidy(self) -> None:
         """Empty the earlier generations' pipelines once nobody needs them: when this grid serves, and a while later."""
@@ -155,9 +155,9 @@ class Handover:
                 saved = None if value is None else Checkpoint.decode(value, shape)
                 if saved is None:
                     self._telemetry.event("resize.nothing_known", cell=str(cell), generation=shape.generation)
-                    return _UNKNOWN
+                    return NOT_KNOWN
                 oldest = saved.version if oldest is None else min(oldest, saved.version)
-        return oldest or _UNKNOWN
+        return oldest or NOT_KNOWN
 
     def _finished(self, shape: GridShape) -> bool:
         value = self._layer.get(streams.handover(self._deployment, shape.generation))
@@ -203,7 +203,7 @@ class Handover:
                     return None
                 query_id, fields = event.registration.query_id, bson.decode(payload)
                 payload, as_of = fields["r"], max(self.as_of, int(fields["as"]))
-                return self._partition(query_id), encode_taken_over(payload, as_of if self.as_of else _UNKNOWN)
+                return self._partition(query_id), encode_taken_over(payload, as_of if self.as_of else NOT_KNOWN)
             raw = RawBSONDocument(payload)
             if raw["t"] == "c":
                 return self._partition(raw["qid"]), payload

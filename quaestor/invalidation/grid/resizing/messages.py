@@ -1,4 +1,4 @@
-"""What ingest of a new generation puts into query pipelines, as BSON: `{"v": 1, "t": <type>, ...}`.
+"""Messages that ingest of a new generation puts into query pipelines, as BSON: `{"v": 1, "t": <type>, ...}`.
 
 | pipeline | type | fields |
 |---|---|---|
@@ -19,7 +19,10 @@ from quaestor.model import Registration, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """No registration behind it is activated by cells of an older generation than this."""
+    """The end of a query pipeline: cells of an older generation activate no registration behind it.
+
+    generation: the one that takes over.
+    """
 
     generation: int
 
@@ -38,16 +41,21 @@ def concerns_resizing(payload: bytes) -> bool:
 
 
 def encode_fence(fence: Fence) -> bytes:
+    """The payload of a fence, for an old query pipeline."""
     return bson.encode({"v": FORMAT, "t": "f", "g": fence.generation})
 
 
 def encode_taken_over(payload: bytes, as_of: Version) -> bytes:
-    """payload: of a registration, not looked at."""
+    """The payload of a registration that is taken over, for a new query pipeline.
+
+    payload: of the registration, not looked at.
+    as_of: it holds as of this version.
+    """
     return bson.encode({"v": FORMAT, "t": "t", "as": as_of, "r": payload})
 
 
 def decode(payload: bytes) -> Fence | TakenOver:
-    """Raises EventLayerError if it is neither."""
+    """The message in a payload. Raises EventLayerError if it is neither."""
     return decode_payload(payload, _message)
 
 

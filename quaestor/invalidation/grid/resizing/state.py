@@ -1,4 +1,4 @@
-"""The grid's value in the event layer: which run serves the deployment, and which one is about to take over from it.
+"""State of the grid, as its value in the event layer: which run serves, and which one is about to take over from it.
 
 Tasks of any other run end. The first grid of a deployment has generation 0; one that is started with other partitions, or
 after a take-over that was not finished, has the next one, and takes over from all that may still guard anything.
@@ -19,7 +19,10 @@ from quaestor.ports import EventLayer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One start of a grid."""
+    """One start of a grid.
+
+    run: unique; empty for one that is over.
+    """
 
     run: str
     shape: GridShape
@@ -27,7 +30,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridState:
-    """earlier: generations between the serving one and the successor whose take-over was begun and never finished."""
+    """The runs of a deployment, as far as they matter now.
+
+    serving: the one that apps rely on.
+    successor: the one that is about to take over.
+    earlier: generations between these two whose take-over was begun and never finished.
+    stopped: the serving one was told to end.
+    """
 
     serving: Run
     successor: Run | None = None
@@ -49,8 +58,11 @@ class GridState:
         return self.serving.run == run and not self.stopped
 
     def forgets(self, own: Run) -> bool:
-        """Whether this says nothing of a run that is later than all it knows of: it was written by somebody who could not know of
-        it, and that run says so again. One that was ended or overtaken is known of."""
+        """Whether this says nothing of a run that is later than all it knows of.
+
+        It was then written by somebody who could not know of it, and that run says so again. One that was ended or overtaken is
+        known of.
+        """
         return not self.concerns(own.run) and self.newest < own.shape.generation
 
     def started(self, run: str, shape: GridShape) -> tuple[GridState, Run, tuple[GridShape, ...]]:
@@ -137,7 +149,7 @@ def _holder(layer: EventLayer, deployment: str, generation: int) -> Run | None:
 
 
 def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:
-    """Raises EventLayerError."""
+    """Write the state. Raises EventLayerError."""
     serving, successor = state.serving, state.successor
     fields = {
         "v": 1, "run": serving.run, "shape": encode_shape(serving.shape), "stopped": state.stopped,
@@ -148,7 +160,7 @@ def put_state(layer: EventLayer, deployment: str, state: GridState) -> None:
 
 
 def get_state(layer: EventLayer, deployment: str) -> GridState | None:
-    """None if no grid was ever started on a cluster. Raises EventLayerError."""
+    """The state written last; None if no grid was ever started on a cluster. Raises EventLayerError."""
     value = layer.get(streams.grid(deployment))
     if value is None:
         return None

@@ -1,4 +1,7 @@
-"""`python -m quaestor.invalidation.grid.spark`: run the grid until SIGTERM or SIGINT. Settings come from the environment."""
+"""Command `python -m quaestor.invalidation.grid.spark`: run the grid until SIGTERM or SIGINT.
+
+Settings come from the environment.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +63,8 @@ def _say(text: str) -> None:
 
 
 def main(
-    query_partitions: Annotated[int, typer.Option(min=1, help="Rows of the grid.")] = 2,
-    write_partitions: Annotated[int, typer.Option(min=1, help="Columns of the grid.")] = 2,
+    query_partitions: Annotated[int, typer.Option(min=1, help="Query partitions of the grid.")] = 2,
+    write_partitions: Annotated[int, typer.Option(min=1, help="Write partitions of the grid.")] = 2,
     master: Annotated[str | None, typer.Option(help="Spark master; default: two executors on this machine.")] = None,
 ) -> None:
     """Run the matching grid on Spark for the deployment that MONGO_URL, REDIS_URL and QUAESTOR_* describe."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import quaestor
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.grid.spark.slots import CLUSTER_MANAGERS
 
@@ -23,6 +22,9 @@ _EXECUTOR_MEMORY: Final = "512m"
 _TASK_OVERHEAD_BYTES: Final = 192 * 1024 * 1024
 """A Python process of the grid that holds nothing yet, and its part of the daemon and of the JVM's own overhead."""
 
+_IMPORT_ROOT: Final = str(Path(__file__).parents[4])
+"""Folder that holds the package `quaestor`: executors on this machine import the same code."""
+
 _OURS: Final = frozenset(
     {
         "spark.master", "spark.task.maxFailures", "spark.task.cpus", "spark.excludeOnFailure.enabled", "spark.speculation",
@@ -34,7 +36,10 @@ _OURS: Final = frozenset(
 
 
 def spark_settings(given: Sequence[str]) -> dict[str, str]:
-    """`key=value` pairs, as spark-submit takes them. Raises ConfigurationError for what is none, or not to be changed."""
+    """Settings from `key=value` pairs, as spark-submit takes them.
+
+    Raises ConfigurationError for what is none, or not to be changed.
+    """
     settings: dict[str, str] = {}
     for pair in given:
         name, assigned, value = pair.partition("=")
@@ -82,14 +87,14 @@ def configuration(master: str) -> dict[str, str]:
         "spark.executor.logs.rolling.maxRetainedFiles": "2",
     }
     if not brings_its_own_python(master):
-        settings["spark.executorEnv.PYTHONPATH"] = str(Path(quaestor.__file__).parents[1])
+        settings["spark.executorEnv.PYTHONPATH"] = _IMPORT_ROOT
     if on_this_machine(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return settings
 
 
 def requested(master: str, tasks: int, given: Mapping[str, str], *, task_bytes: int = 0) -> dict[str, str]:
-    """What to ask a cluster manager for, so that it grants a slot for each task, and not the whole cluster.
+    """Settings that ask a cluster manager for a slot for each task, and not for the whole cluster.
 
     task_bytes: what a task may hold in its Python process.
     given: settings that are chosen already; they win. Raises ConfigurationError if they ask for less than the tasks

@@ -1,4 +1,4 @@
-"""Starting a JVM with a SparkContext of this process's own, and ending both."""
+"""Gateway to Spark: a JVM with a SparkContext of this process's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STOP_S: Final = 10.0
 
 
 def spark_context(settings: Mapping[str, str], *, home: Path, cleanup: ExitStack, remedy: str) -> Any:
-    """A SparkContext on a JVM of its own. Closing `cleanup` ends both.
+    """Start a SparkContext on a JVM of its own. Closing `cleanup` ends both.
 
     home: from `spark_home()`, whose `environment` applies.
     remedy: what to do if this process runs Spark already.

@@ -1,5 +1,6 @@
-"""The grid as Spark jobs of long-running tasks: one for each cell, one for the later stages of each query partition, one for
-ingest.
+"""Grid on Spark, as jobs of long-running tasks.
+
+There is one task for each cell, one for the later stages of each query partition, one for ingest.
 
 No barrier: a task that fails is started again alone, the others do not notice. (The papers ran Storm bolts; see
 InvaliDB, PVLDB 2020, section 5.3.) The jobs run in threads of the driver until stop().
@@ -32,12 +33,12 @@ from quaestor.invalidation.grid.resizing.state import Run, alone, enter, get_sta
 from quaestor.invalidation.grid.spark.configuration import configuration, requested
 from quaestor.invalidation.grid.spark.gateway import spark_context
 from quaestor.invalidation.grid.spark.home import environment, require_java, spark_home
-from quaestor.invalidation.grid.spark.job import GridJob
 from quaestor.invalidation.grid.spark.jobs import last_failure, run_job, tasks_by_job
 from quaestor.invalidation.grid.spark.pools import SCHEDULING
+from quaestor.invalidation.grid.spark.slot_watch import SlotWatch
 from quaestor.invalidation.grid.spark.slots import default_master, granted_slots, require_slots, tasks_of, too_few
-from quaestor.invalidation.grid.spark.watch import SlotWatch
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.grid.spark.tasks import GridJob
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.model import Cell, GridShape, Heartbeat
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
@@ -49,7 +50,14 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 class SparkGrid:
-    """Starts Spark, runs the grid on it, stops both. One at a time in a process; a deployment runs the newest only."""
+    """A grid on a Spark of its own, started and stopped with it.
+
+    One at a time in a process; a deployment runs the newest only.
+
+    master: Spark's.
+    job: what its tasks run.
+    error: why the grid has ended by itself; None if it has not.
+    """
 
     def __init__(
         self,
@@ -63,7 +71,10 @@ class SparkGrid:
         telemetry: Telemetry | None = None,
         conf: Mapping[str, str] | None = None,
     ) -> None:
-        """master: None runs two executors on this machine.
+        """Make the grid; `start` begins.
+
+        master: None runs two executors on this machine.
+        shape: how it is partitioned; the generation is found at the start.
         deployment: None takes that of settings, as heartbeat and retention are.
         conf: further Spark settings.
 
@@ -125,11 +136,12 @@ class SparkGrid:
         progress: Callable[[int], None] = lambda cells: None,
         stop: threading.Event | None = None,
     ) -> bool:
-        """Returns True when every cell has proved that ingest feeds it, and every task has a slot. Raises DependencyError if that
-        takes longer.
+        """Wait until every cell has proved that ingest feeds it, and every task has a slot. Returns True then.
+
+        Raises DependencyError if that takes longer.
 
         progress: called with the number of cells so far, when it changes.
-        stop: gives up waiting, returns False.
+        stop: when it is set, waiting is given up, and False returned.
         """
         fresh: set[Cell] = set()
         promoted = False
@@ -208,7 +220,7 @@ class SparkGrid:
     def _require_database(self) -> None:
         with pymongo.MongoClient[dict[str, Any]](self.job.mongo_url) as client:
             layer = event_layer(self.job.redis_url, self.job.deployment)
-            ingest = Ingest(
+            ingest = ChangeStreamFollower(
                 client, layer, self.job.shape, deployment=self.job.deployment, heartbeat_ms=self.job.heartbeat_ms
             )
             try:
@@ -224,7 +236,7 @@ class SparkGrid:
             return spark_context(settings, home=home, cleanup=cleanup, remedy="run the grid in a process of its own")
 
     def _run(self, name: str) -> None:
-        """Run one of the two jobs until stop() or the end of Spark itself."""
+        """Run one of the jobs until stop() or the end of Spark itself."""
         try:
             why = run_job(self._context, self.job, name, stopping=self._stopping, telemetry=self._telemetry)
             self.error = self.error or why
@@ -232,8 +244,8 @@ class SparkGrid:
             self._ended.set()
 
     def _watch(self) -> None:
-        """Redis may come back empty: say again which run is the current one, unless another has taken over. And look after
-        the slots."""
+        """Say again which run is the current one, unless another has taken over: Redis may come back empty. And watch the
+        slots."""
         watch = SlotWatch(self._context, self.job, self._telemetry)
         with closing(event_layer(self.job.redis_url, self.job.deployment)) as layer:
             while not self._stopping.wait(_LOOK_EVERY_S):

@@ -1,4 +1,4 @@
-"""Where Spark is run from: Java, a private SPARK_HOME, and the environment that its launcher and executors inherit."""
+"""Home of Spark on this machine: Java, a private SPARK_HOME, and the environment that launcher and executors inherit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.grid.spark.abandoned import own_folder
 from quaestor.invalidation.grid.spark.configuration import LOOPBACK, brings_its_own_python, on_this_machine
 from quaestor.invalidation.grid.spark.pools import ALLOCATIONS
+from quaestor.invalidation.grid.spark.temporary_folders import own_folder
 
 JAVA_VERSIONS: Final = (17, 21)
 
@@ -49,8 +49,9 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 
 @contextmanager
 def spark_home() -> Iterator[Path]:
-    """A folder that looks like Spark's installation and is ours to write in; removed with all logs at the end, or by the next
-    one that is made if this process is killed.
+    """Make a folder that looks like Spark's installation and is ours to write in; removed with all logs at the end.
+
+    If this process is killed, the next one that is made removes it.
 
     Spark's own workers write below SPARK_HOME, which for the pip package is the Python environment, perhaps read-only.
     Raises ConfigurationError if pyspark is not installed.
@@ -72,7 +73,7 @@ def spark_home() -> Iterator[Path]:
 
 @contextmanager
 def environment(home: Path, master: str) -> Iterator[None]:
-    """This process's environment as Spark's launcher and executors are to inherit it; as it was, afterwards."""
+    """Set this process's environment as Spark's launcher and executors are to inherit it; as it was, afterwards."""
     wanted = {
         "SPARK_HOME": str(home),
         "SPARK_CONF_DIR": str(home / "conf"),

@@ -1,4 +1,4 @@
-"""The grid's Spark jobs: ingest's, that of the cells, and that of the stages, each in a pool of its own (see pools.py)."""
+"""Spark jobs of the grid: ingest's, that of the cells, and that of the stages, each in a pool of its own (see pools.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from quaestor.invalidation.grid.spark.job import GridJob, run_task
 from quaestor.invalidation.grid.spark.pools import CELLS, INGEST, ORDER, STAGES
+from quaestor.invalidation.grid.spark.tasks import GridJob, run_task
 from quaestor.observability.event_log import EventLog
 
 _RERUN_AFTER_S: Final = 5.0
@@ -17,7 +17,7 @@ _RETAINED: Final = 1_000
 
 
 def tasks_by_job(job: GridJob) -> dict[str, Sequence[int]]:
-    """Which tasks each job runs, in ORDER."""
+    """Numbers of the tasks that each job runs, in ORDER."""
     cells, ingest = len(job.cells), job.tasks - 1
     return {INGEST: [ingest], CELLS: range(cells), STAGES: range(cells, ingest)}
 
@@ -43,7 +43,7 @@ def run_job(context: Any, job: GridJob, name: str, *, stopping: threading.Event,
 
 
 def waiting(context: Any, name: str) -> int:
-    """How many tasks of this job have no slot. Raises whatever Py4J raises when there is no JVM."""
+    """Number of tasks of this job that have no slot. Raises whatever Py4J raises when there is no JVM."""
     tracker = context.statusTracker()
     stages = [stage for number in _stages(context, name) if (stage := tracker.getStageInfo(number)) is not None]
     return sum(stage.numTasks - stage.numActiveTasks - stage.numCompletedTasks for stage in stages)
@@ -58,7 +58,7 @@ def give_up_slots(context: Any, name: str, count: int) -> int:
 
 
 def last_failure(context: Any) -> str | None:
-    """Why a task failed most lately, in one line; None if none did, or nobody is left to ask."""
+    """Cause of the latest failure of a task, in one line; None if none did, or nobody is left to ask."""
     told: dict[int, str] = {}
     try:
         for name in ORDER:
@@ -105,6 +105,6 @@ def _brief(error: Exception) -> str:
 
 
 def cause(told: str) -> str:
-    """What a failed task's report says, without the stack of the JVM, and of Python's the last line."""
+    """Cause in a failed task's report: without the stack of the JVM, and of Python's the last line."""
     said = re.split(r"\n\s*(?:at |PYTHONPATH was:)", told, maxsplit=1)[0].strip()
     return said.rpartition("\n")[2].strip()[:300]

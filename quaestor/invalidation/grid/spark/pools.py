@@ -1,7 +1,7 @@
-"""Whose turn it is when there are fewer slots than tasks: ingest's, without which no cell is fed, then that of the cells, without
-which a stage has nothing to do.
+"""Scheduling pools of the grid's jobs: they decide who goes first when there are fewer slots than tasks.
 
-Each has a job, and its job a pool of Spark's fair scheduler, which gives a free slot to the first that waits for one.
+First comes ingest, without which no cell is fed, then come the cells, without which a stage has nothing to do. Each has
+a job, and its job a pool of Spark's fair scheduler, which gives a free slot to the first that waits for one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slots: how many tasks of the grid can run at once, asked of the master's name, or of a cluster that has granted them."""
+"""Slots for the tasks of the grid: how many can run at once, by the master's name, or as a cluster has granted them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ CLUSTER_MANAGERS: Final = ("spark://", "yarn", "k8s://")
 
 
 def default_master(shape: GridShape) -> str:
-    """Two executor processes on this machine, with room for every task."""
+    """Spark master for two executor processes on this machine, with a slot for every task."""
     return f"local-cluster[2,{math.ceil(tasks_of(shape) / 2)},1024]"
 
 
 def tasks_of(shape: GridShape) -> int:
-    """One for each cell, one for the later stages of each query partition, one for ingest."""
+    """Number of tasks: one for each cell, one for the later stages of each query partition, one for ingest."""
     return shape.query_partitions * shape.write_partitions + shape.query_partitions + 1
 
 
 def require_slots(master: str, shape: GridShape) -> None:
-    """Whether all tasks of the grid can run at once. Raises ConfigurationError with the remedy.
+    """Refuse a master on which not all tasks of the grid can run at once. Raises ConfigurationError with the remedy.
 
     A cluster manager's slots are only known when it has granted them: those masters pass (see `granted_slots`).
     """
@@ -47,7 +47,7 @@ def require_slots(master: str, shape: GridShape) -> None:
 
 
 def granted_slots(context: Any) -> int:
-    """How many tasks the executors that are there now can run at once; 0 if Spark has ended. One call to the JVM."""
+    """Number of tasks that the executors there are now can run at once; 0 if Spark has ended. One call to the JVM."""
     try:
         spark = context._jsc.sc()
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
@@ -56,7 +56,7 @@ def granted_slots(context: Any) -> int:
 
 
 def too_few(master: str, shape: GridShape, *, granted: int, within_s: float) -> str:
-    """The refusal, in one sentence."""
+    """Message that a cluster grants too few slots: one sentence, with the remedy."""
     return (
         f"{master} granted {granted} slots within {within_s:.0f} s, {_needs(shape)}: add workers with free cores and "
         "512 MB of free memory, end other applications that hold them, or start a smaller grid"
@@ -70,12 +70,13 @@ def _needs(shape: GridShape) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Shortage:
-    """What is to be said and done as slots come and go; told of them once in a while by whoever watches.
+    """A shortage of slots, as they come and go; told of them once in a while by whoever watches.
 
     needed: slots.
     told_after_s: for how long they are missing before it is worth a word (an executor that is replaced comes back
         sooner).
     given_up_after_s: for how long there is not a single one, after there was.
+    told: the shortage has been reported.
     """
 
     needed: int
@@ -87,7 +88,7 @@ class Shortage:
     _any: bool = False
 
     def seen(self, granted: int, *, now_s: float) -> str | None:
-        """`short` or `enough` when that is news, `none` when there is no hope left; else None.
+        """The news: `short` or `enough` when that has changed, `none` when there is no hope left; else None.
 
         now_s: monotonic.
         """

@@ -1,4 +1,4 @@
-"""What a Spark task of the grid does: run one cell, one stage, or ingest, until told to stop. Nothing in here knows Spark.
+"""Tasks of the grid: each runs one cell, one stage, or ingest, until told to stop. Nothing in here knows Spark.
 
 Each task makes its own clients; what is sent to it is a `GridJob`, plain data. How a task is told to stop: the grid's
 value in the event layer names the current run, and the one that takes over from it; a task of another run ends, one whose run is
@@ -18,14 +18,16 @@ from typing import Any, Final
 import pymongo
 import structlog
 
+from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, EventLayerError
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_processes import Announcement
+from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.state import Run, get_state
 from quaestor.invalidation.grid.spark.slots import tasks_of
-from quaestor.invalidation.ingest.follower import Ingest
+from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -46,8 +48,9 @@ _RESTART_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridJob:
-    """Everything a task needs to know. `run` is unique for each start of a grid.
+    """A grid as plain data: everything a task needs to know.
 
+    run: unique for each start of a grid.
     rules, standing_records: of the stages.
     earlier: the grids that this one takes over from.
     """
@@ -67,11 +70,12 @@ class GridJob:
 
     @property
     def cells(self) -> list[Cell]:
-        """One task each, in this order; then come the stages, one for each query partition, then ingest."""
+        """The cells, one task each, in this order; then come the stages, one for each query partition, then ingest."""
         return self.shape.cells
 
     @property
     def tasks(self) -> int:
+        """Number of tasks."""
         return tasks_of(self.shape)
 
 
@@ -140,13 +144,15 @@ def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threadi
     gc.collect()
     gc.freeze()  # a full collection walks all that Spark has loaded, tens of milliseconds in which no write goes on
     with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
-        Ingest(
+        ChangeStreamFollower(
             client,
             layer,
             job.shape,
             deployment=job.deployment,
             heartbeat_ms=job.heartbeat_ms,
-            earlier=job.earlier,
+            handover=GridHandover(
+                layer, job.shape, job.earlier, deployment=job.deployment, clock=system_clock, telemetry=telemetry
+            ),
             bounds=job.bounds,
             telemetry=telemetry,
         ).run(stop)

@@ -23,7 +23,7 @@ _MOST_ENTRIES: Final = 100_000
 
 @contextmanager
 def own_folder(prefix: str) -> Iterator[Path]:
-    """A new temporary folder, removed at the end; if this process is killed, the next one with this prefix removes it."""
+    """Make a temporary folder, removed at the end; if this process is killed, the next one with this prefix removes it."""
     _sweep(Path(tempfile.gettempdir()), prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:

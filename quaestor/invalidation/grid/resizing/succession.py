@@ -1,5 +1,8 @@
-"""A cell's part in a resize: it says that it runs, and is silent about its freshness until it has read what it takes over; as
-one of an older generation, it activates nothing behind the fence."""
+"""Succession of a cell to those of earlier generations, and of later ones to it: a cell's part in a resize.
+
+It says that it runs, and is silent about its freshness until it has read what it takes over. As one of an older generation, it
+activates nothing behind the fence.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 import bson
 
 from quaestor.event_layer import offsets, streams
-from quaestor.invalidation.grid.checkpoint import LongestLeases
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
 from quaestor.invalidation.grid.resizing.messages import Fence, TakenOver, decode
 from quaestor.model import Cell, GridShape, Registration
 from quaestor.ports import EventLayer, StreamEntry
@@ -17,14 +20,14 @@ _FOR_EVER: Final = 1 << 62
 
 
 class Succession:
-    """joined: every registration that this generation takes over has been read.
-    fenced: a later generation takes over.
+    """One cell's place between the generations. Not thread-safe.
 
-    Not thread-safe.
+    joined: every registration that this generation takes over has been read.
+    fenced: a later generation takes over.
     """
 
     def __init__(
-        self, layer: EventLayer, cell: Cell, shape: GridShape, *, deployment: str, leases: LongestLeases
+        self, layer: EventLayer, cell: Cell, shape: GridShape, *, deployment: str, leases: LeaseHorizon
     ) -> None:
         self.joined = not shape.generation
         self.fenced = False
@@ -39,14 +42,16 @@ class Succession:
         self._all_written = False
 
     def lost(self) -> None:
-        """The event layer has lost its data: nobody knows that this cell runs, and what older cells have activated since is to be
-        taken over anew."""
+        """Begin anew, because the event layer has lost its data.
+
+        Nobody knows that this cell runs, and what older cells have activated since is to be taken over once more.
+        """
         self.joined = self._present = not self._generation
         self.fenced = self._all_written = False
         self._fence_kept = False
 
     def take_query_event(self, entry: StreamEntry) -> Registration | None:
-        """A registration to be taken over, if it is one. Raises EventLayerError."""
+        """The registration to be taken over, if this entry is one; a fence is noted. Raises EventLayerError."""
         event = decode(entry.payload)
         if isinstance(event, TakenOver):
             return event.registration
@@ -57,17 +62,17 @@ class Succession:
         return None
 
     def keep_fence(self) -> None:
-        """Before the fence is trimmed, for whoever has not read it yet, or reads anew. Raises EventLayerError."""
+        """Keep the fence as a value before it is trimmed, for whoever has not read it yet. Raises EventLayerError."""
         if self.fenced and not self._fence_kept:
             self._layer.put(self._fence, b"1")
             self._fence_kept = True
 
     def look_for_fence(self) -> None:
-        """What may be missing in the query pipeline may be a fence. Raises EventLayerError."""
+        """Look whether a fence was trimmed: what is missing in the query pipeline may be one. Raises EventLayerError."""
         self.fenced = self.fenced or self._layer.get(self._fence) is not None
 
-    def look(self) -> None:
-        """Called before each read. Raises EventLayerError."""
+    def before_read(self) -> None:
+        """Say that this cell runs, and look whether everything has been handed over. Raises EventLayerError."""
         if not self._present:
             self._layer.put(self._presence, b"1")
             self._present = True
@@ -75,6 +80,6 @@ class Succession:
             value = self._layer.get(self._handover)
             self._all_written = value is not None and bool(bson.decode(value)["done"])
 
-    def read(self, query_events: int) -> None:
-        """A read behind `look` brought so many entries of the query pipeline."""
+    def after_read(self, query_events: int) -> None:
+        """Note that the read since `before_read` brought so many entries of the query pipeline."""
         self.joined = self.joined or (self._all_written and not query_events)

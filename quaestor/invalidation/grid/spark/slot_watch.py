@@ -1,14 +1,14 @@
-"""Whether the cluster grants the slots that the grid needs, looked at while it runs."""
+"""Watch over the slots that a cluster grants, while the grid runs."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, Final
 
-from quaestor.invalidation.grid.spark.job import GridJob
 from quaestor.invalidation.grid.spark.jobs import give_up_slots, waiting
 from quaestor.invalidation.grid.spark.pools import ORDER
 from quaestor.invalidation.grid.spark.slots import Shortage, granted_slots
+from quaestor.invalidation.grid.spark.tasks import GridJob
 from quaestor.observability.event_log import EventLog
 
 _WAITS_S: Final = 20.0
@@ -16,7 +16,7 @@ _WAITS_S: Final = 20.0
 
 
 class SlotWatch:
-    """Says when slots are missing, and sees to it that those there are go where they are needed most."""
+    """The watch over one grid's slots: it says when some are missing, and gives those there are to whom they serve most."""
 
     def __init__(self, context: Any, job: GridJob, telemetry: EventLog) -> None:
         self._context = context
@@ -27,7 +27,7 @@ class SlotWatch:
         self._lacking_since_s = 0.0
 
     def look(self, now_s: float) -> str | None:
-        """Returns why the grid cannot go on, if so.
+        """Look once. Returns why the grid cannot go on, if it cannot.
 
         now_s: monotonic.
         """
@@ -45,12 +45,12 @@ class SlotWatch:
             )
         if 0 < granted < self._job.tasks:
             with suppress(Exception):  # no JVM to ask: the jobs end, and say so
-                self._make_room(now_s)
+                self._reassign(now_s)
         else:
             self._lacking = None
         return None
 
-    def _make_room(self, now_s: float) -> None:
+    def _reassign(self, now_s: float) -> None:
         """If what is left is taken by tasks that are of no use without those that wait, some of them have to wait instead."""
         lacking = next((name for name in ORDER[:-1] if waiting(self._context, name)), None)
         if lacking is None or lacking != self._lacking:

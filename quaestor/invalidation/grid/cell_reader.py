@@ -1,0 +1,68 @@
+"""Reader of a cell's two pipelines, that notices when entries were trimmed before it could read them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from quaestor.event_layer import streams
+from quaestor.event_layer.bounds import doubtful_after_ms
+from quaestor.event_layer.layer_clock import LayerClock
+from quaestor.invalidation.grid.cell_names import CellNames
+from quaestor.ports import EventLayer, StreamEntry
+
+_ENTRIES_AT_ONCE: Final = 500
+_ENTRIES_BEHIND: Final = 2_500
+"""Read at once while query events wait for their turn: whoever is behind them is to be found soon."""
+
+
+class ArrivedEntries(NamedTuple):
+    """The entries that one read brought, in order.
+
+    queries_missed, writes_missed: there were entries in front of these that are gone.
+    """
+
+    queries: list[StreamEntry]
+    writes: list[StreamEntry]
+    queries_missed: bool
+    writes_missed: bool
+
+
+class CellReader:
+    """The reading end of one cell. Not thread-safe."""
+
+    def __init__(self, layer: EventLayer, names: CellNames, *, layer_clock: LayerClock, retention_ms: int) -> None:
+        self._layer = layer
+        self._names = names
+        self._layer_clock = layer_clock
+        self._retention_ms = retention_ms
+
+    def read(self, *, queries_after: str | None, writes_after: str, waiting: bool, wait_ms: int) -> ArrivedEntries:
+        """The entries behind these offsets. Raises EventLayerError.
+
+        queries_after: None: no query events are to be read now.
+        waiting: query events that were read are.
+        wait_ms: how long to wait for the first entry; not at all if query events are waiting.
+        """
+        positions = {self._names.writes: writes_after}
+        if queries_after is not None:
+            positions[self._names.queries] = queries_after
+        count = _ENTRIES_BEHIND if waiting else _ENTRIES_AT_ONCE
+        entries = self._layer.read(positions, count=count, block_ms=0 if waiting else wait_ms)
+        self._layer_clock.read(entries)
+        writes = [entry for entry in entries if entry.stream == self._names.writes]
+        queries = [entry for entry in entries if entry.stream == self._names.queries]
+        return ArrivedEntries(
+            queries=queries,
+            writes=writes,
+            writes_missed=bool(writes) and self._missed(self._names.writes, writes_after),
+            queries_missed=queries_after is not None
+            and bool(queries)
+            and self._missed(self._names.queries, queries_after),
+        )
+
+    def _missed(self, stream: str, after: str) -> bool:
+        """Whether entries behind `after` were trimmed before this cell could read them. Asks only if it is long behind."""
+        doubtful_ms = self._layer_clock.latest_ms - doubtful_after_ms(self._retention_ms)
+        if after >= self._layer.offset_at(stream, doubtful_ms):
+            return False
+        return streams.missed(after, self._layer.first_offset(stream))

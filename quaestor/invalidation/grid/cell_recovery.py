@@ -1,0 +1,121 @@
+"""Recovery of a cell: its beginning, when it takes over from the cell before it.
+
+It rebuilds what that one knew: retained writes up to its checkpoint for replay, then the registrations that it had. Everything
+behind the checkpoint is then read as usual. Without a checkpoint there is nothing to take over; if writes behind it were lost,
+whatever was registered is invalidated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from quaestor.clock import Clock
+from quaestor.event_layer import offsets, streams
+from quaestor.event_layer.codec import decode_image
+from quaestor.invalidation.grid.cell_names import CellNames
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
+from quaestor.invalidation.grid.checkpoint import CellPosition, Checkpoint, CheckpointStore, CompletePoint
+from quaestor.invalidation.grid.query_events import QueryEvents
+from quaestor.invalidation.grid.resizing.succession import Succession
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import AfterImage, Cancellation, Registration, WriteKind
+from quaestor.observability.event_log import EventLog
+from quaestor.ports import EventLayer, StreamEntry
+
+_ENTRIES_AT_ONCE: Final = 500
+
+
+class CellRecovery:
+    """The recovery of one cell, which is the first thing that it does. Not thread-safe."""
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        node: MatchingNode,
+        names: CellNames,
+        *,
+        checkpoints: CheckpointStore,
+        events: QueryEvents,
+        succession: Succession,
+        outbox: CellOutbox,
+        retention_ms: int,
+        clock: Clock,
+        telemetry: EventLog,
+    ) -> None:
+        self._layer = layer
+        self._node = node
+        self._names = names
+        self._checkpoints = checkpoints
+        self._events = events
+        self._succession = succession
+        self._outbox = outbox
+        self._retention_ms = retention_ms
+        self._clock = clock
+        self._telemetry = telemetry
+
+    def recover(self) -> CellPosition:
+        """Take over from the cell that saved the checkpoint, if there is one and nothing was lost since.
+
+        Returns where to read on. Raises EventLayerError; may be called again then.
+        """
+        since = self._layer.offset_at(self._names.writes, self._clock() - self._retention_ms)
+        saved = self._checkpoints.load()
+        self._succession.joined |= saved is not None
+        self._succession.look_for_fence()
+        if saved is None:
+            return self._first_position(since)
+        if streams.missed(saved.writes, self._layer.first_offset(self._names.writes)):
+            return self._position_after_loss(saved)
+        self._rebuild_retention(min(since, saved.writes), saved.writes)
+        tick = AfterImage(namespace="*", kind=WriteKind.TICK, version=saved.version)
+        self._node.process(tick, now_ms=self._clock())
+        self._take_over(saved)
+        return CellPosition(saved.queries, saved.writes, CompletePoint(saved.writes, saved.version))
+
+    def _first_position(self, since: str) -> CellPosition:
+        reached = self._rebuild_retention(since, None)
+        if reached == since:  # nothing, or this clock is fast
+            reached = self._rebuild_retention(offsets.START, None)
+        return CellPosition(offsets.START, reached)
+
+    def _position_after_loss(self, saved: Checkpoint) -> CellPosition:
+        cell = str(self._node.cell)
+        self._telemetry.failure("event-layer", "cell.writes_missed", saved.writes, cell=cell)
+        self._outbox.add(
+            [self._events.invalidated(registration) for _, registration in self._retained_registrations(saved.queries)]
+        )
+        return CellPosition(saved.queries, offsets.START)
+
+    def _rebuild_retention(self, after: str, up_to: str | None) -> str:
+        """Feed the node retained writes for replay, without registrations that could fire. Returns the offset reached."""
+        while entries := self._layer.read({self._names.writes: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
+            for entry in entries:
+                if up_to is not None and entry.offset > up_to:
+                    return after
+                at_ms, size = offsets.appended_at_ms(entry.offset), len(entry.payload)
+                self._node.process(decode_image(entry.payload), now_ms=at_ms, encoded=size)
+                after = entry.offset
+        return after
+
+    def _take_over(self, saved: Checkpoint) -> None:
+        """Registrations that were active at the checkpoint hold as of its version. They need no second activation."""
+        for entry, registration in self._retained_registrations(saved.queries):
+            self._events.take_over(entry, replace(registration, since=max(registration.since, saved.version)))
+
+    def _retained_registrations(self, up_to: str) -> list[tuple[StreamEntry, Registration]]:
+        """What the query pipeline holds up to an offset, without what was cancelled or is over."""
+        found: dict[str, tuple[StreamEntry, Registration]] = {}
+        after, now_ms = offsets.START, self._clock()
+        while entries := self._layer.read({self._names.queries: after}, count=_ENTRIES_AT_ONCE, block_ms=0):
+            for entry in entries:
+                if entry.offset > up_to:
+                    return list(found.values())
+                after = entry.offset
+                event = self._events.retained(entry)
+                if isinstance(event, Cancellation):
+                    for registration_id in event.registration_ids:
+                        found.pop(registration_id, None)
+                elif event is not None and event.expires_at_ms > now_ms:
+                    found[event.id] = entry, event
+        return list(found.values())

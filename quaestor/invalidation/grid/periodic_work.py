@@ -1,0 +1,119 @@
+"""Periodic work of a cell: heartbeats, and once a second what is over is forgotten and figures are told."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from quaestor.clock import Clock
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.layer_clock import LayerClock
+from quaestor.invalidation.grid.cell_meter import CellMeter
+from quaestor.invalidation.grid.cell_names import CellNames
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
+from quaestor.invalidation.grid.cell_stats import UNKNOWN_LAG, PipelineStats, encode_stats
+from quaestor.invalidation.grid.checkpoint import CellPosition
+from quaestor.invalidation.grid.pipeline_maintenance import PipelineMaintenance
+from quaestor.invalidation.grid.query_retention import QueryRetention
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Heartbeat
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import EventLayer
+
+_MAINTENANCE_EVERY_S: Final = 1.0
+_MOST_NAMED: Final = 5
+
+
+class PeriodicWork:
+    """The work that one cell does because time has gone by. Not thread-safe. Moments are those of time.monotonic().
+
+    heartbeat_due_s: the next heartbeat, if no tick comes before.
+    maintenance_due_s: the next maintenance.
+    """
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        node: MatchingNode,
+        names: CellNames,
+        *,
+        outbox: CellOutbox,
+        meter: CellMeter,
+        maintenance: PipelineMaintenance,
+        retention: QueryRetention,
+        bounds: PipelineBounds,
+        heartbeat_ms: int,
+        clock: Clock,
+        layer_clock: LayerClock,
+        telemetry: Telemetry,
+    ) -> None:
+        self.heartbeat_due_s = 0.0
+        self.maintenance_due_s = 0.0
+        self._layer = layer
+        self._node = node
+        self._names = names
+        self._outbox = outbox
+        self._meter = meter
+        self._maintenance = maintenance
+        self._retention = retention
+        self._bounds = bounds
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._clock = clock
+        self._layer_clock = layer_clock
+        self._telemetry = telemetry
+
+    @property
+    def wait_ms(self) -> int:
+        """The time to wait for entries: until the next heartbeat."""
+        return max(1, int((self.heartbeat_due_s - time.monotonic()) * 1000))
+
+    def heartbeat_is_due(self, now_s: float, *, ticked: bool) -> bool:
+        """Whether a heartbeat is to be sent now; the next one is then due a whole period later."""
+        due = ticked or now_s >= self.heartbeat_due_s
+        if due:
+            self.heartbeat_due_s = now_s + self._heartbeat_s
+        return due
+
+    def heartbeat(self) -> Heartbeat:
+        """The heartbeat of this moment: it proves that everything up to its watermark has been matched."""
+        return Heartbeat(
+            cell=self._node.cell,
+            shape=self._node.shape,
+            at_ms=self._clock(),
+            fresh_as_of_ms=self._node.fresh_as_of_ms,
+            watermark=self._node.watermark,
+            registrations=self._node.registrations,
+            writes=self._meter.writes,
+        )
+
+    def maintain_if_due(self, now_s: float, position: CellPosition, *, waiting: bool) -> None:
+        """Do the maintenance once a second, and go on with what the last one has not finished. Raises EventLayerError.
+
+        position: how far this cell has got.
+        waiting: query events are.
+        """
+        if now_s >= self.maintenance_due_s:
+            self.maintenance_due_s = now_s + _MAINTENANCE_EVERY_S
+            self.maintain(position, waiting=waiting)
+        elif self._retention.unfinished:
+            self._retention.bound(worked_off=position.queries, now_ms=self._clock())
+
+    def maintain(self, position: CellPosition, *, waiting: bool) -> None:
+        """Forget what is over, maintain the pipelines, tell figures. Raises EventLayerError."""
+        now_ms = self._clock()
+        self._outbox.add(self._node.expire(now_ms, leases_ms=self._layer_clock.agreed_ms))
+        if failures := self._node.take_failures():
+            queries = sorted(set(failures))[:_MOST_NAMED]
+            self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)
+        self._node.subscriptions.expire(now_ms)
+        trim_ms = self._layer_clock.agreed_ms
+        self._publish(self._maintenance.maintain(position, waiting=waiting, now_ms=now_ms, trim_ms=trim_ms), now_ms)
+
+    def _publish(self, sizes: list[PipelineStats], now_ms: int) -> None:
+        for size in sizes:
+            self._telemetry.grid.pipeline_entries.labels(size.pipeline).set(size.entries)
+            self._telemetry.grid.pipeline_bytes.labels(size.pipeline).set(size.bytes)
+            if size.lag_ms != UNKNOWN_LAG:
+                self._telemetry.grid.pipeline_lag_ms.labels(size.pipeline).set(size.lag_ms)
+        stats = self._meter.take(self._node, now_ms=now_ms, pipelines=sizes, bounds=self._bounds)
+        self._layer.put(self._names.stats, encode_stats(stats))

@@ -1,0 +1,73 @@
+"""Intake of query events: those that have arrived and those that are waiting, tenants in turn.
+
+Nothing overtakes what a resize brings, nor is overtaken by it, and nothing waits while its cell refuses what is waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from quaestor.event_layer import offsets
+from quaestor.invalidation.grid.fair_queue import FairQueue
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
+from quaestor.invalidation.grid.query_events import QueryEvents
+from quaestor.invalidation.grid.query_retention import QueryRetention
+from quaestor.invalidation.grid.resizing.messages import concerns_resizing
+from quaestor.invalidation.grid.resizing.succession import Succession
+from quaestor.ports import StreamEntry
+
+_EVENTS_AT_ONCE: Final = 200
+_LONGEST_S: Final = 0.1
+"""Dealt with before writes have their turn again, whichever is over first."""
+
+
+class QueryIntake:
+    """The consumer of one query pipeline. Not thread-safe.
+
+    position: everything up to this offset has been dealt with.
+    """
+
+    def __init__(
+        self, events: QueryEvents, *, succession: Succession, leases: LeaseHorizon, retention: QueryRetention
+    ) -> None:
+        self.position = offsets.START
+        self._queue = FairQueue()
+        self._events = events
+        self._succession = succession
+        self._leases = leases
+        self._retention = retention
+
+    @property
+    def waiting(self) -> bool:
+        """Whether events have been read that were not dealt with yet."""
+        return bool(self._queue)
+
+    @property
+    def read_to(self) -> str:
+        """Offset of the last event that has arrived."""
+        return self._queue.read_to
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be read before some of what waits has been dealt with."""
+        return self._queue.full
+
+    def restart(self, offset: str) -> None:
+        """Go on behind this offset; nothing is waiting."""
+        self._queue.restart(offset)
+        self.position = offset
+
+    def take(self, arrived: Sequence[StreamEntry]) -> None:
+        """Deal with some events, of what has just arrived and of what is waiting."""
+        queue, refused = self._queue, self._retention.behind
+        taken: Iterable[StreamEntry]
+        if refused or not self._succession.joined or any(concerns_resizing(entry.payload) for entry in arrived):
+            taken = [*queue.take(len(queue)), *arrived]
+            queue.restart(arrived[-1].offset if arrived else queue.read_to)
+        else:
+            queue.arrived(arrived, self._leases)
+            taken = queue.turns(_EVENTS_AT_ONCE, within_s=_LONGEST_S)
+        for entry in taken:
+            self._events.take(entry, refused=refused)
+        self.position = queue.worked_off

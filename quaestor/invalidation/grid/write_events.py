@@ -1,0 +1,99 @@
+"""Effects of the entries of a write pipeline on its cell: each is matched, and what it invalidates is said.
+
+A write that cannot be matched is taken for a change of its whole collection, one that cannot be read for a gap: too much is
+invalidated then, never too little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from quaestor.clock import Clock
+from quaestor.errors import EventLayerError
+from quaestor.event_layer import offsets
+from quaestor.event_layer.codec import decode_image
+from quaestor.invalidation.grid.cell_meter import CellMeter
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
+from quaestor.invalidation.grid.checkpoint import CellPosition, CompletePoint
+from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import AfterImage, Invalidated, WriteKind
+from quaestor.observability.event_log import EventLog
+from quaestor.ports import StreamEntry
+
+_NO_VERSION: Final = 0
+
+
+class WriteEvents:
+    """The consumer of one write pipeline. Not thread-safe. What there is to say goes into the outbox, in order.
+
+    position: offset of the last entry that was dealt with.
+    complete: the last complete point up to there, None if none is known.
+    """
+
+    def __init__(
+        self,
+        node: MatchingNode,
+        *,
+        subscriptions: SubscriptionEvents,
+        outbox: CellOutbox,
+        meter: CellMeter,
+        clock: Clock,
+        telemetry: EventLog,
+    ) -> None:
+        self.position = offsets.START
+        self.complete: CompletePoint | None = None
+        self._node = node
+        self._subscriptions = subscriptions
+        self._outbox = outbox
+        self._meter = meter
+        self._clock = clock
+        self._telemetry = telemetry
+
+    def restart(self, position: CellPosition) -> None:
+        """Go on from here."""
+        self.position, self.complete = position.writes, position.complete
+
+    def take(self, entry: StreamEntry) -> bool:
+        """Match one entry. Returns whether it was a tick."""
+        known = self._node.watermark
+        try:
+            image = decode_image(entry.payload)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "cell.image_unreadable", error, cell=str(self._node.cell))
+            self.invalidate_all()
+            self.position = entry.offset
+            return False
+        ticked = image.kind is WriteKind.TICK
+        if ticked:
+            if image.version:
+                self.complete = CompletePoint(entry.offset, image.version)
+        elif image.version > known != _NO_VERSION:
+            self.complete = CompletePoint(self.position, known)
+        if invalidated := self._matched(image, entry.payload):
+            self._outbox.add(invalidated)
+        self.position = entry.offset
+        return ticked
+
+    def invalidate_all(self) -> None:
+        """Say that everything may have changed: entries were lost. What comes next is a new beginning."""
+        gap = AfterImage(namespace="*", kind=WriteKind.GAP, version=_NO_VERSION)
+        for notification in self._node.process(gap, now_ms=self._clock()):
+            self._outbox.add([replace(notification, written_at_ms=self._clock())])
+        self._subscriptions.processed(gap, None)
+
+    def _matched(self, image: AfterImage, payload: bytes) -> list[Invalidated]:
+        now_ms = self._clock()
+        if image.kind is not WriteKind.TICK:
+            self._meter.matched(wall_ms=image.wall_ms, now_ms=now_ms)
+        try:
+            invalidated = self._node.process(image, now_ms=now_ms, encoded=len(payload))
+            self._subscriptions.processed(image, payload)
+            return invalidated
+        except Exception as error:  # one bad record must not stop the node
+            self._telemetry.failure("matching", "cell.write_failed", error, cell=str(self._node.cell))
+            instead = replace(image, kind=WriteKind.COLLECTION, key=None)
+            invalidated = self._node.process(instead, now_ms=self._clock())
+            self._subscriptions.processed(instead, None)
+            return invalidated

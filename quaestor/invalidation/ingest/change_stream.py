@@ -1,0 +1,112 @@
+"""The change stream of a whole cluster: opened at a resume position, read batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import bson
+import pymongo
+from bson.raw_bson import RawBSONDocument
+from pymongo.command_cursor import CommandCursor
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+
+from quaestor.cluster_time import timestamp_of
+from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, STAGES, time_and_token
+from quaestor.invalidation.ingest.resume_position import ResumePosition
+from quaestor.invalidation.ingest.resume_tokens import time_of_token
+from quaestor.model import Version
+
+_EVENTS_AT_ONCE: Final = 1_000
+
+
+class ChangeStream:
+    """An open change stream. Methods raise PyMongoError.
+
+    Some of what is needed of the cursor is not part of the driver's public interface; should it be gone, events are delivered one
+    by one, and positions advance with events alone.
+    """
+
+    def __init__(self, cursor: CommandCursor[Any]) -> None:
+        self._cursor = cursor
+
+    @classmethod
+    def open(
+        cls, client: pymongo.MongoClient[Any], position: ResumePosition, *, images: bool, slim: bool, await_ms: int
+    ) -> ChangeStream:
+        """Open the stream just behind a position.
+
+        images: the server can add the images of the very write (6.0 and later); otherwise it looks records up.
+        slim: without these images, because an event with them is too large.
+        await_ms: how long a read waits for the first event.
+        """
+        admin = client.get_database(
+            "admin",
+            codec_options=RAW_OPTIONS,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("majority"),
+        )
+        stage = _records(images=images, slim=slim) | _place(position)
+        pipeline = [{"$changeStream": {"allChangesForCluster": True} | stage}, *STAGES]
+        return cls(admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=_EVENTS_AT_ONCE))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server keeps the stream open."""
+        return self._cursor.alive
+
+    def read(self) -> list[RawBSONDocument]:
+        """The next events: the first that comes within the time to wait, and what the driver holds already behind it."""
+        event = self._cursor.try_next()
+        if event is None:
+            return []
+        events = [event]
+        while len(events) < _EVENTS_AT_ONCE and getattr(self._cursor, "_data", None):
+            events.append(self._cursor.try_next())
+        return events
+
+    def position_after(self, position: ResumePosition, event: RawBSONDocument | None) -> ResumePosition:
+        """The position behind `event`, or, if that was the last one of its batch, behind all that the server has looked
+        through.
+
+        position: the one before.
+        """
+        token, version = position.token, position.version
+        if event is not None:
+            time_of_event, token = time_and_token(event)
+            version = max(version, time_of_event)
+        scanned = self._scanned
+        if scanned is not None and not getattr(self._cursor, "_data", True):
+            token = scanned.raw
+        return position._replace(token=token, version=version)
+
+    def position_at(self, position: ResumePosition, majority: Version) -> ResumePosition:
+        """The position after a read that was empty: there is nothing up to this commit point, if the server has looked that
+        far."""
+        position = self.position_after(position, None)
+        looked_through = time_of_token(self._scanned) >= majority
+        return position._replace(version=max(position.version, majority)) if looked_through else position
+
+    def close(self) -> None:
+        """End the stream."""
+        self._cursor.close()
+
+    @property
+    def _scanned(self) -> Any:
+        """The resume token behind all that the server has looked through."""
+        return getattr(self._cursor, "_post_batch_resume_token", None)
+
+
+def _records(*, images: bool, slim: bool) -> dict[str, Any]:
+    if not images:
+        return {"fullDocument": "updateLookup"}
+    expanded = {"showExpandedEvents": True}
+    return (
+        expanded if slim else expanded | {"fullDocument": "whenAvailable", "fullDocumentBeforeChange": "whenAvailable"}
+    )
+
+
+def _place(position: ResumePosition) -> dict[str, Any]:
+    if position.token is None:
+        return {"startAtOperationTime": timestamp_of(position.version + 1)}
+    return {"resumeAfter": bson.decode(position.token)}
