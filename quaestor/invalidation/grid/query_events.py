@@ -20,7 +20,7 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cancellation, Cell, Invalidated, MatchType, Refused, Registration, Usage
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import StreamEntry
-from quaestor.realtime.codec import concerns_standing
+from quaestor.realtime.codec import concerns_subscriptions
 
 _NO_VERSION: Final = 0
 
@@ -56,7 +56,7 @@ class QueryEvents:
 
         refused: but guard nothing for it: there is no room for what is waiting (query_retention.py).
         """
-        if concerns_standing(entry.payload):
+        if concerns_subscriptions(entry.payload):
             self._keep(entry, self._standing.take_query_event(entry.payload))
             return
         if concerns_resizing(entry.payload):
@@ -82,7 +82,7 @@ class QueryEvents:
 
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
         """An entry that the cell before this one has dealt with: what still matters of it."""
-        if concerns_standing(entry.payload):
+        if concerns_subscriptions(entry.payload):
             self._keep(entry, self._standing.lease_of(entry.payload))
             return None
         event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)
