@@ -12,7 +12,7 @@ from quaestor.admin.registrations import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
-from quaestor.explain import request
+from quaestor.explain.text_query import explain_text
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe_invalidation import origin
 from quaestor.settings import Settings
@@ -168,7 +168,7 @@ class Endpoints:
         call.only("filter", "collection", "sort", "skip", "limit", "projection")
         try:
             told: Mapping[str, Any] = json.loads(
-                request.run(
+                explain_text(
                     call.required("filter"),
                     collection=call.one("collection") or "test.collection",
                     sort=call.one("sort"),

@@ -30,7 +30,7 @@ def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
 
 
 def _tells(payload: bytes) -> bool:
-    """Not one of those that standing queries and resizing put there besides; what is neither is unreadable."""
+    """Not one of those that subscribed queries and resizing put there besides; what is neither is unreadable."""
     letter = type_of(payload)
     return letter is None or letter in b"rcu"
 
