@@ -1,4 +1,4 @@
-"""What the admin API can do, endpoint by endpoint. Each takes a Call and returns what is sent as JSON."""
+"""Endpoints of the admin API, one method each: it takes a Call and returns what is sent as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaestor.admin.purging import Purge, Purger
-from quaestor.admin.registrations import MAX_URLS, RegisteredUrls, url_name
+from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
@@ -34,7 +34,9 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """parameters: of the query string, every value of each.
+    """Call of one endpoint.
+
+    parameters: of the query string, every value of each.
     body: decoded JSON; None if there is none.
     """
 
@@ -42,19 +44,21 @@ class Call:
     body: Any = None
 
     def one(self, name: str) -> str | None:
-        """The parameter's only value; None if it is not there."""
+        """Only value of a parameter; None if it is not there."""
         found = self.parameters.get(name, ())
         if len(found) > 1:
             raise Refused(400, f"{name} is given more than once")
         return found[0] if found else None
 
     def required(self, name: str) -> str:
+        """Only value of a parameter. Raises Refused if it is missing."""
         value = self.one(name)
         if not value:
             raise Refused(400, f"{name} is missing")
         return value
 
     def only(self, *names: str) -> None:
+        """Refuse parameters other than these."""
         if unknown := self.parameters.keys() - set(names):
             raise Refused(
                 400, f"unknown parameter {', '.join(sorted(unknown))[:200]}; known: {', '.join(names) or 'none'}"
@@ -65,7 +69,9 @@ Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
 
 
 class Endpoints:
-    """urls: None where nobody looks registered URLs up: then they cannot be registered.
+    """Endpoints for one application.
+
+    urls: None where nobody looks registered URLs up: then they cannot be registered.
     database: of collections in declarations that name none.
     """
 
@@ -117,6 +123,7 @@ class Endpoints:
         return {"purged": purge.summary()}
 
     async def status(self, call: Call) -> Mapping[str, Any]:
+        """State of this process and of the grid behind it."""
         call.only()
         quaestor = self._quaestor
         now_ms = quaestor.read_path.clock()
@@ -201,6 +208,7 @@ class Endpoints:
         return {"url": name, "queries": len(declaration.reads), "tags": list(declaration.tags), "not_cached": reasons}
 
     async def registered(self, call: Call) -> Mapping[str, Any]:
+        """Queries that are registered for a URL."""
         call.only("url")
         name = _name(call.required("url"))
         return {
@@ -209,6 +217,7 @@ class Endpoints:
         }
 
     async def unregister(self, call: Call) -> Mapping[str, Any]:
+        """Forget the queries that are registered for a URL."""
         call.only("url")
         name = _name(call.required("url"))
         return {"url": name, "removed": await self._urls.remove(name)}

@@ -1,4 +1,4 @@
-"""What a purge by hand does: to entries that queries guard, and to entries that only their own lifetime guards."""
+"""Manual purges: of entries that queries guard, and of entries that only their own lifetime guards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Purge:
     all: bool = False
 
     def summary(self) -> dict[str, Any]:
-        """How many of each."""
+        """Number of names of each kind."""
         return {
             "tags": len(self.tags),
             "urls": len(self.urls),

@@ -1,4 +1,4 @@
-"""Who may use the admin API: whoever sends the bearer token (RFC 6750). And how often one may be wrong."""
+"""Bearer token of the admin API (RFC 6750), and a limit on how often a wrong one may be sent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Failures:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def wait_ms(self, client: str) -> int:
-        """How long a client without the right token has to wait; 0 if it may try."""
+        """Time that a client without the right token has to wait; 0 if it may try."""
         since_ms, count = self._counts.get(client, (0, 0))
         left_ms = since_ms + WINDOW_MS - self._clock()
         return left_ms if count >= FAILURES and left_ms > 0 else 0

@@ -76,6 +76,8 @@ FAMILIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
+    """One sample of a metric family."""
+
     name: str
     value: float
     labels: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ class GridCollector(Collector):
         self._known: ClusterStatus | None = None
 
     def collect(self) -> Iterable[Metric]:
+        """Metric families for Prometheus; the event layer is asked once in a while at most."""
         with self._lock:
             if time.monotonic() - self._looked_s >= _LOOK_AGAIN_S:
                 self._known = self._status()
@@ -144,7 +147,7 @@ def families(found: Iterable[Sample]) -> list[Metric]:
 
 
 def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: int) -> Iterator[Sample]:
-    """What there is to say; nothing of what is not known. O(cells)."""
+    """Samples of all that is known. O(cells)."""
     yield Sample(name="quaestor_grid_up", value=float(status is not None))
     if status is None or status.shape is None:
         return

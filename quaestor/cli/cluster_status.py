@@ -63,7 +63,9 @@ class CellStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """shape: None if no grid was ever heard of.
+    """Status of the grid of one deployment.
+
+    shape: None if no grid was ever heard of.
     stages: what the stages of subscribed queries told last, those that ever did; silent ones of them are older than
         WINDOW_MS at at_ms.
     """
@@ -82,7 +84,7 @@ class ClusterStatus:
 
 
 def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[str, bool]:
-    """What to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
+    """Text to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
 
     form: `text`, `to_json` or another.
     """

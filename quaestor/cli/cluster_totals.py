@@ -1,4 +1,4 @@
-"""What the cells of a grid say of what they share: their pipelines and their tenants. Several tell of the same one."""
+"""Totals over the cells of a grid, of what they share: their pipelines and their tenants. Several tell of the same one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
 
 
 def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
-    """What each uses of the whole grid, the largest first, at most MOST_NAMES; what is more than that is the last one's, OTHER.
+    """Usage of the whole grid by tenant, the largest first, at most MOST_NAMES; what is more is summed up as the last one, OTHER.
 
     A registration is held by each cell of its column and counts once. Each cell tells of its largest tenants only.
     """

@@ -1,4 +1,4 @@
-"""What the live page shows: totals, recent events and latencies. Pure state, fed by the live server."""
+"""Activity that the live page shows: totals, recent events and latencies. Pure state, fed by the live server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Effect(BaseModel):
 
 
 class WorkerReport(BaseModel):
-    """What one app worker says of itself, several times a second. Counts are totals since it started."""
+    """Report of one app worker, several times a second. Counts are totals since it started."""
 
     worker: int
     requests: dict[str, int]
@@ -51,6 +51,7 @@ class Activity:
         self.varnish: dict[str, int] | None = None
 
     def absorb(self, report: WorkerReport, *, now_ms: int) -> None:
+        """Take in a worker's report."""
         self._workers[report.worker] = report
         self._latest_worker_ms[report.worker] = now_ms
         for effect in report.effects:
@@ -66,6 +67,7 @@ class Activity:
             )  # fmt: skip
 
     def wrote(self, text: str, *, now_ms: int) -> None:
+        """Take in a write to the database."""
         self.writes += 1
         self._add("write", now_ms, text=text)
 

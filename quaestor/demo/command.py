@@ -21,7 +21,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line says; see StackOptions.
+    """Options of the command line; see StackOptions.
 
     speed: how many times as fast as the real day.
     """

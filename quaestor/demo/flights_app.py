@@ -31,7 +31,9 @@ NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSettings:
-    """varnish_url: where purges go, None without Varnish.
+    """Settings of the demo's application.
+
+    varnish_url: where purges go, None without Varnish.
     live_url: where reports go, None without a live page.
     """
 
@@ -41,11 +43,12 @@ class AppSettings:
     live_url: str | None = None
 
     def to_env(self) -> dict[str, str]:
-        """How the settings travel to the workers."""
+        """Environment in which the settings travel to the workers."""
         return {"DEMO_APP": json.dumps(asdict(self))}
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> AppSettings:
+        """Settings from a worker's environment."""
         return cls(**json.loads(environment["DEMO_APP"]))
 
 

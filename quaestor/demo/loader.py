@@ -1,4 +1,4 @@
-"""Fills a MongoDB database with the demo's documents.
+"""Loader of the demo's documents into a MongoDB database.
 
 Flights before the replayed day are as they went, flights after it as announced; those of the day itself wait in the
 collection `recorded_day`, from which the replay brings them to life.

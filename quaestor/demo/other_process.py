@@ -1,4 +1,4 @@
-"""The script's end of the pipe to the writer, which is a process of its own."""
+"""Pipe to the writer, which is a process of its own: the script's end of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks over HTTP and watches from outside when an answer changes: what an unprivileged observer can know."""
+"""Probe that asks over HTTP and watches from outside when an answer changes: what an unprivileged observer can know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from quaestor.demo.served import ServedFrom, served_from
+from quaestor.demo.served_from import ServedFrom, served_from
 from quaestor.errors import DependencyError
 
 
@@ -31,13 +31,16 @@ class Answer:
 
     @property
     def served_from(self) -> ServedFrom:
+        """Part of the stack that answered."""
         return served_from(self.headers)
 
     @property
     def worker(self) -> str:
+        """App worker that answered."""
         return self.headers.get("x-worker", "")
 
     def json(self) -> Any:
+        """Body, decoded."""
         return json.loads(self.body)
 
 
@@ -72,6 +75,7 @@ class Probe:
         return Answer(status=response.status, body=body, headers=headers, at_ns=at_ns)
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
 
@@ -123,7 +127,7 @@ class Watch:
             self._found[at] = until(probe, path, holds, timeout_s=timeout_s, every_s=0.0005)
 
     def wait(self) -> list[Answer | None]:
-        """What each probe saw, in their order; None where nothing held in time."""
+        """Answers that the probes saw, in their order; None where nothing held in time."""
         for thread in self._threads:
             thread.join()
         return self._found

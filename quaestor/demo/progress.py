@@ -20,6 +20,7 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
+        """Line for one step, marked in the end as done or failed."""
         step = Step(self, name)
         step.note("")
         try:
@@ -42,6 +43,8 @@ class Progress:
 
 
 class Step:
+    """Step of the start, with its line."""
+
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
         self._name = name
@@ -50,9 +53,10 @@ class Step:
 
     @property
     def elapsed_s(self) -> float:
+        """Time since the step began."""
         return time.monotonic() - self._started_s
 
     def note(self, text: str) -> None:
-        """What is going on, or what came of it."""
+        """Show what is going on, or what came of it."""
         self.text = text
         self._progress._line(f"· {self._name:{_NAME_WIDTH}} {self.elapsed_s:5.1f} s  {text}", final=False)

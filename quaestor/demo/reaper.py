@@ -1,4 +1,4 @@
-"""Leaves no process behind, not even grandchildren (Spark's executors and Python workers, uvicorn's workers)."""
+"""Reaper of processes: none is left behind, not even grandchildren (Spark's executors and Python workers, uvicorn's workers)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def adopt_orphans() -> None:
 
 
 def descendants(pid: int) -> list[psutil.Process]:
+    """Processes that descend from this one; none if it has ended."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).children(recursive=True)
     return []

@@ -1,4 +1,4 @@
-"""One app worker's reports to the live page: totals from its metrics, and each invalidation as it was worked off."""
+"""Reporter of one app worker to the live page: totals from its metrics, and each invalidation as it was worked off."""
 
 from __future__ import annotations
 
@@ -21,15 +21,24 @@ class Observation(Protocol):
     """One invalidation, done: see quaestor.invalidation.effects.effects.Observed."""
 
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the responses that it concerned."""
+
     @property
-    def written_at_ms(self) -> int: ...
+    def written_at_ms(self) -> int:
+        """Time of the write."""
+
     @property
-    def evicted_at_ms(self) -> int: ...
+    def evicted_at_ms(self) -> int:
+        """Time at which the cache in the app had been told."""
+
     @property
-    def purged_at_ms(self) -> int | None: ...
+    def purged_at_ms(self) -> int | None:
+        """Time at which the CDN had been told; None if there is none."""
+
     @property
-    def exact(self) -> bool: ...
+    def exact(self) -> bool:
+        """Whether a query was matched exactly, not widened."""
 
 
 class Reporter:

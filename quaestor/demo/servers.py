@@ -69,10 +69,12 @@ class Server:
 
     @property
     def log_path(self) -> Path:
+        """File with what the server has said."""
         return self.folder / f"{self.name}.log"
 
     @property
     def pid(self) -> int:
+        """Id of the process. Raises DependencyError if it is not running."""
         if self.process is None:
             raise DependencyError(f"{self.name} is not running")
         return self.process.pid
@@ -114,6 +116,7 @@ class Server:
         return self.process is not None and self.process.poll() is not None
 
     def log_tail(self, characters: int = 1500) -> str:
+        """End of what the server has said."""
         return self.log_path.read_text(errors="replace")[-characters:]
 
     def kill(self) -> None:
@@ -121,6 +124,7 @@ class Server:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
+        """End it, in peace first."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:

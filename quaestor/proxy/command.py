@@ -1,4 +1,4 @@
-"""What `quaestor proxy` does with its options."""
+"""Command `quaestor proxy`: from its options to a running proxy."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def run(command: ProxyCommand) -> None:
 
 
 def options(command: ProxyCommand) -> ProxyOptions:
+    """Options of forwarding. Raises ConfigurationError with the remedy."""
     return ProxyOptions(
         origin=command.origin,
         host=command.host_header,

@@ -87,7 +87,7 @@ def via(before: Iterable[bytes], *, version: str) -> tuple[bytes, bytes]:
 
 
 def hops(before: Iterable[bytes]) -> int:
-    """How often values of `Via` name this kind of proxy."""
+    """Number of times that values of `Via` name this kind of proxy."""
     return sum(piece.split()[1:2] == [PSEUDONYM] for value in before for piece in value.split(b","))
 
 

@@ -1,4 +1,4 @@
-"""What `quaestor proxy` can be told about forwarding; what it can be told about caching is in Settings."""
+"""Options of `quaestor proxy` about forwarding; what it can be told about caching is in Settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.\-]{1,253})(?::
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyOptions:
-    """origin: scheme and authority of the origin, `http://127.0.0.1:3000`; no path: targets are sent on as they came.
+    """Options of forwarding.
+
+    origin: scheme and authority of the origin, `http://127.0.0.1:3000`; no path: targets are sent on as they came.
     host: `preserve` sends the client's Host field on (and takes the origin's certificate for the origin's name),
         `origin` sends the origin's own.
     hosts: the Host values that are answered, without ports, in lower case; empty: any. Others get 421.
@@ -69,6 +71,7 @@ class ProxyOptions:
 
     @property
     def authority(self) -> bytes:
+        """Authority of the origin, as its own Host field has it."""
         return urlsplit(self.origin).netloc.encode("ascii")
 
 

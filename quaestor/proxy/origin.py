@@ -1,4 +1,4 @@
-"""Asking the origin: what it answers, or why it does not, in terms of what the client is told."""
+"""Origin of a proxy: what it answers, or why it does not, in terms of what the client is told."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ class Origin:
         self._pool.put(connection)
 
     def close(self) -> None:
+        """Close all connections."""
         self._pool.close()
 
 

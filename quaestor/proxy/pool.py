@@ -1,4 +1,4 @@
-"""Connections to the origin: how many there may be, and which of them are used again."""
+"""Pool of connections to the origin: how many there may be, and which of them are used again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import ssl
 from urllib.parse import urlsplit
 
 from quaestor.errors import ConfigurationError
+from quaestor.proxy.byte_stream import ByteStream
 from quaestor.proxy.connection import Connection
 from quaestor.proxy.options import ProxyOptions
-from quaestor.proxy.wire import Wire
 
 
 class NoConnectionError(Exception):
@@ -55,6 +55,7 @@ class Pool:
         self._close_old()
 
     def close(self) -> None:
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -73,11 +74,11 @@ class Pool:
 
     async def _connect(self) -> Connection:
         async with asyncio.timeout(self._options.connect_timeout_s):
-            _, wire = await asyncio.get_running_loop().create_connection(
-                Wire, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
+            _, stream = await asyncio.get_running_loop().create_connection(
+                ByteStream, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
             )
         return Connection(
-            wire, read_timeout_s=self._options.read_timeout_s, write_timeout_s=self._options.write_timeout_s
+            stream, read_timeout_s=self._options.read_timeout_s, write_timeout_s=self._options.write_timeout_s
         )
 
 

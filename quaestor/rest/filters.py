@@ -1,4 +1,4 @@
-"""`filter` and `sort` from strangers: parsed, bounded, checked and compiled before the database hears of them.
+"""Filters and sorts from strangers: parsed, bounded, checked and compiled before the database hears of them.
 
 In this order: size, JSON, depth, number of nodes, operators by name, sizes of `$in` and of patterns, and at last the compiler of
 the query engine, which refuses what mongod would refuse. Each refusal is a 400 with the parameter, the position and the reason.
@@ -30,7 +30,9 @@ _BRANCHES = frozenset({"$and", "$or", "$nor"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """document: what is sent to the database.
+    """Filter of a list.
+
+    document: what is sent to the database.
     ordered: it says itself in which order records come (`$near`).
     """
 

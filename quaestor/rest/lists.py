@@ -1,4 +1,4 @@
-"""Answers lists: whole from the database, for the middleware to keep; as ids; or put together from records that are kept here."""
+"""Lists as answers: whole from the database, for the middleware to keep; as ids; or put together from records kept here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quaestor.rest.assembled import AssembledLists, Wanted
 from quaestor.rest.database import Connection
 from quaestor.rest.etags import list_etag
 from quaestor.rest.limits import Limits
-from quaestor.rest.listing import ListQuery, parse_list
+from quaestor.rest.list_parameters import ListQuery, parse_list
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.record_cache import Engine, ids_digest
 from quaestor.rest.records import Records, decode

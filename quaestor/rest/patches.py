@@ -1,4 +1,4 @@
-"""Two ways to say a change: JSON Merge Patch (RFC 7396), and MongoDB's update operators from a list of allowed ones."""
+"""Patches of a record: JSON Merge Patch (RFC 7396), and MongoDB's update operators from a list of allowed ones."""
 
 from __future__ import annotations
 

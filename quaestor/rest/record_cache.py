@@ -24,19 +24,23 @@ from quaestor.settings import Settings
 
 
 class Engine(Protocol):
-    """What of a Quaestor is needed to keep lists as ids."""
+    """Parts of a Quaestor that are needed to keep lists as ids."""
 
     @property
-    def read_path(self) -> ReadPath: ...
+    def read_path(self) -> ReadPath:
+        """Its read path."""
 
     @property
-    def registry(self) -> QueryRegistry: ...
+    def registry(self) -> QueryRegistry:
+        """Its registry."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """Its settings."""
 
     @property
-    def telemetry(self) -> Telemetry: ...
+    def telemetry(self) -> Telemetry:
+        """Its telemetry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class Part:
 
 
 def part_of(raw: bytes) -> Part:
+    """Record as a part of lists."""
     document = decode(raw)
     return Part(raw=raw, key=bson.encode({"": document["_id"]}), json=strict_json.dumps(document))
 
@@ -141,7 +146,7 @@ class RecordCache:
         self._engine.registry.lease(registrations, until_ms=0)
 
     def fresh_until_ms(self) -> int:
-        """Until when something registered just now may be used."""
+        """Time until which something registered just now may be used."""
         return self._engine.read_path.clock() + self._engine.settings.ttl_max_ms
 
 

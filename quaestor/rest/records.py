@@ -1,4 +1,4 @@
-"""What a principal may do with records, each as one atomic step in the database.
+"""Records as a principal may use them: each operation one atomic step in the database.
 
 The record's own rules are part of every filter, so nothing is decided on a copy that may have changed. What depends on the
 record as it is (If-Match, patches) runs in a transaction: what it read cannot have changed when it commits.
@@ -53,6 +53,7 @@ class Stored:
 
     @property
     def etag(self) -> str:
+        """Entity tag of the record."""
         return record_etag(self.raw)
 
 
@@ -73,6 +74,7 @@ class Records:
         return ("superuser",) if self._principal.superuser else self._principal.names
 
     def may(self, collection: str, action: Action) -> bool:
+        """Whether the principal may do this in this collection."""
         return self._access.permits(collection, action, self._principal)
 
     def require(self, collection: str, *actions: Action) -> None:
@@ -124,6 +126,7 @@ class Records:
         return [bytes(record.raw) for record in await self._connection.read(cursor, most_bytes=most_bytes)]
 
     async def get(self, collection: str, key: Any) -> Stored:
+        """A record. Raises Problem (404) if there is none that the principal may read."""
         raw = await self._find(collection, key, "read")
         if raw is None:
             raise not_found()
@@ -137,7 +140,10 @@ class Records:
     # Writing
 
     async def insert(self, collection: str, document: Mapping[str, Any]) -> Stored:
-        """document: with its `_id`. A taken id raises the driver's DuplicateKeyError."""
+        """Insert a record.
+
+        document: with its `_id`. A taken id raises the driver's DuplicateKeyError.
+        """
         await self._require_collection(collection)
         await self._connection.run(self._connection.collection(collection).insert_one, dict(document))
         return Stored(raw=bson.encode(document), created=True)
@@ -186,6 +192,7 @@ class Records:
         return Stored(raw=await self._connection.transaction(body))
 
     async def delete(self, collection: str, key: Any, *, preconditions: Preconditions) -> None:
+        """Delete a record. Raises Problem if there is none, or a precondition does not hold."""
         table = self._connection.collection(collection)
         if preconditions.absent:
             filter_ = self.guarded({"_id": equals(key)}, "write")
@@ -294,4 +301,5 @@ class Records:
 
 
 def forbidden() -> Problem:
+    """Problem (403) for what the principal may not do."""
     return Problem(403, "forbidden", "You may not do this.")

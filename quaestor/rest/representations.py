@@ -1,4 +1,4 @@
-"""Which lists are kept as ids: what was seen of each query, and the cost rule of `quaestor.ttl.representation` on it.
+"""Representations of lists: which are kept as ids, by what was seen of each query and the cost rule of `quaestor.ttl.representation`.
 
 A list that is kept whole is seen here only when it was a miss, so its reads are counted too low; what was seen of it while it was
 kept as ids is remembered for a while. Bounded: the query seen longest ago is forgotten.
@@ -71,7 +71,7 @@ class Representations:
         return chosen
 
     def observe(self, name: str, *, ids: bytes, length: int, etag: str, now_ms: int) -> None:
-        """What the list looks like now.
+        """Take note of what the list looks like now.
 
         ids: a digest of the ids in order.
         etag: of the records as well.

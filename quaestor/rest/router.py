@@ -1,4 +1,4 @@
-"""`app.include_router(QuaestorRouter(db, access=...))`: the records of a database over HTTP, as in Orestes.
+"""Router for the records of a database, as in Orestes: `app.include_router(QuaestorRouter(db, access=...))`.
 
 Reads run inside the request, so the middleware captures, caches and invalidates them like those of any other handler.
 """

@@ -37,7 +37,9 @@ _Pointer = tuple[str | int, ...]
 
 
 class JsonError(ValueError):
-    """reason: a sentence without the place.
+    """Refusal of a JSON text, with its place.
+
+    reason: a sentence without the place.
     position: offset in characters.
     pointer: RFC 6901; None if it is not JSON at all.
     """
@@ -81,11 +83,12 @@ def refusal(text: str, reason: str, pointer: _Pointer) -> JsonError:
 
 
 def as_pointer(pointer: _Pointer) -> str:
+    """Place as an RFC 6901 pointer."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in pointer)
 
 
 def locate(text: str, pointer: _Pointer) -> int:
-    """Where the value that a pointer leads to begins: its name, if it has one. The text is valid JSON."""
+    """Offset at which the value that a pointer leads to begins: its name, if it has one. The text is valid JSON."""
     at = found_at = _skip(text, 0)
     for part in pointer:
         at = _skip(text, at + 1)

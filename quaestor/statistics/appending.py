@@ -1,4 +1,4 @@
-"""Adding one batch of a streaming query to a table: once, however often the batch is repeated."""
+"""Append of one batch of a streaming query to a table: once, however often the batch is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `quaestor statistics` does: run the job in the foreground, show the newest windows, keep the tables in order."""
+"""Work of `quaestor statistics`: run the job in the foreground, keep the tables in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaestor.statistics.options import StatisticsOptions
 def options(
     settings: Settings, directory: Path, *, windows_s: str, trigger_s: float, lateness_s: int, keep_days: int
 ) -> StatisticsOptions:
-    """Raises ConfigurationError with the remedy."""
+    """Options of the job. Raises ConfigurationError with the remedy."""
     return StatisticsOptions(
         redis_url=redis_url(settings),
         deployment=settings.deployment,
@@ -30,13 +30,14 @@ def options(
 
 
 def redis_url(settings: Settings) -> str:
+    """URL of the Redis in which the event layer is. Raises ConfigurationError if there is none."""
     if settings.redis_url is None:
         raise ConfigurationError("statistics are made from the event layer in Redis: pass --redis-url or set REDIS_URL")
     return settings.redis_url
 
 
 def lengths(told: str) -> tuple[int, ...]:
-    """`10,60` as numbers. Raises ConfigurationError."""
+    """Lengths of windows, from `10,60`. Raises ConfigurationError."""
     try:
         return tuple(sorted({int(one) for one in told.split(",")}))
     except ValueError as error:
@@ -44,7 +45,7 @@ def lengths(told: str) -> tuple[int, ...]:
 
 
 def run(told: StatisticsOptions, *, master: str | None) -> None:
-    """Returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
+    """Run the job; returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
     try:
         from quaestor.statistics.job import StatisticsJob
         from quaestor.statistics.session import DEFAULT_MASTER

@@ -1,4 +1,4 @@
-"""The history: every write once, as the change stream told it, in Parquet by day and collection."""
+"""History: every write once, as the change stream told it, in Parquet by day and collection."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def by_day_and_collection(frame: Any) -> Any:
 
 
 def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) -> bool:
-    """Rows of the source, once; see append."""
+    """Add a batch of the source's rows, once; see append."""
     sorted_rows = by_day_and_collection(frame)
     return append(table, sorted_rows, query=query, batch=batch, partition_by=PARTITION_BY, now_ms=now_ms)

@@ -1,4 +1,4 @@
-"""The job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until told to stop.
+"""Statistics job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until told to stop.
 
 Each query has a checkpoint of its own and is started again from it when it fails. A batch that was repeated finds its
 result in the table and adds nothing.

@@ -1,4 +1,4 @@
-"""Which pipelines a deployment has, and what each of them carries. Follows the grid when it is partitioned anew."""
+"""Pipelines of a deployment, and what each of them carries. Follows the grid when it is partitioned anew."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from quaestor.ports import EventLayer
 
 
 class Carries(StrEnum):
+    """Kind of a pipeline: what its entries tell of."""
+
     WRITES = "writes"
     READS = "reads"
     """Registrations, one for each result that was not cached, and reports of what was answered from cache."""
@@ -21,7 +23,9 @@ class Carries(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """shape: of the grid whose pipeline it is; None: of every grid.
+    """Pipeline that the job reads.
+
+    shape: of the grid whose pipeline it is; None: of every grid.
     partition: among those of its kind.
     tenant: to whom notifications are told.
     """

@@ -1,4 +1,4 @@
-"""Reading what the job has made, without Spark: the newest windows from the event layer, the history from its files."""
+"""Reader of what the job has made, without Spark: the newest windows from the event layer, the history from its files."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _write(row: Mapping[str, Any]) -> Write:
 
 
 def show(redis_url: str, deployment: str, lengths_s: Sequence[int], *, as_json: bool) -> str:
-    """What `quaestor statistics show` prints. Raises EventLayerError."""
+    """Text that `quaestor statistics show` prints. Raises EventLayerError."""
     with closing(event_layer(redis_url, deployment)) as layer:
         found = newest(layer, deployment, lengths_s)
     return to_json(found) if as_json else text(found, deployment)

@@ -1,4 +1,4 @@
-"""What the source yields: the columns, and how entries of the pipelines become rows.
+"""Rows of the source: the columns, and how entries of the pipelines become rows.
 
 Two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item). `history` are the writes themselves.
 
@@ -24,8 +24,8 @@ from quaestor.event_layer import offsets
 from quaestor.event_layer.codec import BSON_OPTIONS, LazyImage, decode_notification
 from quaestor.model import AfterImage, Invalidated, Registration, Usage, WriteKind
 from quaestor.ports import StreamEntry
-from quaestor.statistics import shown_key
-from quaestor.statistics.registrants import Registrants, understood
+from quaestor.statistics import key_text
+from quaestor.statistics.registered_queries import RegisteredQueries, understood
 
 COLLECTION: Final = "collection"
 QUERY: Final = "query"
@@ -92,27 +92,31 @@ class HistoryRow(NamedTuple):
 
 
 def write_events(entry: StreamEntry, image: AfterImage) -> Iterator[Event]:
+    """Events of an entry of a write pipeline."""
     at_ms = offsets.appended_at_ms(entry.offset)
     if image.kind in (WriteKind.GAP, WriteKind.TICK):
         yield Event(at_ms, DEPLOYMENT, "", image.kind.value)
     else:
-        item = None if image.key is None else shown_key.bounded(image.key)
+        item = None if image.key is None else key_text.bounded(image.key)
         yield Event(at_ms, COLLECTION, image.namespace[:MOST_NAME], image.kind.value, 1, item)
 
 
-def read_events(entry: StreamEntry, registrants: Registrants, *, leader: bool) -> Iterator[Event]:
-    """leader: this is the pipeline in which reports that go to all pipelines are counted. Raises EventLayerError."""
+def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bool) -> Iterator[Event]:
+    """Events of an entry of a query pipeline.
+
+    leader: this is the pipeline in which reports that go to all pipelines are counted. Raises EventLayerError.
+    """
     at_ms = offsets.appended_at_ms(entry.offset)
     message = understood(entry.payload)
     if isinstance(message, Registration):
-        registrants.add(message)
+        registered.add(message)
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], "miss")
     elif isinstance(message, Usage):
         for query_id, reads in message.queries:
             yield Event(at_ms, QUERY, query_id[:MOST_NAME], "hit", reads)
             yield Event(at_ms, DEPLOYMENT, "", "hit", reads)
         for registration_id, reads in message.registrations:
-            query = registrants.query_of(registration_id)
+            query = registered.query_of(registration_id)
             if query is not None:
                 yield Event(at_ms, QUERY, query[:MOST_NAME], "hit", reads)
                 yield Event(at_ms, DEPLOYMENT, "", "unattributed", -reads)
@@ -125,12 +129,13 @@ def match_events(entry: StreamEntry) -> Iterator[Event]:
     """Raises EventLayerError."""
     message = decode_notification(entry.payload)
     if isinstance(message, Invalidated):
-        item = None if message.key is None else shown_key.bounded(message.key)
+        item = None if message.key is None else key_text.bounded(message.key)
         at_ms = offsets.appended_at_ms(entry.offset)
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], message.match_type.value, 1, item)
 
 
 def gap_events(gap: Gap) -> Iterator[Event]:
+    """Events of entries that are missing."""
     at_ms = offsets.appended_at_ms(gap.until)
     yield Event(at_ms, DEPLOYMENT, "", "gap")
     if gap.lost:
@@ -147,7 +152,7 @@ def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
         kind=image.kind.value,
         version=image.version,
         key=None if image.key is None else _encoded({"_id": image.key}),
-        key_json=None if image.key is None else shown_key.full(image.key)[:MOST_NAME],
+        key_json=None if image.key is None else key_text.full(image.key)[:MOST_NAME],
         after=after_bytes(image),
         after_exact=image.after_exact,
         wall_ms=image.wall_ms or appended_ms,

@@ -1,4 +1,4 @@
-"""A Spark of the job's own: started on this machine or connected to a cluster, and gone with the process."""
+"""Spark session of the job's own: started on this machine or connected to a cluster, and gone with the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted in tumbling windows, as a query of Structured Streaming.
+"""Tumbling windows: what is counted in them, as a query of Structured Streaming.
 
 Event time is when an entry was appended to its pipeline, so a window is final once every pipeline was read past its end; the
 watermark says so, and its state is dropped. For each collection and query a window holds one row of sums and a sketch of the

@@ -1,4 +1,4 @@
-"""A record's `_id` as text, for people and for counting: extended JSON, bounded."""
+"""Text of a record's `_id`, for people and for counting: extended JSON, bounded."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ class RegisteredUrls(Protocol):
     async def find(self, names: Sequence[str]) -> list[bytes]:
         """The declarations under any of these names. One round trip at most."""
 
-    async def count(self) -> int: ...
+    async def count(self) -> int:
+        """Number of registered URLs."""
 
 
 def url_name(url: str) -> str:
@@ -60,18 +61,22 @@ class MemoryUrls:
         self._declarations: dict[str, bytes] = {}
 
     async def put(self, name: str, declaration: bytes) -> bool:
+        """See RegisteredUrls."""
         if name not in self._declarations and len(self._declarations) >= self._limit:
             return False
         self._declarations[name] = declaration
         return True
 
     async def remove(self, name: str) -> bool:
+        """See RegisteredUrls."""
         return self._declarations.pop(name, None) is not None
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
+        """See RegisteredUrls."""
         return [self._declarations[name] for name in names if name in self._declarations]
 
     async def count(self) -> int:
+        """See RegisteredUrls."""
         return len(self._declarations)
 
 
@@ -84,18 +89,22 @@ class RedisUrls:
         self._limit = limit
 
     async def put(self, name: str, declaration: bytes) -> bool:
+        """See RegisteredUrls."""
         if await self.count() >= self._limit and not await self._call("HEXISTS", name):
             return False
         await self._call("HSET", name, declaration)
         return True
 
     async def remove(self, name: str) -> bool:
+        """See RegisteredUrls."""
         return bool(await self._call("HDEL", name))
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
+        """See RegisteredUrls."""
         return [declaration for declaration in await self._call("HMGET", *names) if declaration is not None]
 
     async def count(self) -> int:
+        """See RegisteredUrls."""
         return int(await self._call("HLEN"))
 
     async def _call(self, command: str, *arguments: str | bytes) -> Any:

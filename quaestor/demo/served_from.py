@@ -1,4 +1,4 @@
-"""Who answered: told from the headers of a response, as any outside observer could."""
+"""Part of the stack that answered: told from the headers of a response, as any outside observer could."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class ServedFrom(StrEnum):
+    """Part of the stack that answered."""
+
     VARNISH = "varnish"
     """Varnish had it."""
     APP = "app"
