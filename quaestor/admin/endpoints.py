@@ -24,7 +24,7 @@ MAX_NAME_CHARS = 8192
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
-    """The call is answered with this status and this sentence."""
+    """Refusal of a call, with this status and this sentence."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -82,7 +82,7 @@ class Endpoints:
         self._purger = Purger(quaestor)
 
     def table(self) -> Mapping[tuple[str, str], Endpoint]:
-        """(method, path below the API's) -> what answers it."""
+        """Table of the endpoints: by (method, path below the API's) what answers it."""
         return {
             ("POST", "/purge"): self.purge,
             ("GET", "/status"): self.status,
@@ -100,7 +100,10 @@ class Endpoints:
         return self._registered_urls
 
     async def purge(self, call: Call) -> Mapping[str, Any]:
-        """{"tags": [...], "urls": [...], "collections": [...], "groups": [...], "all": true}: at least one of them."""
+        """Purge by name, by tag, by URL or everything.
+
+        {"tags": [...], "urls": [...], "collections": [...], "groups": [...], "all": true}: at least one of them.
+        """
         call.only()
         body = _object(call.body)
         if unknown := body.keys() - {"tags", "urls", "collections", "groups", "all"}:
@@ -171,7 +174,7 @@ class Endpoints:
         }
 
     async def explain(self, call: Call) -> Mapping[str, Any]:
-        """As `quaestor explain`: how a query is treated."""
+        """Explain a query, as `quaestor explain` does."""
         call.only("filter", "collection", "sort", "skip", "limit", "projection")
         try:
             told: Mapping[str, Any] = json.loads(
@@ -190,7 +193,10 @@ class Endpoints:
         return told
 
     async def register(self, call: Call) -> Mapping[str, Any]:
-        """{"url": ..., "queries": [...]}: from now on answers under this URL are guarded by these queries."""
+        """Register the queries behind a URL.
+
+        {"url": ..., "queries": [...]}: from now on answers under this URL are guarded by these queries.
+        """
         call.only()
         body = _object(call.body)
         if unknown := body.keys() - {"url", "queries"}:

@@ -13,9 +13,9 @@ from quaestor.read_path.unsafe_invalidation import Outdated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """tags;
+    """Names of what is to be purged.
 
-    urls: names of `registrations.url_name`.
+    urls: names of `registered_urls.url_name`.
     collections: `database.collection`, `database.*`.
     groups: RFC 9875, by (origin, name).
     all: everything.
@@ -39,13 +39,13 @@ class Purge:
 
 
 class Purger:
-    """Everywhere: other processes, CDNs and the Cache Sketch hear of it as they hear of writes."""
+    """Purger of what is cached anywhere: other processes, CDNs and the Cache Sketch hear of it as they hear of writes."""
 
     def __init__(self, quaestor: Quaestor) -> None:
         self._quaestor = quaestor
 
     async def purge(self, purge: Purge) -> None:
-        """Returns when it is on its way everywhere; in this process, entries without queries are gone then.
+        """Purge; returns when it is on its way everywhere; in this process, entries without queries are gone then.
 
         Raises ConfigurationError for what cannot be purged here, DependencyError if a part did not answer: then call it again.
         """

@@ -1,4 +1,4 @@
-"""The grid's figures for Prometheus, from what cells and stages say of themselves in the event layer.
+"""Metrics of the grid for Prometheus, from what cells and stages say of themselves in the event layer.
 
 On Spark they run in processes that nobody can scrape, so one process looks at what all of them have told: the driver
 (`quaestor cluster --metrics-port`), or whoever calls `quaestor cluster status --prometheus`.
@@ -107,7 +107,7 @@ class GridCollector(Collector):
 
 
 def exposition(status: ClusterStatus, *, staleness_bound_ms: int) -> str:
-    """Prometheus text, once."""
+    """Exposition of the grid's metrics: Prometheus text, once."""
     registry = CollectorRegistry()
     registry.register(GridCollector(lambda: status, staleness_bound_ms=staleness_bound_ms))
     return generate_latest(registry).decode()
@@ -115,7 +115,7 @@ def exposition(status: ClusterStatus, *, staleness_bound_ms: int) -> str:
 
 @contextmanager
 def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
-    """The figures of a deployment's grid over HTTP, at the URL that is yielded, until the block is left.
+    """HTTP server of the metrics of a deployment's grid, at the URL that is yielded, until the block is left.
 
     Raises ConfigurationError if nothing can listen there. Redis is connected to when somebody scrapes.
     """
@@ -136,7 +136,7 @@ def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
 
 
 def families(found: Iterable[Sample]) -> list[Metric]:
-    """Every metric of FAMILIES with its samples, as `prometheus_client` wants them."""
+    """Metric families: every one of FAMILIES with its samples, as `prometheus_client` wants them."""
     made: dict[str, Metric] = {}
     for name, (text, labels) in FAMILIES.items():
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily

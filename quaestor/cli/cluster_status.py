@@ -1,4 +1,4 @@
-"""`quaestor cluster status`: what the matching grid says of itself, in the event layer, to whoever looks.
+"""Status of the grid, as it says itself in the event layer, to whoever looks: `quaestor cluster status`.
 
 Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell and each stage tells once a
 second, cells also of the pipelines around them.
@@ -45,7 +45,7 @@ _MOST_BATCHES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStatus:
-    """One cell.
+    """Status of one cell.
 
     lag_ms: how far it is behind the database; None: silent.
     stats: what it told of its work, if anything.
@@ -96,7 +96,10 @@ def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[st
 
 
 def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
-    """O(heartbeats of WINDOW_MS), bounded. Raises EventLayerError."""
+    """Status of the grid of a deployment as of now.
+
+    O(heartbeats of WINDOW_MS), bounded. Raises EventLayerError.
+    """
     beats = _heartbeats(layer, deployment, now_ms)
     told = cell_stats(layer, deployment)
     processes = cell_processes(layer, deployment)

@@ -15,7 +15,9 @@ _KINDS: Final = "wqmrnht"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """size.lag_ms: of its slowest reader among the cells.
+    """Pipeline of the grid, with its size and its bounds.
+
+    size.lag_ms: of its slowest reader among the cells.
 
     max_entries, max_bytes: what it may hold; 0: not told.
     """
@@ -26,13 +28,13 @@ class Pipeline:
 
     @property
     def share(self) -> float:
-        """Of what it may hold, 0 to 1; above that it is being trimmed."""
+        """Share of what it may hold, 0 to 1; above that it is being trimmed."""
         of_entries = self.size.entries / self.max_entries if self.max_entries else 0.0
         return max(of_entries, self.size.bytes / self.max_bytes if self.max_bytes else 0.0)
 
 
 def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
-    """Each once, as the cell says that looked last; in the order of the data: writes, queries, what follows from them."""
+    """Pipelines of the grid, each once, as the cell says that looked last; in the order of the data."""
     found: dict[str, Pipeline] = {}
     for cell in sorted(cells, key=lambda cell: cell.at_ms):
         for size in cell.pipelines:

@@ -37,7 +37,10 @@ class WorkerReport(BaseModel):
 
 
 class Activity:
-    """Totals survive the death of a worker: its last report stays counted."""
+    """State of the live page.
+
+    Totals survive the death of a worker: its last report stays counted.
+    """
 
     def __init__(self) -> None:
         self._workers: dict[int, WorkerReport] = {}
@@ -72,7 +75,7 @@ class Activity:
         self._add("write", now_ms, text=text)
 
     def say(self, text: str, *, now_ms: int) -> None:
-        """A remark for the feed, e.g. that a part went away."""
+        """Add a remark to the feed, e.g. that a part went away."""
         self._add("note", now_ms, text=text)
 
     def _add(self, kind: str, now_ms: int, **fields: Any) -> None:
@@ -81,11 +84,11 @@ class Activity:
 
     @property
     def sequence(self) -> int:
-        """Of the newest event."""
+        """Sequence number of the newest event."""
         return self._sequence
 
     def snapshot(self, *, after: int, now_ms: int) -> dict[str, Any]:
-        """Everything the page needs: totals, and the events after the given sequence number."""
+        """Snapshot of everything that the page needs: totals, and the events after the given sequence number."""
         reports = self._workers.values()
         requests = _total(report.requests for report in reports)
         # Every worker is told of every invalidation: not their sum, but what the best informed one knows.

@@ -1,4 +1,4 @@
-"""`quaestor demo` and `quaestor demo --once`: start the stack, say where it is, stop it whatever happens."""
+"""Command `quaestor demo`, also `--once`: start the stack, say where it is, stop it whatever happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's application: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
+"""Application of the demo: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
 
 An ordinary FastAPI app; nothing in its handlers knows of caching. `uvicorn --factory quaestor.demo.flights_app:create_app`.
 """
@@ -53,7 +53,7 @@ class AppSettings:
 
 
 def create_app() -> FastAPI:
-    """For `uvicorn --factory`; settings come from the environment."""
+    """Application, made by `uvicorn --factory`; settings come from the environment."""
     settings = AppSettings.from_env(os.environ)
     quaestor = Quaestor.from_env()
     client: AsyncMongoClient[Document] = AsyncMongoClient(

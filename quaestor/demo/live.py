@@ -64,7 +64,7 @@ class LiveSettings:
 
 
 def create_app() -> FastAPI:
-    """For `uvicorn --factory`; settings come from the environment."""
+    """Server of the live page, made by `uvicorn --factory`; settings come from the environment."""
     settings = LiveSettings.from_env(os.environ)
     activity = Activity()
 
@@ -148,7 +148,7 @@ def _take_change(activity: Activity, change: Mapping[str, Any]) -> None:
 
 
 def describe(operation: str, key: Mapping[str, Any], flight: Mapping[str, Any]) -> str:
-    """One write in a few words."""
+    """Description of a write in a few words."""
     if flight.keys() >= {"carrier", "flight", "origin", "dest", "status"}:
         what = f"{flight['carrier']} {flight['flight']} {flight['origin']}–{flight['dest']} {flight['status']}"
         late = flight.get("dep_delay", 0) if flight["status"] == "departed" else 0

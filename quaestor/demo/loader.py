@@ -35,7 +35,7 @@ _INDEXES: dict[str, list[list[tuple[str, int]]]] = {
 
 
 def check_day(day: str) -> str:
-    """Returns day. Raises ConfigurationError unless it is a day of 2013 written YYYY-MM-DD."""
+    """Check a day and return it. Raises ConfigurationError unless it is a day of 2013 written YYYY-MM-DD."""
     try:
         parsed = date.fromisoformat(day)
     except ValueError as error:

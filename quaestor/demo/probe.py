@@ -56,7 +56,7 @@ class Probe:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
 
     def get(self, path: str) -> Answer:
-        """Raises DependencyError if nobody answers."""
+        """Ask for a path. Raises DependencyError if nobody answers."""
         try:
             try:
                 return self._get(path)
@@ -80,7 +80,10 @@ class Probe:
 
 
 def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200) -> list[Probe]:
-    """Connections until every worker has accepted one. Raises DependencyError if they do not all turn up."""
+    """Probes, one for every worker: connections until each has accepted one.
+
+    Raises DependencyError if they do not all turn up.
+    """
     found: dict[str, Probe] = {}
     for _ in range(attempts):
         probe = Probe(url, host=host)
@@ -97,7 +100,7 @@ def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200
 def until(
     probe: Probe, path: str, holds: Callable[[Answer], bool], *, timeout_s: float, every_s: float = 0.0
 ) -> Answer | None:
-    """Ask again and again; the first answer for which this holds, or None after the time."""
+    """Ask again and again; returns the first answer for which this holds, or None after the time."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         answer = probe.get(path)
@@ -109,7 +112,7 @@ def until(
 
 
 class Watch:
-    """Watches several probes at once, each in a thread, for the first answer that holds. Begin before writing."""
+    """Watch of several probes at once, each in a thread, for the first answer that holds. Begin before writing."""
 
     def __init__(
         self, probes: Sequence[Probe], path: str, holds: Callable[[Answer], bool], *, timeout_s: float

@@ -12,7 +12,7 @@ _NAME_WIDTH = 22
 
 
 class Progress:
-    """Prints `✓ mongod  1.9 s  note` for every step that succeeded, and what is going on meanwhile on a terminal."""
+    """Progress on stderr: `✓ mongod  1.9 s  note` for every step that succeeded; on a terminal what is going on meanwhile."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -31,7 +31,7 @@ class Progress:
         self._line(f"✓ {name:{_NAME_WIDTH}} {step.elapsed_s:5.1f} s  {step.text}", final=True)
 
     def say(self, text: str) -> None:
-        """A remark on a line of its own."""
+        """Print a remark on a line of its own."""
         self._line(text, final=True)
 
     def _line(self, text: str, *, final: bool) -> None:

@@ -14,7 +14,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on, descendants whose parent dies become children of this process instead of init's (Linux)."""
+    """Adopt orphans from now on: descendants whose parent dies become children of this process instead of init's (Linux)."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -42,7 +42,7 @@ class Observation(Protocol):
 
 
 class Reporter:
-    """Collects observations and posts a report four times a second; a live page that is away costs nothing but those."""
+    """Reporter that posts what it observed four times a second; a live page that is away costs nothing but those observations."""
 
     def __init__(self, telemetry: Telemetry, live_url: str) -> None:
         self._telemetry = telemetry
@@ -50,7 +50,7 @@ class Reporter:
         self._effects: list[Effect] = []
 
     def observe(self, observed: Observation) -> None:
-        """To be called once for every invalidation, on the event loop."""
+        """Take in an invalidation; to be called once for each, on the event loop."""
         if len(self._effects) < _EFFECTS_A_REPORT:
             self._effects.append(
                 Effect(
@@ -63,7 +63,7 @@ class Reporter:
             )
 
     def report(self) -> WorkerReport:
-        """The totals now, and what was observed since the last report."""
+        """Report of the totals now, and of what was observed since the last one."""
         counts: dict[str, dict[str, int]] = {}
         for metric in self._telemetry.families.registry.collect():
             for sample in metric.samples:

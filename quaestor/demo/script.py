@@ -41,7 +41,7 @@ SKETCH_REFRESH_S = 1.0
 
 
 def run(stack: Stack, steps: Steps) -> bool:
-    """Every step, on a stack that serves no other traffic; returns whether all held."""
+    """Run every step, on a stack that serves no other traffic; returns whether all held."""
     with WatchedPage(stack) as page:
         script = _Script(stack, page, steps)
         script.first_and_second_get()

@@ -18,7 +18,9 @@ class ServedFrom(StrEnum):
 
 
 def served_from(headers: Mapping[str, str]) -> ServedFrom:
-    """Each cache on the way has its say in Cache-Status (RFC 9211), the one nearest to the user last.
+    """Part of the stack that answered.
+
+    Each cache on the way has its say in Cache-Status (RFC 9211), the one nearest to the user last.
 
     headers: case-insensitive, as httpx gives them, or with lower-case names.
     """

@@ -58,7 +58,7 @@ class StackOptions:
 
 
 class Stack:
-    """A context manager: everything runs inside of it.
+    """Running stack of the demo; a context manager: everything runs inside of it.
 
     Raises ConfigurationError, before anything is started, if something is missing or in use, and DependencyError if a part
     does not come up; in both cases nothing is left running.

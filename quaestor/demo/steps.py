@@ -11,7 +11,10 @@ Latency = float | dict[str, float] | None
 
 
 class Steps:
-    """Prints `{"step", "ok", "observed", "latency_ms"}` as each step is done. ok is null for a step that was skipped."""
+    """Record of the script: prints `{"step", "ok", "observed", "latency_ms"}` as each step is done.
+
+    ok is null for a step that was skipped.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout

@@ -40,7 +40,7 @@ class Written:
     seen: Sequence[Answer | None]
 
     def latency_ms(self, answers: Sequence[Answer | None] | None = None) -> float | None:
-        """From the acknowledgement to the last of these answers (those seen, if not given); None without any.
+        """Time from the acknowledgement to the last of these answers (those seen, if not given); None without any.
 
         Never below 0: an entry may be gone before the writer has its acknowledgement.
         """
@@ -49,7 +49,7 @@ class Written:
 
 
 class WatchedPage:
-    """A context manager.
+    """Watched departure board; a context manager.
 
     apps: one probe a worker.
     varnish: one through Varnish, None without.

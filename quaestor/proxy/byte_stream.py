@@ -9,7 +9,9 @@ _HIGH_WATER_BYTES = 256 * 1024
 
 
 class ByteStream(asyncio.Protocol):
-    """read() and drain() wait; everything else is immediate.
+    """Byte stream on one socket.
+
+    read() and drain() wait; everything else is immediate.
 
     idle: nothing is expected; what comes then makes it useless.
     """
@@ -49,14 +51,14 @@ class ByteStream(asyncio.Protocol):
             self._transport.write(data)
 
     async def drain(self) -> None:
-        """Returns when the other side keeps up. Raises ConnectionError once it is gone."""
+        """Wait until the other side keeps up. Raises ConnectionError once it is gone."""
         if self.closed:
             raise ConnectionError("the connection is closed")
         if self._writable is not None:
             await self._writable
 
     def close(self) -> None:
-        """At once; what was not sent yet is not."""
+        """Close it at once; what was not sent yet is not."""
         self.closed = True
         if self._transport is not None:
             self._transport.abort()

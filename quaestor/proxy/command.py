@@ -14,7 +14,7 @@ from quaestor.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyCommand:
-    """The command line; see `quaestor proxy --help`."""
+    """Options of the command line; see `quaestor proxy --help`."""
 
     origin: str
     listen: str
@@ -78,7 +78,7 @@ def options(command: ProxyCommand) -> ProxyOptions:
 
 
 def settings(command: ProxyCommand) -> Settings:
-    """QUAESTOR_* from the environment, and what the command line says, which wins."""
+    """Settings from QUAESTOR_* in the environment, and from the command line, which wins."""
     return Settings.from_env(
         mongo_url=command.mongo_url,
         redis_url=command.redis_url,

@@ -1,4 +1,4 @@
-"""HTTP/1.1 with the origin, one exchange after the other on one connection (h11 keeps the rules of the protocol)."""
+"""Connection to the origin: HTTP/1.1, one exchange after the other (h11 keeps the rules of the protocol)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ class RequestBrokeOffError(Exception):
 
 
 class Connection:
-    """exchanges: how many were begun.
+    """Connection to the origin.
+
+    exchanges: how many were begun.
     answered: whether anything came back in the current one.
     """
 

@@ -24,7 +24,7 @@ _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 
 class Ingress:
-    """Wraps the cache, which wraps the forwarder."""
+    """Ingress of the proxy. It wraps the cache, which wraps the forwarder."""
 
     def __init__(self, app: App, options: ProxyOptions, telemetry: EventLog) -> None:
         self._app = app
@@ -62,7 +62,7 @@ class Ingress:
 
 
 class Outgoing:
-    """A server's `send` that dates what has no date, and collects answers of unknown length if it has to."""
+    """Outgoing side: a server's `send` that dates what has no date, and collects answers of unknown length if it has to."""
 
     def __init__(self, send: Send, *, buffered: bool) -> None:
         self._send = send

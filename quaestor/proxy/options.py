@@ -65,7 +65,7 @@ class ProxyOptions:
 
     @property
     def base(self) -> str:
-        """scheme://authority, without a slash."""
+        """Base of the origin's URLs: scheme://authority, without a slash."""
         parts = urlsplit(self.origin)
         return f"{parts.scheme}://{parts.netloc}"
 
@@ -76,7 +76,10 @@ class ProxyOptions:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`host:port`, `:port` (every interface) or `[::1]:port`. Port 0: any free one. Raises ConfigurationError."""
+    """Address to listen at: `host:port`, `:port` (every interface) or `[::1]:port`.
+
+    Port 0: any free one. Raises ConfigurationError.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigurationError(f"--listen is host:port like 127.0.0.1:8080, not {text!r}")

@@ -13,11 +13,14 @@ from quaestor.proxy.options import ProxyOptions
 
 
 class NoConnectionError(Exception):
-    """All connections are in use, and stayed so."""
+    """Error that all connections are in use, and stayed so."""
 
 
 class Pool:
-    """Last in, first out, so that what is not needed grows old and is closed. Use from one event loop."""
+    """Pool of connections to one origin.
+
+    Last in, first out, so that what is not needed grows old and is closed. Use from one event loop.
+    """
 
     def __init__(self, options: ProxyOptions) -> None:
         parts = urlsplit(options.base)
@@ -29,7 +32,7 @@ class Pool:
         self._idle: list[Connection] = []
 
     async def take(self, *, fresh: bool = False) -> Connection:
-        """An idle connection, or a new one. Give it back with put(), whatever becomes of it.
+        """Take an idle connection, or a new one. Give it back with put(), whatever becomes of it.
 
         Raises NoConnectionError, OSError, TimeoutError (connecting took too long).
         """
@@ -45,7 +48,7 @@ class Pool:
             raise
 
     def put(self, connection: Connection) -> None:
-        """It is not used any more."""
+        """Give a connection back that is not used any more."""
         self._free.release()
         if connection.finish() and len(self._idle) < self._options.max_connections:
             connection.idle_since_s = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a proxy has to read it: uvicorn's protocol on httptools, with what it leaves out.
+"""HTTP/1.1 protocol as a proxy has to read it: uvicorn's on httptools, with what it leaves out.
 
 - The request target exactly as it was received, in every form of RFC 9112, section 3.2 (a `?` without a query included):
   `scope["extensions"]["quaestor.target"]`.
@@ -31,7 +31,7 @@ _REFUSALS = {
 
 
 class ProxyProtocol(HttpToolsProtocol):
-    """One per connection. Give it to uvicorn as `http=ProxyProtocol`."""
+    """Protocol of one connection from a client. Give it to uvicorn as `http=ProxyProtocol`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -71,7 +71,7 @@ _kinds = _Kinds()
 
 
 class RequestHead:
-    """One pass over a request's fields: what decides how it is understood, and what goes on."""
+    """Head of a request, read in one pass over its fields: what decides how it is understood, and what goes on."""
 
     __slots__ = ("_kept", "_of", "_values")
 
@@ -107,7 +107,7 @@ class RequestHead:
         return _framing(of.get(_Kind.LENGTH, []), of.get(_Kind.CODING, []), version)
 
     def cleaned(self, version: str, *, authority: bytes) -> fields.RawHeaders:
-        """The fields that go on: without those of the connection, with this hop in `Via`, and a Host in any case."""
+        """Fields that go on: without those of the connection, with this hop in `Via`, and a Host in any case."""
         kept = self._kept
         if _Kind.CONNECTION in self._of:
             kept = fields.without_named(kept, self._of[_Kind.CONNECTION])

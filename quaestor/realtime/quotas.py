@@ -27,7 +27,7 @@ _SAMPLE: Final = 16
 
 
 class QuotaError(Exception):
-    """A quota is used up; the message says whose, and what to do."""
+    """Error that a quota is used up; the message says whose, and what to do."""
 
 
 class QueryCharge:

@@ -49,7 +49,7 @@ class ReadResult:
 
 
 def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
-    """Read, and build the result if there is none yet.
+    """Read what a request says, and build the result if there is none yet.
 
     Raises QueryError if the query cannot be maintained, DatabaseError if it could not be read.
     """

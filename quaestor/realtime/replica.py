@@ -18,7 +18,7 @@ from quaestor.realtime.messages import FullResult, ResultChange
 
 
 class OutOfStepError(QuaestorError):
-    """A change does not follow on what is known: changes before it were missed.
+    """Error that a change does not follow on what is known: changes before it were missed.
 
     applied: the events that could be applied.
     """

@@ -89,7 +89,7 @@ ALL: Final = Rule.of(allow=(EVERYBODY,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionAccess:
-    """One rule for each operation. PUT needs `insert` to make a record and `update` to replace one."""
+    """Rules of one collection, one for each operation. PUT needs `insert` to make a record and `update` to replace one."""
 
     read: Rule = NOBODY
     insert: Rule = NOBODY
@@ -125,7 +125,10 @@ class Access:
 
     @classmethod
     def public_read(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Everybody reads these collections (none named: all), as far as the records' own rules let them; nobody writes."""
+        """Access by which everybody reads these collections (none named: all); nobody writes.
+
+        As far as the records' own rules let them.
+        """
         rules = CollectionAccess(read=ALL)
         if collections:
             return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)
@@ -133,7 +136,7 @@ class Access:
 
     @classmethod
     def public(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Everybody reads and writes, as far as the records' own rules let them."""
+        """Access by which everybody reads and writes, as far as the records' own rules let them."""
         rules = CollectionAccess(read=ALL, insert=ALL, update=ALL, delete=ALL)
         if collections:
             return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)

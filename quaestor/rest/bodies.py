@@ -70,7 +70,7 @@ def unacceptable(text: str, reason: str, pointer: tuple[str | int, ...], name: s
 
 
 def require_names(text: str, document: Mapping[str, Any], below: tuple[str | int, ...] = ()) -> None:
-    """Raises Problem (422) for field names that MongoDB could not address, or would take for operators."""
+    """Raise Problem (422) for field names that MongoDB could not address, or would take for operators."""
 
     def visit(value: Any, pointer: tuple[str | int, ...]) -> None:
         if not isinstance(value, Mapping):
@@ -86,7 +86,7 @@ def require_names(text: str, document: Mapping[str, Any], below: tuple[str | int
 
 
 def require_record(text: str, document: Mapping[str, Any], acl_field: str | None) -> None:
-    """Raises Problem (422) for what cannot be stored, or should not: ids, names, rules."""
+    """Raise Problem (422) for what cannot be stored, or should not: ids, names, rules."""
     require_names(text, document)
     if "_id" in document:
         try:

@@ -66,7 +66,10 @@ class Connection:
         return str(self.database.name)
 
     def collection(self, name: str) -> Any:
-        """Its records are RawBSONDocuments: their bytes are what entity tags are made of."""
+        """Collection of this name.
+
+        Its records are RawBSONDocuments: their bytes are what entity tags are made of.
+        """
         return self.database.get_collection(name, codec_options=_RAW)
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

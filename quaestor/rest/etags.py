@@ -18,12 +18,15 @@ _TAG: Final = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*')
 
 
 def record_etag(raw: bytes) -> str:
-    """Strong and quoted, from a record's BSON: another byte, another tag; so types and the order of fields count."""
+    """Entity tag of a record.
+
+    Strong and quoted, from a record's BSON: another byte, another tag; so types and the order of fields count.
+    """
     return f'"{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"'
 
 
 def list_etag(kind: str, parts: Iterable[bytes]) -> str:
-    """From what the list holds, in order.
+    """Entity tag of a list, from what it holds, in order.
 
     kind: keeps representations of the same list apart.
     """

@@ -44,7 +44,7 @@ EVERYTHING = Filter(document={})
 
 
 def parse_filter(text: str, limits: Limits) -> Filter:
-    """Raises Problem (400). O(size of the text)."""
+    """Filter in a text. Raises Problem (400). O(size of the text)."""
     source = _object(text, "filter", limits)
     check = _Check(text, limits)
     strict_json.walk(source, check.visit)
@@ -58,7 +58,7 @@ def parse_filter(text: str, limits: Limits) -> Filter:
 
 
 def parse_sort(text: str, limits: Limits) -> SortSpec:
-    """`{"a": 1, "b": -1}`: pairs of path and direction. Raises Problem (400)."""
+    """Sort in a text like `{"a": 1, "b": -1}`: pairs of path and direction. Raises Problem (400)."""
     source = _object(text, "sort", limits)
     if len(source) > limits.sort_fields:
         raise _problem(text, "sort", "sort-too-long", f"at most {limits.sort_fields} fields", ())

@@ -36,7 +36,7 @@ class ListQuery:
 
 
 def parse_list(request: Request, limits: Limits) -> ListQuery:
-    """Raises Problem (400) with the parameter, the position and the reason."""
+    """Query in the parameters of a request. Raises Problem (400) with the parameter, the position and the reason."""
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in PARAMETERS:

@@ -39,7 +39,7 @@ _Prepared = tuple[ListQuery, Wanted | None]
 
 
 class Lists:
-    """The lists of one router.
+    """Lists of one router.
 
     engine: None: lists are only ever kept whole, by the middleware.
     """
@@ -56,7 +56,7 @@ class Lists:
         self._prepared: OrderedDict[tuple[Any, ...], _Prepared] = OrderedDict()
 
     async def answer(self, request: Request, collection: str, records: Records) -> Response:
-        """Raises Problem."""
+        """Answer a request for a list. Raises Problem."""
         kept = request.scope.get(REPRESENTATION, self._representation)
         query, wanted = self._prepare(request, collection, records, kept)
         if query.representation is Representation.IDS:

@@ -41,7 +41,7 @@ SCHEMA: Mapping[str, Any] = {
 
 
 class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the program
-    """Ends the request with a problem document.
+    """Problem that ends the request, and is its answer.
 
     status: the HTTP status.
     name: for programs, e.g. "filter-operator".

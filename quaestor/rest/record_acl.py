@@ -51,7 +51,7 @@ def condition(field: str, kind: Kind, principal: Principal) -> Document:
 
 
 def require_acl(value: Any) -> None:
-    """Raises BadAclError for what condition() would read as "nobody" or otherwise than its author meant it."""
+    """Raise BadAclError for what condition() would read as "nobody" or otherwise than its author meant it."""
     if not isinstance(value, Mapping):
         raise BadAclError("must be an object with `read` and `write`")
     for kind, rule in value.items():

@@ -31,12 +31,12 @@ _PLAIN: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """A record's bytes as plain values that encode to the same bytes again."""
+    """Plain values in a record's bytes, that encode to the same bytes again."""
     return bson.decode(raw, _PLAIN)
 
 
 def shown(sort: SortSpec) -> dict[str, int]:
-    """A projection onto what an id list depends on: `_id`, and what it is sorted by."""
+    """Projection onto what an id list depends on: `_id`, and what it is sorted by."""
     paths = ["_id", *(path for path, _ in sort)]
     return {path: 1 for path in paths if not any(path.startswith(f"{other}.") for other in paths)}
 
@@ -70,7 +70,7 @@ class Records:
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """Equal for principals to whom the same rules apply."""
+        """Name of the audience, equal for principals to whom the same rules apply."""
         return ("superuser",) if self._principal.superuser else self._principal.names
 
     def may(self, collection: str, action: Action) -> bool:
@@ -78,12 +78,15 @@ class Records:
         return self._access.permits(collection, action, self._principal)
 
     def require(self, collection: str, *actions: Action) -> None:
-        """At least one of them. Raises Problem: 403 for somebody who may read the collection, 404 for everybody else."""
+        """Require at least one of these actions.
+
+        Raises Problem: 403 for somebody who may read the collection, 404 for everybody else.
+        """
         if not any(self.may(collection, action) for action in actions):
             raise forbidden() if self.may(collection, Action.READ) else not_found()
 
     def guarded(self, filter_: Document, kind: Kind) -> Document:
-        """The filter, and what the records' own rules demand."""
+        """Filter with what the records' own rules demand."""
         field = self._access.record_acl
         rules = {} if field is None else condition(field, kind, self._principal)
         if not rules:
@@ -133,7 +136,10 @@ class Records:
         return Stored(raw=raw)
 
     async def exists(self, collection: str) -> bool:
-        """Of no concern to a cached answer: what is found there is what it depends on."""
+        """Whether there is such a record.
+
+        Of no concern to a cached answer: what is found there is what it depends on.
+        """
         with not_recording():
             return await self._connection.exists(collection)
 

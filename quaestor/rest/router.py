@@ -30,7 +30,7 @@ Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class QuaestorRouter(APIRouter):
-    """Mountable on any FastAPI application.
+    """Router for the records of one database, mountable on any FastAPI application.
 
     db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its
         listeners.

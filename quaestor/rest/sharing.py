@@ -34,7 +34,7 @@ def declaration(who_asks: WhoAsks | None, representation: Representation) -> Dec
 
 
 def audience(principal: Principal) -> str:
-    """The same text for principals to whom the same rules apply."""
+    """Text that is the same for principals to whom the same rules apply."""
     return "superuser" if principal.superuser else json.dumps(principal.names)
 
 

@@ -1,4 +1,4 @@
-"""Extended JSON from strangers: bounded in size and depth, without double meanings, every refusal with its place.
+"""Strict JSON: Extended JSON from strangers, bounded in size and depth, without double meanings, every refusal with its place.
 
 What Python's parser is lenient about is refused: a name given twice (two readers may each believe another one), NaN and
 Infinity, numbers beyond double, lone surrogates, names with a null byte. Objects with exactly the one name of an Extended JSON
@@ -58,7 +58,7 @@ class _Pairs(tuple[tuple[str, Any], ...]):
 
 
 def parse(text: str, *, depth: int) -> Any:
-    """The value, with BSON types. Raises JsonError. O(size);
+    """Value in a text, with BSON types. Raises JsonError. O(size).
 
     depth: how far objects and arrays may be nested.
     """

@@ -66,7 +66,7 @@ class SeenWrites:
         return False
 
     def at(self, offset: str, count: int | None) -> Position:
-        """As a position in its pipeline."""
+        """Position in the pipeline, with what was seen."""
         keys = tuple(sorted(self._keys))
         return Position(offset=offset, count=count, since=self.since, version=self.version, keys=keys)
 
@@ -78,7 +78,7 @@ class CoveredWrites:
     partitions: Sequence[Position]
 
     def covers(self, image: AfterImage) -> bool:
-        """Whether the write is among it."""
+        """Whether the write is among them."""
         place = record_hash(record_key(image.key)) % len(self.partitions) if image.key is not None else 0
         position = self.partitions[place]
         if not 0 < position.since <= image.version:

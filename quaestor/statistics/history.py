@@ -13,7 +13,9 @@ _OTHERS: Final = "[^A-Za-z0-9_.-]"
 
 
 def by_day_and_collection(frame: Any) -> Any:
-    """With the columns `date` (UTC, when the database performed the write) and `collection`: the namespace, if it can be a
+    """Rows with the columns that partition the history.
+
+    With the columns `date` (UTC, when the database performed the write) and `collection`: the namespace, if it can be a
     folder's name, else a form of it that can; the column `namespace` is exact."""
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -29,7 +29,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class StatisticsJob:
-    """Runs in the calling thread; one at a time for a directory. See docs/statistics.md."""
+    """Statistics job. Runs in the calling thread; one at a time for a directory. See docs/statistics.md."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class StatisticsJob:
         self._layer = event_layer(options.redis_url, options.deployment)
 
     def run(self, stop: threading.Event) -> None:
-        """Returns when `stop` is set. Raises ConfigurationError and DependencyError if Spark cannot be started, or ends."""
+        """Run the job; returns when `stop` is set.
+
+        Raises ConfigurationError and DependencyError if Spark cannot be started, or ends.
+        """
         with closing(self._layer), spark_session(self._master) as session:
             session.dataSource.register(PipelineSource)
             kept = [_Kept(self, session, HISTORY), _Kept(self, session, EVENTS)]
@@ -67,7 +70,7 @@ class StatisticsJob:
                     one.end()
 
     def maintain(self) -> None:
-        """Compact and expire both tables; a failure is told and tried again at the next time."""
+        """Compact and expire both tables; a failure is reported and tried again at the next time."""
         for table in (self._history, self._windows):
             try:
                 maintain(

@@ -38,7 +38,9 @@ class Pipeline:
 
 
 def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
-    """Of the grid that serves, and while it is being replaced of all that are involved; oldest first. Raises
+    """Shapes of the grids whose pipelines are to be read.
+
+    Of the grid that serves, and while it is being replaced of all that are involved; oldest first. Raises
     EventLayerError."""
     state = get_state(layer, deployment)
     if state is None:
@@ -48,7 +50,7 @@ def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
 
 
 def ordered(known: Iterable[GridShape]) -> tuple[GridShape, ...]:
-    """Each once, oldest first."""
+    """Shapes, each once, oldest first."""
     return tuple(
         sorted(set(known), key=lambda shape: (shape.generation, shape.query_partitions, shape.write_partitions))
     )

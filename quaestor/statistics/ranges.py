@@ -72,7 +72,7 @@ def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]
 
 
 def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
-    """Rows for counting."""
+    """Rows of the events of a range, for counting."""
     build = _BUILD[wanted.pipeline.carries](layer, wanted)
     for entry in entries(layer, wanted):
         try:
@@ -86,7 +86,7 @@ def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
 
 
 def history(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
-    """Rows of the history."""
+    """Rows of a range for the history."""
     writes = _Writes(wanted)
     for entry in entries(layer, wanted):
         if isinstance(entry, Gap):

@@ -29,7 +29,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One row of the history.
+    """Write in the history: one of its rows.
 
     kind: a WriteKind, or "lost": then `lost` writes (None: not known how many) are missing here, or "unreadable".
     after: None for deletes and when the record was gone already.

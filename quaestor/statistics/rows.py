@@ -51,7 +51,7 @@ HISTORY_COLUMNS: Final = (
 
 
 class Gap(NamedTuple):
-    """Entries are missing.
+    """Gap of a pipeline: entries are missing.
 
     lost: how many; None: not known.
     why: trimmed, reset.
@@ -65,7 +65,7 @@ class Gap(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One row of `events`; at_ms becomes the timestamp."""
+    """Event of a pipeline: one row of `events`; at_ms becomes the timestamp."""
 
     at_ms: int
     scope: str
@@ -126,7 +126,7 @@ def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bo
 
 
 def match_events(entry: StreamEntry) -> Iterator[Event]:
-    """Raises EventLayerError."""
+    """Events of an entry of a notification pipeline. Raises EventLayerError."""
     message = decode_notification(entry.payload)
     if isinstance(message, Invalidated):
         item = None if message.key is None else key_text.bounded(message.key)
@@ -143,7 +143,7 @@ def gap_events(gap: Gap) -> Iterator[Event]:
 
 
 def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
-    """None for ticks, which are no writes."""
+    """Row of a write for the history; None for ticks, which are no writes."""
     if image.kind is WriteKind.TICK:
         return None
     appended_ms = offsets.appended_at_ms(entry.offset)
@@ -161,7 +161,7 @@ def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
 
 
 def gap_row(gap: Gap) -> HistoryRow:
-    """The row that says: here something is missing."""
+    """Row of a gap for the history: here something is missing."""
     until_ms = offsets.appended_at_ms(gap.until)
     return HistoryRow(
         namespace="*", kind=LOST, version=0, key=None, key_json=None, after=None, after_exact=False, wall_ms=until_ms,
@@ -170,7 +170,7 @@ def gap_row(gap: Gap) -> HistoryRow:
 
 
 def unreadable_row(entry: StreamEntry, error: EventLayerError) -> HistoryRow:
-    """The row for an entry that this release does not understand: its bytes are kept."""
+    """Row of an entry that this release does not understand: its bytes are kept."""
     at_ms = offsets.appended_at_ms(entry.offset)
     return HistoryRow(
         namespace="*", kind="unreadable", version=0, key=None, key_json=None, after=entry.payload, after_exact=False,

@@ -17,7 +17,7 @@ DEFAULT_MASTER: Final = "local[2]"
 
 
 def settings(master: str, home: Path) -> dict[str, str]:
-    """As the grid's, but tasks are short, and workers are used again."""
+    """Settings of Spark: as the grid's, but tasks are short, and workers are used again."""
     return configuration(master) | {
         "spark.app.name": "quaestor-statistics",
         "spark.driver.memory": "1g",

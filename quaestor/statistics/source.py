@@ -57,7 +57,10 @@ _AGAIN_AFTER_S: Final = 0.5
 
 
 class PipelineSource(DataSource):
-    """Options: redis_url, deployment, rows ("events" or "history"), most_entries, most_bytes."""
+    """Source of Structured Streaming over the pipelines.
+
+    Options: redis_url, deployment, rows ("events" or "history"), most_entries, most_bytes.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -81,7 +84,10 @@ class RangePartition(InputPartition):
 
 
 class PipelineReader(DataSourceStreamReader):
-    """See pyspark.sql.datasource.DataSourceStreamReader. Plans on the driver; `read` runs in Python workers."""
+    """Stream reader of the pipelines; see pyspark.sql.datasource.DataSourceStreamReader.
+
+    Plans on the driver; `read` runs in Python workers.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -97,7 +103,10 @@ class PipelineReader(DataSourceStreamReader):
         return ReadMaxRows(int(self._options["most_entries"]))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """An event layer that does not answer has nothing new; if that lasts, it is seen as lag."""
+        """Positions up to which the next batch reads.
+
+        An event layer that does not answer has nothing new; if that lasts, it is seen as lag.
+        """
         most = getattr(limit, "max_rows", int(self._options["most_entries"]))  # more is bounded all the same
         if self._planner is None:
             self._planner = Planner(
