@@ -1,4 +1,4 @@
-"""What travels around standing queries: every message comes back as it was sent, and what is none is said to be none."""
+"""What travels around subscribed queries: every message comes back as it was sent, and what is none is said to be none."""
 
 from __future__ import annotations
 
