@@ -39,8 +39,8 @@ def invalidate(
     if not (tag or url or collection or everything):
         raise ConfigurationError("nothing to invalidate: pass --tag, --url, --collection or --all")
     client = AdminClient(admin, read_token(token_file))
-    told = client.purge(tags=tag or [], urls=url or [], collections=collection or [], all=everything)
-    print(json.dumps(told["purged"]))
+    answer = client.purge(tags=tag or [], urls=url or [], collections=collection or [], all=everything)
+    print(json.dumps(answer["purged"]))
 
 
 def status(
@@ -53,6 +53,6 @@ def status(
     from quaestor.admin.client import AdminClient
     from quaestor.admin.token import read_token
 
-    told = AdminClient(admin, read_token(token_file)).status()
-    print(json.dumps(told) if as_json else status_text.text(told))
-    raise typer.Exit(0 if told["serving"] else 1)
+    answer = AdminClient(admin, read_token(token_file)).status()
+    print(json.dumps(answer) if as_json else status_text.text(answer))
+    raise typer.Exit(0 if answer["serving"] else 1)

@@ -109,6 +109,6 @@ def status(
         from quaestor.cli.cluster_metrics import exposition
 
         form = functools.partial(exposition, staleness_bound_ms=settings.staleness_bound_ms)
-    told, healthy = cluster_status.run(settings, form=form)
-    print(told.rstrip("\n"))
+    output, healthy = cluster_status.run(settings, form=form)
+    print(output.rstrip("\n"))
     raise typer.Exit(0 if healthy else 1)

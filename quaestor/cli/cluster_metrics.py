@@ -161,8 +161,8 @@ def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: in
         yield from _of_cell(cell, now_ms)
     for stage in status.stages:
         yield from _of_stage(stage, now_ms)
-    told = [cell.stats for cell in status.cells if cell.stats is not None]
-    for pipeline in pipelines(told):
+    known = [cell.stats for cell in status.cells if cell.stats is not None]
+    for pipeline in pipelines(known):
         size, labels = pipeline.size, (pipeline.size.pipeline,)
         yield Sample(name="quaestor_pipeline_entries", value=size.entries, labels=labels)
         yield Sample(name="quaestor_pipeline_bytes", value=size.bytes, labels=labels)
@@ -170,7 +170,7 @@ def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: in
             yield Sample(name="quaestor_pipeline_lag_ms", value=size.lag_ms, labels=labels)
         yield Sample(name="quaestor_pipeline_max_entries", value=pipeline.max_entries, labels=labels)
         yield Sample(name="quaestor_pipeline_max_bytes", value=pipeline.max_bytes, labels=labels)
-    for tenant in tenants(told):
+    for tenant in tenants(known):
         labels = (tenant.tenant,)
         yield Sample(name="quaestor_tenant_registrations", value=tenant.registrations, labels=labels)
         yield Sample(name="quaestor_tenant_bytes", value=tenant.bytes, labels=labels)

@@ -51,16 +51,16 @@ def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
 def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
     """Usage of the whole grid by tenant, the largest first, at most MOST_NAMES; what is more is summed up as the last one, OTHER.
 
-    A registration is held by each cell of its column and counts once. Each cell tells of its largest tenants only.
+    A registration is held by each cell of its query partition and counts once. Each cell tells of its largest tenants only.
     """
     counted: dict[str, dict[int, int]] = {}
     totals: dict[str, TenantStats] = {}
     for cell in cells:
         for one in cell.tenants:
             name = one.tenant if len(one.tenant) <= _LONGEST_NAME and one.tenant.isprintable() else OTHER
-            columns, column = counted.setdefault(name, {}), cell.cell.query_partition
-            columns[column] = max(columns.get(column, 0), one.registrations)
-            totals[name] = _sum(name, totals.get(name), one, registrations=sum(columns.values()))
+            by_partition, partition = counted.setdefault(name, {}), cell.cell.query_partition
+            by_partition[partition] = max(by_partition.get(partition, 0), one.registrations)
+            totals[name] = _sum(name, totals.get(name), one, registrations=sum(by_partition.values()))
     ordered = sorted(totals.values(), key=lambda one: (one.tenant == OTHER, -one.bytes))
     if len(ordered) <= MOST_NAMES:
         return ordered

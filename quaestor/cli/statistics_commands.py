@@ -34,10 +34,10 @@ def run(
     from quaestor.statistics import command
 
     settings = command_settings(redis_url=redis_url, deployment=deployment)
-    told = command.options(
+    options = command.options(
         settings, directory, windows_s=windows, trigger_s=trigger, lateness_s=lateness, keep_days=keep_days
     )
-    command.run(told, master=master)
+    command.run(options, master=master)
 
 
 @commands.command("show")
@@ -51,10 +51,10 @@ def show(
     from quaestor.statistics import command, reader
 
     settings = command_settings(redis_url=redis_url, deployment=deployment)
-    told = reader.show(
+    output = reader.show(
         command.redis_url(settings), settings.deployment, command.lengths(windows), as_json=as_json
     )  # fmt: skip
-    print(told)
+    print(output)
 
 
 @commands.command("compact")

@@ -36,15 +36,15 @@ def redis_url(settings: Settings) -> str:
     return settings.redis_url
 
 
-def lengths(told: str) -> tuple[int, ...]:
+def lengths(text: str) -> tuple[int, ...]:
     """Lengths of windows, from `10,60`. Raises ConfigurationError."""
     try:
-        return tuple(sorted({int(one) for one in told.split(",")}))
+        return tuple(sorted({int(one) for one in text.split(",")}))
     except ValueError as error:
-        raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {told!r}") from error
+        raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {text!r}") from error
 
 
-def run(told: StatisticsOptions, *, master: str | None) -> None:
+def run(options: StatisticsOptions, *, master: str | None) -> None:
     """Run the job; returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
     try:
         from quaestor.statistics.job import StatisticsJob
@@ -54,7 +54,7 @@ def run(told: StatisticsOptions, *, master: str | None) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    StatisticsJob(told, master=master or DEFAULT_MASTER).run(stop)
+    StatisticsJob(options, master=master or DEFAULT_MASTER).run(stop)
 
 
 def compact(directory: Path, *, keep_days: int) -> str:
@@ -65,17 +65,17 @@ def compact(directory: Path, *, keep_days: int) -> str:
         raise ConfigurationError(f"compaction needs pyarrow ({error}): pip install 'quaestor[spark]'") from error
     from quaestor.statistics.table import Table
 
-    told = StatisticsOptions(redis_url="", deployment="", directory=directory, keep_days=keep_days)
+    options = StatisticsOptions(redis_url="", deployment="", directory=directory, keep_days=keep_days)
     done = {
         root.name: asdict(
             maintain(
                 Table(root),
-                file_bytes=told.file_bytes,
+                file_bytes=options.file_bytes,
                 keep_days=keep_days,
-                grace_s=told.grace_s,
+                grace_s=options.grace_s,
                 now_ms=system_clock(),
             )
         )
-        for root in (told.history, told.windows)
+        for root in (options.history, options.windows)
     }
     return json.dumps(done)
