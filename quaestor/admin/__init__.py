@@ -1,4 +1,4 @@
-"""The admin API: invalidate, look, register; for whoever holds the token. Off unless it is asked for."""
+"""Admin API: invalidate, look, register; for whoever holds the token. Off unless it is asked for."""
 
 from quaestor.admin.api import AdminApi
 from quaestor.admin.token import AdminToken

@@ -1,4 +1,4 @@
-"""The admin API as an ASGI app: around the application, or mounted.
+"""Admin API as an ASGI app: around the application, or mounted.
 
     app = AdminApi(app, quaestor=quaestor, token=AdminToken.load(Path("/run/secrets/quaestor")))
 
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from middleware.interface import App, Receive, Scope, Send
 from quaestor.admin.endpoints import Call, Endpoints, Refused, problem_of
 from quaestor.admin.problem_details import problem
-from quaestor.admin.registrations import RegisteredUrls
+from quaestor.admin.registered_urls import RegisteredUrls
 from quaestor.admin.token import AdminToken, Failures
 from quaestor.app import Quaestor
 
@@ -28,7 +28,9 @@ MAX_PARAMETERS = 64
 
 
 class AdminApi:
-    """app: what is wrapped; None: everything else is 404 (mounted: the mount's prefix takes the place of `path`).
+    """Admin API as an ASGI app.
+
+    app: what is wrapped; None: everything else is 404 (mounted: the mount's prefix takes the place of `path`).
 
     urls: where registered URLs are kept, for the proxy, which looks them up.
     database: of collections that declarations name without one.

@@ -1,4 +1,4 @@
-"""The other side of the admin API, for the command line: one call, and every failure as one sentence."""
+"""Client of the admin API, for the command line: one call, and every failure as one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ TIMEOUT_S = 15.0
 
 
 class AdminClient:
-    """url: of the proxy or the application, without the API's path, or with it."""
+    """Client of one admin API.
+
+    url: of the proxy or the application, without the API's path, or with it.
+    """
 
     def __init__(self, url: str, token: str, *, path: str = "/quaestor/admin") -> None:
         base = url.rstrip("/").removesuffix(path)
@@ -27,6 +30,7 @@ class AdminClient:
         return self._call("POST", "/purge", json={name: value for name, value in what.items() if value})
 
     def status(self) -> Mapping[str, Any]:
+        """See `quaestor.admin.endpoints.Endpoints.status`."""
         return self._call("GET", "/status")
 
     def _call(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:

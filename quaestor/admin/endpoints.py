@@ -1,4 +1,4 @@
-"""What the admin API can do, endpoint by endpoint. Each takes a Call and returns what is sent as JSON."""
+"""Endpoints of the admin API, one method each: it takes a Call and returns what is sent as JSON."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaestor.admin.purging import Purge, Purger
-from quaestor.admin.registrations import MAX_URLS, RegisteredUrls, url_name
+from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
-from quaestor.explain import request
+from quaestor.explain.text_query import explain_text
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe_invalidation import origin
 from quaestor.settings import Settings
@@ -24,7 +24,7 @@ MAX_NAME_CHARS = 8192
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
-    """The call is answered with this status and this sentence."""
+    """Refusal of a call, with this status and this sentence."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -34,7 +34,9 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """parameters: of the query string, every value of each.
+    """Call of one endpoint.
+
+    parameters: of the query string, every value of each.
     body: decoded JSON; None if there is none.
     """
 
@@ -42,19 +44,21 @@ class Call:
     body: Any = None
 
     def one(self, name: str) -> str | None:
-        """The parameter's only value; None if it is not there."""
+        """Only value of a parameter; None if it is not there."""
         found = self.parameters.get(name, ())
         if len(found) > 1:
             raise Refused(400, f"{name} is given more than once")
         return found[0] if found else None
 
     def required(self, name: str) -> str:
+        """Only value of a parameter. Raises Refused if it is missing."""
         value = self.one(name)
         if not value:
             raise Refused(400, f"{name} is missing")
         return value
 
     def only(self, *names: str) -> None:
+        """Refuse parameters other than these."""
         if unknown := self.parameters.keys() - set(names):
             raise Refused(
                 400, f"unknown parameter {', '.join(sorted(unknown))[:200]}; known: {', '.join(names) or 'none'}"
@@ -65,7 +69,9 @@ Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
 
 
 class Endpoints:
-    """urls: None where nobody looks registered URLs up: then they cannot be registered.
+    """Endpoints for one application.
+
+    urls: None where nobody looks registered URLs up: then they cannot be registered.
     database: of collections in declarations that name none.
     """
 
@@ -76,7 +82,7 @@ class Endpoints:
         self._purger = Purger(quaestor)
 
     def table(self) -> Mapping[tuple[str, str], Endpoint]:
-        """(method, path below the API's) -> what answers it."""
+        """Table of the endpoints: by (method, path below the API's) what answers it."""
         return {
             ("POST", "/purge"): self.purge,
             ("GET", "/status"): self.status,
@@ -94,7 +100,10 @@ class Endpoints:
         return self._registered_urls
 
     async def purge(self, call: Call) -> Mapping[str, Any]:
-        """{"tags": [...], "urls": [...], "collections": [...], "groups": [...], "all": true}: at least one of them."""
+        """Purge by name, by tag, by URL or everything.
+
+        {"tags": [...], "urls": [...], "collections": [...], "groups": [...], "all": true}: at least one of them.
+        """
         call.only()
         body = _object(call.body)
         if unknown := body.keys() - {"tags", "urls", "collections", "groups", "all"}:
@@ -117,6 +126,7 @@ class Endpoints:
         return {"purged": purge.summary()}
 
     async def status(self, call: Call) -> Mapping[str, Any]:
+        """State of this process and of the grid behind it."""
         call.only()
         quaestor = self._quaestor
         now_ms = quaestor.read_path.clock()
@@ -164,11 +174,11 @@ class Endpoints:
         }
 
     async def explain(self, call: Call) -> Mapping[str, Any]:
-        """As `quaestor explain`: how a query is treated."""
+        """Explain a query, as `quaestor explain` does."""
         call.only("filter", "collection", "sort", "skip", "limit", "projection")
         try:
             told: Mapping[str, Any] = json.loads(
-                request.run(
+                explain_text(
                     call.required("filter"),
                     collection=call.one("collection") or "test.collection",
                     sort=call.one("sort"),
@@ -183,7 +193,10 @@ class Endpoints:
         return told
 
     async def register(self, call: Call) -> Mapping[str, Any]:
-        """{"url": ..., "queries": [...]}: from now on answers under this URL are guarded by these queries."""
+        """Register the queries behind a URL.
+
+        {"url": ..., "queries": [...]}: from now on answers under this URL are guarded by these queries.
+        """
         call.only()
         body = _object(call.body)
         if unknown := body.keys() - {"url", "queries"}:
@@ -201,6 +214,7 @@ class Endpoints:
         return {"url": name, "queries": len(declaration.reads), "tags": list(declaration.tags), "not_cached": reasons}
 
     async def registered(self, call: Call) -> Mapping[str, Any]:
+        """Queries that are registered for a URL."""
         call.only("url")
         name = _name(call.required("url"))
         return {
@@ -209,6 +223,7 @@ class Endpoints:
         }
 
     async def unregister(self, call: Call) -> Mapping[str, Any]:
+        """Forget the queries that are registered for a URL."""
         call.only("url")
         name = _name(call.required("url"))
         return {"url": name, "removed": await self._urls.remove(name)}

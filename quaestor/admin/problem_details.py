@@ -1,4 +1,7 @@
-"""Answers that the proxy gives by itself: problem details (RFC 9457), never kept by anybody."""
+"""Problem details (RFC 9457) as the answer of admin API and proxy: an HTTP status and a sentence, never stored by anybody.
+
+The REST router has its own (`quaestor.rest.problems`), with types for programs and places in the request.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ async def problem(
     head: bool = False,
     close: bool = False,
 ) -> None:
-    """Send one.
+    """Send problem details.
 
     detail: a sentence for whoever asked; nothing about the inside of the network.
-
+    head: the request was a HEAD: no body.
     close: the connection is not in a state to be used again.
     """
     body = json.dumps(

@@ -1,4 +1,4 @@
-"""What a purge by hand does: to entries that queries guard, and to entries that only their own lifetime guards."""
+"""Manual purges: of entries that queries guard, and of entries that only their own lifetime guards."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quaestor.read_path.unsafe_invalidation import Outdated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """tags;
+    """Names of what is to be purged.
 
-    urls: names of `registrations.url_name`.
+    urls: names of `registered_urls.url_name`.
     collections: `database.collection`, `database.*`.
     groups: RFC 9875, by (origin, name).
     all: everything.
@@ -28,7 +28,7 @@ class Purge:
     all: bool = False
 
     def summary(self) -> dict[str, Any]:
-        """How many of each."""
+        """Number of names of each kind."""
         return {
             "tags": len(self.tags),
             "urls": len(self.urls),
@@ -39,13 +39,13 @@ class Purge:
 
 
 class Purger:
-    """Everywhere: other processes, CDNs and the Cache Sketch hear of it as they hear of writes."""
+    """Purger of what is cached anywhere: other processes, CDNs and the Cache Sketch hear of it as they hear of writes."""
 
     def __init__(self, quaestor: Quaestor) -> None:
         self._quaestor = quaestor
 
     async def purge(self, purge: Purge) -> None:
-        """Returns when it is on its way everywhere; in this process, entries without queries are gone then.
+        """Purge; returns when it is on its way everywhere; in this process, entries without queries are gone then.
 
         Raises ConfigurationError for what cannot be purged here, DependencyError if a part did not answer: then call it again.
         """

@@ -1,4 +1,4 @@
-"""`quaestor status` for people."""
+"""Text of `quaestor status` for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use the admin API: whoever sends the bearer token (RFC 6750). And how often one may be wrong."""
+"""Bearer token of the admin API (RFC 6750), and a limit on how often a wrong one may be sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAKE_ONE = "make one: python -c 'import secrets; print(secrets.token_urlsafe(32
 
 
 class AdminToken:
-    """A token that is long enough. Keeps only its digest."""
+    """Token of the admin API, long enough to be one. Keeps only its digest."""
 
     def __init__(self, text: str, *, source: str = "the token") -> None:
         """Raises ConfigurationError, without showing the token, if it is short or no token68 (RFC 9110, section 11.2)."""
@@ -38,7 +38,7 @@ class AdminToken:
 
     @classmethod
     def load(cls, file: Path | None = None, environment: Mapping[str, str] | None = None) -> AdminToken:
-        """From a file (its only line), or else from QUAESTOR_ADMIN_TOKEN. Raises ConfigurationError."""
+        """Token from a file (its only line), or else from QUAESTOR_ADMIN_TOKEN. Raises ConfigurationError."""
         return cls(read_token(file, environment), source=f"the token in {file}" if file else VARIABLE)
 
     def allows(self, authorization: bytes) -> bool:
@@ -62,7 +62,9 @@ def read_token(file: Path | None = None, environment: Mapping[str, str] | None =
 
 
 class Failures:
-    """At most FAILURES wrong tokens per client and WINDOW_MS are looked into; bounded memory. It keeps logs short: what keeps
+    """Count of wrong tokens by client, with a limit.
+
+    At most FAILURES wrong tokens per client and WINDOW_MS are looked into; bounded memory. It keeps logs short: what keeps
     guessers out is the length of the token (MIN_CHARS)."""
 
     def __init__(self, clock: Clock) -> None:
@@ -70,13 +72,13 @@ class Failures:
         self._counts: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def wait_ms(self, client: str) -> int:
-        """How long a client without the right token has to wait; 0 if it may try."""
+        """Time that a client without the right token has to wait; 0 if it may try."""
         since_ms, count = self._counts.get(client, (0, 0))
         left_ms = since_ms + WINDOW_MS - self._clock()
         return left_ms if count >= FAILURES and left_ms > 0 else 0
 
     def note(self, client: str) -> None:
-        """A wrong token."""
+        """Count a wrong token."""
         now_ms = self._clock()
         since_ms, count = self._counts.pop(client, (now_ms, 0))
         if since_ms + WINDOW_MS <= now_ms:

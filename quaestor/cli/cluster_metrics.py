@@ -1,4 +1,4 @@
-"""The grid's figures for Prometheus, from what cells and stages say of themselves in the event layer.
+"""Metrics of the grid for Prometheus, from what cells and stages say of themselves in the event layer.
 
 On Spark they run in processes that nobody can scrape, so one process looks at what all of them have told: the driver
 (`quaestor cluster --metrics-port`), or whoever calls `quaestor cluster status --prometheus`.
@@ -76,6 +76,8 @@ FAMILIES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
+    """One sample of a metric family."""
+
     name: str
     value: float
     labels: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ class GridCollector(Collector):
         self._known: ClusterStatus | None = None
 
     def collect(self) -> Iterable[Metric]:
+        """Metric families for Prometheus; the event layer is asked once in a while at most."""
         with self._lock:
             if time.monotonic() - self._looked_s >= _LOOK_AGAIN_S:
                 self._known = self._status()
@@ -104,7 +107,7 @@ class GridCollector(Collector):
 
 
 def exposition(status: ClusterStatus, *, staleness_bound_ms: int) -> str:
-    """Prometheus text, once."""
+    """Exposition of the grid's metrics: Prometheus text, once."""
     registry = CollectorRegistry()
     registry.register(GridCollector(lambda: status, staleness_bound_ms=staleness_bound_ms))
     return generate_latest(registry).decode()
@@ -112,7 +115,7 @@ def exposition(status: ClusterStatus, *, staleness_bound_ms: int) -> str:
 
 @contextmanager
 def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
-    """The figures of a deployment's grid over HTTP, at the URL that is yielded, until the block is left.
+    """HTTP server of the metrics of a deployment's grid, at the URL that is yielded, until the block is left.
 
     Raises ConfigurationError if nothing can listen there. Redis is connected to when somebody scrapes.
     """
@@ -133,7 +136,7 @@ def served(settings: Settings, *, host: str, port: int) -> Iterator[str]:
 
 
 def families(found: Iterable[Sample]) -> list[Metric]:
-    """Every metric of FAMILIES with its samples, as `prometheus_client` wants them."""
+    """Metric families: every one of FAMILIES with its samples, as `prometheus_client` wants them."""
     made: dict[str, Metric] = {}
     for name, (text, labels) in FAMILIES.items():
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
@@ -144,7 +147,7 @@ def families(found: Iterable[Sample]) -> list[Metric]:
 
 
 def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: int) -> Iterator[Sample]:
-    """What there is to say; nothing of what is not known. O(cells)."""
+    """Samples of all that is known. O(cells)."""
     yield Sample(name="quaestor_grid_up", value=float(status is not None))
     if status is None or status.shape is None:
         return
@@ -158,8 +161,8 @@ def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: in
         yield from _of_cell(cell, now_ms)
     for stage in status.stages:
         yield from _of_stage(stage, now_ms)
-    told = [cell.stats for cell in status.cells if cell.stats is not None]
-    for pipeline in pipelines(told):
+    known = [cell.stats for cell in status.cells if cell.stats is not None]
+    for pipeline in pipelines(known):
         size, labels = pipeline.size, (pipeline.size.pipeline,)
         yield Sample(name="quaestor_pipeline_entries", value=size.entries, labels=labels)
         yield Sample(name="quaestor_pipeline_bytes", value=size.bytes, labels=labels)
@@ -167,7 +170,7 @@ def samples(status: ClusterStatus | None, *, staleness_bound_ms: int, now_ms: in
             yield Sample(name="quaestor_pipeline_lag_ms", value=size.lag_ms, labels=labels)
         yield Sample(name="quaestor_pipeline_max_entries", value=pipeline.max_entries, labels=labels)
         yield Sample(name="quaestor_pipeline_max_bytes", value=pipeline.max_bytes, labels=labels)
-    for tenant in tenants(told):
+    for tenant in tenants(known):
         labels = (tenant.tenant,)
         yield Sample(name="quaestor_tenant_registrations", value=tenant.registrations, labels=labels)
         yield Sample(name="quaestor_tenant_bytes", value=tenant.bytes, labels=labels)

@@ -1,4 +1,4 @@
-"""`quaestor cluster status`: what the matching grid says of itself, in the event layer, to whoever looks.
+"""Status of the grid, as it says itself in the event layer, to whoever looks: `quaestor cluster status`.
 
 Two sources: the heartbeats of the last seconds (alive or not, how far behind), and what each cell and each stage tells once a
 second, cells also of the pipelines around them.
@@ -45,7 +45,7 @@ _MOST_BATCHES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStatus:
-    """One cell.
+    """Status of one cell.
 
     lag_ms: how far it is behind the database; None: silent.
     stats: what it told of its work, if anything.
@@ -63,7 +63,9 @@ class CellStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """shape: None if no grid was ever heard of.
+    """Status of the grid of one deployment.
+
+    shape: None if no grid was ever heard of.
     stages: what the stages of subscribed queries told last, those that ever did; silent ones of them are older than
         WINDOW_MS at at_ms.
     """
@@ -82,7 +84,7 @@ class ClusterStatus:
 
 
 def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[str, bool]:
-    """What to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
+    """Text to print, and whether the grid is healthy. Raises ConfigurationError without redis_url, EventLayerError.
 
     form: `text`, `to_json` or another.
     """
@@ -94,19 +96,22 @@ def run(settings: Settings, *, form: Callable[[ClusterStatus], str]) -> tuple[st
 
 
 def look(layer: EventLayer, deployment: str, *, now_ms: int) -> ClusterStatus:
-    """O(heartbeats of WINDOW_MS), bounded. Raises EventLayerError."""
+    """Status of the grid of a deployment as of now.
+
+    O(heartbeats of WINDOW_MS), bounded. Raises EventLayerError.
+    """
     beats = _heartbeats(layer, deployment, now_ms)
-    told = cell_stats(layer, deployment)
+    reported = cell_stats(layer, deployment)
     processes = cell_processes(layer, deployment)
     newest = max(beats.values(), key=lambda beat: beat.at_ms, default=None)
-    shape = newest.shape if newest is not None else next((one.shape for one in told), None)
+    shape = newest.shape if newest is not None else next((one.shape for one in reported), None)
     if shape is None:
         return ClusterStatus(deployment=deployment, at_ms=now_ms, shape=None, cells=())
-    stats = {one.cell: one for one in told if one.shape == shape}
+    stats = {one.cell: one for one in reported if one.shape == shape}
     cells = [
-        Cell(query_partition=column, write_partition=row)
-        for column in range(shape.query_partitions)
-        for row in range(shape.write_partitions)
+        Cell(query_partition=query_partition, write_partition=write_partition)
+        for query_partition in range(shape.query_partitions)
+        for write_partition in range(shape.write_partitions)
     ]
     return ClusterStatus(
         deployment=deployment,
@@ -245,7 +250,7 @@ def _stage_as_json(one: StageStats) -> Mapping[str, object]:
 
 def _as_json(cell: CellStatus) -> Mapping[str, object]:
     stats = cell.stats
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "cell": [cell.cell.query_partition, cell.cell.write_partition],
         "lag_ms": cell.lag_ms,
         "registrations": cell.registrations,
@@ -256,10 +261,10 @@ def _as_json(cell: CellStatus) -> Mapping[str, object]:
             {"name": one.tenant, "registrations": one.registrations, "bytes": one.bytes, "tried_per_s": one.tried_per_s}
             for one in stats.tenants
         ]
-        told |= {
+        fields |= {
             "told_at_ms": stats.at_ms, "queries": stats.queries, "bytes": stats.bytes, "writes": stats.writes,
             "writes_per_s": stats.writes_per_s, "tried_per_write": stats.tried_per_write, "failed": stats.failed,
             "evicted": stats.evicted, "p50_ms": stats.lag_p50_ms, "p99_ms": stats.lag_p99_ms,
             "rss_bytes": stats.rss_bytes, "tenants": tenants,
         }  # fmt: skip
-    return told
+    return fields

@@ -1,4 +1,4 @@
-"""What the cells of a grid say of what they share: their pipelines and their tenants. Several tell of the same one."""
+"""Totals over the cells of a grid, of what they share: their pipelines and their tenants. Several tell of the same one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _KINDS: Final = "wqmrnht"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """size.lag_ms: of its slowest reader among the cells.
+    """Pipeline of the grid, with its size and its bounds.
+
+    size.lag_ms: of its slowest reader among the cells.
 
     max_entries, max_bytes: what it may hold; 0: not told.
     """
@@ -26,13 +28,13 @@ class Pipeline:
 
     @property
     def share(self) -> float:
-        """Of what it may hold, 0 to 1; above that it is being trimmed."""
+        """Share of what it may hold, 0 to 1; above that it is being trimmed."""
         of_entries = self.size.entries / self.max_entries if self.max_entries else 0.0
         return max(of_entries, self.size.bytes / self.max_bytes if self.max_bytes else 0.0)
 
 
 def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
-    """Each once, as the cell says that looked last; in the order of the data: writes, queries, what follows from them."""
+    """Pipelines of the grid, each once, as the cell says that looked last; in the order of the data."""
     found: dict[str, Pipeline] = {}
     for cell in sorted(cells, key=lambda cell: cell.at_ms):
         for size in cell.pipelines:
@@ -47,18 +49,18 @@ def pipelines(cells: Iterable[CellStats]) -> list[Pipeline]:
 
 
 def tenants(cells: Iterable[CellStats]) -> list[TenantStats]:
-    """What each uses of the whole grid, the largest first, at most MOST_NAMES; what is more than that is the last one's, OTHER.
+    """Usage of the whole grid by tenant, the largest first, at most MOST_NAMES; what is more is summed up as the last one, OTHER.
 
-    A registration is held by each cell of its column and counts once. Each cell tells of its largest tenants only.
+    A registration is held by each cell of its query partition and counts once. Each cell tells of its largest tenants only.
     """
     counted: dict[str, dict[int, int]] = {}
     totals: dict[str, TenantStats] = {}
     for cell in cells:
         for one in cell.tenants:
             name = one.tenant if len(one.tenant) <= _LONGEST_NAME and one.tenant.isprintable() else OTHER
-            columns, column = counted.setdefault(name, {}), cell.cell.query_partition
-            columns[column] = max(columns.get(column, 0), one.registrations)
-            totals[name] = _sum(name, totals.get(name), one, registrations=sum(columns.values()))
+            by_partition, partition = counted.setdefault(name, {}), cell.cell.query_partition
+            by_partition[partition] = max(by_partition.get(partition, 0), one.registrations)
+            totals[name] = _sum(name, totals.get(name), one, registrations=sum(by_partition.values()))
     ordered = sorted(totals.values(), key=lambda one: (one.tenant == OTHER, -one.bytes))
     if len(ordered) <= MOST_NAMES:
         return ordered

@@ -1,4 +1,4 @@
-"""What the live page shows: totals, recent events and latencies. Pure state, fed by the live server."""
+"""Activity that the live page shows: totals, recent events and latencies. Pure state, fed by the live server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Effect(BaseModel):
 
 
 class WorkerReport(BaseModel):
-    """What one app worker says of itself, several times a second. Counts are totals since it started."""
+    """Report of one app worker, several times a second. Counts are totals since it started."""
 
     worker: int
     requests: dict[str, int]
@@ -37,7 +37,10 @@ class WorkerReport(BaseModel):
 
 
 class Activity:
-    """Totals survive the death of a worker: its last report stays counted."""
+    """State of the live page.
+
+    Totals survive the death of a worker: its last report stays counted.
+    """
 
     def __init__(self) -> None:
         self._workers: dict[int, WorkerReport] = {}
@@ -51,6 +54,7 @@ class Activity:
         self.varnish: dict[str, int] | None = None
 
     def absorb(self, report: WorkerReport, *, now_ms: int) -> None:
+        """Take in a worker's report."""
         self._workers[report.worker] = report
         self._latest_worker_ms[report.worker] = now_ms
         for effect in report.effects:
@@ -66,11 +70,12 @@ class Activity:
             )  # fmt: skip
 
     def wrote(self, text: str, *, now_ms: int) -> None:
+        """Take in a write to the database."""
         self.writes += 1
         self._add("write", now_ms, text=text)
 
     def say(self, text: str, *, now_ms: int) -> None:
-        """A remark for the feed, e.g. that a part went away."""
+        """Add a remark to the feed, e.g. that a part went away."""
         self._add("note", now_ms, text=text)
 
     def _add(self, kind: str, now_ms: int, **fields: Any) -> None:
@@ -79,11 +84,11 @@ class Activity:
 
     @property
     def sequence(self) -> int:
-        """Of the newest event."""
+        """Sequence number of the newest event."""
         return self._sequence
 
     def snapshot(self, *, after: int, now_ms: int) -> dict[str, Any]:
-        """Everything the page needs: totals, and the events after the given sequence number."""
+        """Snapshot of everything that the page needs: totals, and the events after the given sequence number."""
         reports = self._workers.values()
         requests = _total(report.requests for report in reports)
         # Every worker is told of every invalidation: not their sum, but what the best informed one knows.

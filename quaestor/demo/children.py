@@ -1,4 +1,4 @@
-"""The demo's own processes, ready to be started: app workers, live page, replay, Spark grid, Varnish before the app."""
+"""Child processes of the demo, ready to be started: app workers, live page, replay, Spark grid, Varnish before the app."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def grid_server(
 
 
 def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, str]) -> Server:
+    """The app's workers."""
     return _python_server(
         folder,
         "app",
@@ -57,6 +58,7 @@ def app_server(folder: Path, *, port: int, workers: int, environment: dict[str, 
 
 
 def live_server(folder: Path, *, port: int, environment: dict[str, str]) -> Server:
+    """The live page's server."""
     return _python_server(
         folder,
         "live page",

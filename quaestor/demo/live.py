@@ -1,4 +1,4 @@
-"""The live page's server: takes in what happens, and tells every open page by Server-Sent Events.
+"""Server of the live page: takes in what happens, and tells every open page by Server-Sent Events.
 
 A process of its own, apart from the app: it watches the database's change stream for writes, is told by the app workers
 of requests and invalidations, asks Varnish for its counters, and makes the gentle traffic that keeps the numbers moving.
@@ -29,7 +29,7 @@ from pymongo.errors import PyMongoError
 from quaestor.clock import system_clock
 from quaestor.demo import traffic
 from quaestor.demo.activity import Activity, WorkerReport
-from quaestor.demo.served import served_from
+from quaestor.demo.served_from import served_from
 from quaestor.tasks import ended
 
 STATIC = Path(__file__).parent / "static"
@@ -39,7 +39,9 @@ FLIGHTS_ASKED_FOR = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
-    """front_url: where users go, Varnish or the app.
+    """Settings of the live page's server.
+
+    front_url: where users go, Varnish or the app.
     varnish_folder: Varnish's working folder, None without Varnish.
     """
 
@@ -52,16 +54,17 @@ class LiveSettings:
     requests_per_s: float
 
     def to_env(self) -> dict[str, str]:
-        """How the settings travel to the process."""
+        """Environment in which the settings travel to the process."""
         return {"DEMO_LIVE": json.dumps(asdict(self))}
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> LiveSettings:
+        """Settings from the process's environment."""
         return cls(**json.loads(environment["DEMO_LIVE"]))
 
 
 def create_app() -> FastAPI:
-    """For `uvicorn --factory`; settings come from the environment."""
+    """Server of the live page, made by `uvicorn --factory`; settings come from the environment."""
     settings = LiveSettings.from_env(os.environ)
     activity = Activity()
 
@@ -145,7 +148,7 @@ def _take_change(activity: Activity, change: Mapping[str, Any]) -> None:
 
 
 def describe(operation: str, key: Mapping[str, Any], flight: Mapping[str, Any]) -> str:
-    """One write in a few words."""
+    """Description of a write in a few words."""
     if flight.keys() >= {"carrier", "flight", "origin", "dest", "status"}:
         what = f"{flight['carrier']} {flight['flight']} {flight['origin']}–{flight['dest']} {flight['status']}"
         late = flight.get("dep_delay", 0) if flight["status"] == "departed" else 0

@@ -1,4 +1,4 @@
-"""Fills a MongoDB database with the demo's documents.
+"""Loader of the demo's documents into a MongoDB database.
 
 Flights before the replayed day are as they went, flights after it as announced; those of the day itself wait in the
 collection `recorded_day`, from which the replay brings them to life.
@@ -35,7 +35,7 @@ _INDEXES: dict[str, list[list[tuple[str, int]]]] = {
 
 
 def check_day(day: str) -> str:
-    """Returns day. Raises ConfigurationError unless it is a day of 2013 written YYYY-MM-DD."""
+    """Check a day and return it. Raises ConfigurationError unless it is a day of 2013 written YYYY-MM-DD."""
     try:
         parsed = date.fromisoformat(day)
     except ValueError as error:

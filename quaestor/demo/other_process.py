@@ -1,4 +1,4 @@
-"""The script's end of the pipe to the writer, which is a process of its own."""
+"""Pipe to the writer, which is a process of its own: the script's end of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaestor.errors import DatabaseError
 
 
 class OtherProcess:
-    """A context manager: a running writer on one collection."""
+    """Running writer on one collection, a process of its own; a context manager."""
 
     def __init__(self, mongo_url: str, database: str, collection: str = "flights") -> None:
         # -P and the file's name: the writer is somebody else's program, not a part of this package.

@@ -1,4 +1,4 @@
-"""Asks over HTTP and watches from outside when an answer changes: what an unprivileged observer can know."""
+"""Probe that asks over HTTP and watches from outside when an answer changes: what an unprivileged observer can know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from quaestor.demo.served import ServedFrom, served_from
+from quaestor.demo.served_from import ServedFrom, served_from
 from quaestor.errors import DependencyError
 
 
@@ -31,13 +31,16 @@ class Answer:
 
     @property
     def served_from(self) -> ServedFrom:
+        """Part of the stack that answered."""
         return served_from(self.headers)
 
     @property
     def worker(self) -> str:
+        """App worker that answered."""
         return self.headers.get("x-worker", "")
 
     def json(self) -> Any:
+        """Body, decoded."""
         return json.loads(self.body)
 
 
@@ -53,7 +56,7 @@ class Probe:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
 
     def get(self, path: str) -> Answer:
-        """Raises DependencyError if nobody answers."""
+        """Ask for a path. Raises DependencyError if nobody answers."""
         try:
             try:
                 return self._get(path)
@@ -72,11 +75,15 @@ class Probe:
         return Answer(status=response.status, body=body, headers=headers, at_ns=at_ns)
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
 
 def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200) -> list[Probe]:
-    """Connections until every worker has accepted one. Raises DependencyError if they do not all turn up."""
+    """Probes, one for every worker: connections until each has accepted one.
+
+    Raises DependencyError if they do not all turn up.
+    """
     found: dict[str, Probe] = {}
     for _ in range(attempts):
         probe = Probe(url, host=host)
@@ -93,7 +100,7 @@ def one_probe_a_worker(url: str, workers: int, *, host: str, attempts: int = 200
 def until(
     probe: Probe, path: str, holds: Callable[[Answer], bool], *, timeout_s: float, every_s: float = 0.0
 ) -> Answer | None:
-    """Ask again and again; the first answer for which this holds, or None after the time."""
+    """Ask again and again; returns the first answer for which this holds, or None after the time."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         answer = probe.get(path)
@@ -105,7 +112,7 @@ def until(
 
 
 class Watch:
-    """Watches several probes at once, each in a thread, for the first answer that holds. Begin before writing."""
+    """Watch of several probes at once, each in a thread, for the first answer that holds. Begin before writing."""
 
     def __init__(
         self, probes: Sequence[Probe], path: str, holds: Callable[[Answer], bool], *, timeout_s: float
@@ -123,7 +130,7 @@ class Watch:
             self._found[at] = until(probe, path, holds, timeout_s=timeout_s, every_s=0.0005)
 
     def wait(self) -> list[Answer | None]:
-        """What each probe saw, in their order; None where nothing held in time."""
+        """Answers that the probes saw, in their order; None where nothing held in time."""
         for thread in self._threads:
             thread.join()
         return self._found

@@ -12,7 +12,7 @@ _NAME_WIDTH = 22
 
 
 class Progress:
-    """Prints `✓ mongod  1.9 s  note` for every step that succeeded, and what is going on meanwhile on a terminal."""
+    """Progress on stderr: `✓ mongod  1.9 s  note` for every step that succeeded; on a terminal what is going on meanwhile."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -20,6 +20,7 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
+        """Line for one step, marked in the end as done or failed."""
         step = Step(self, name)
         step.note("")
         try:
@@ -30,7 +31,7 @@ class Progress:
         self._line(f"✓ {name:{_NAME_WIDTH}} {step.elapsed_s:5.1f} s  {step.text}", final=True)
 
     def say(self, text: str) -> None:
-        """A remark on a line of its own."""
+        """Print a remark on a line of its own."""
         self._line(text, final=True)
 
     def _line(self, text: str, *, final: bool) -> None:
@@ -42,6 +43,8 @@ class Progress:
 
 
 class Step:
+    """Step of the start, with its line."""
+
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
         self._name = name
@@ -50,9 +53,10 @@ class Step:
 
     @property
     def elapsed_s(self) -> float:
+        """Time since the step began."""
         return time.monotonic() - self._started_s
 
     def note(self, text: str) -> None:
-        """What is going on, or what came of it."""
+        """Show what is going on, or what came of it."""
         self.text = text
         self._progress._line(f"· {self._name:{_NAME_WIDTH}} {self.elapsed_s:5.1f} s  {text}", final=False)

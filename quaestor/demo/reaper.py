@@ -1,4 +1,4 @@
-"""Leaves no process behind, not even grandchildren (Spark's executors and Python workers, uvicorn's workers)."""
+"""Reaper of processes: none is left behind, not even grandchildren (Spark's executors and Python workers, uvicorn's workers)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """From now on, descendants whose parent dies become children of this process instead of init's (Linux)."""
+    """Adopt orphans from now on: descendants whose parent dies become children of this process instead of init's (Linux)."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants(pid: int) -> list[psutil.Process]:
+    """Processes that descend from this one; none if it has ended."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).children(recursive=True)
     return []

@@ -1,4 +1,4 @@
-"""Replays the recorded day as live writes, with plain pymongo: an ordinary other program that writes to the database.
+"""Replay of the recorded day as live writes, with plain pymongo: an ordinary other program that writes to the database.
 
 Run as a process of its own; it knows nothing of Quaestor and imports none of it. It reads the flights of the collection
 `recorded_day` as they went and writes them to `flights` as the day unfolds: a flight is scheduled (inserted) three hours
@@ -47,7 +47,7 @@ class Event:
 
 
 def events(flight: Mapping[str, Any]) -> list[Event]:
-    """What becomes known about a flight that went as recorded, in order of time. Pure."""
+    """Events of a flight that went as recorded: what becomes known of it, in order of time. Pure."""
     scheduled: datetime = flight["scheduled"]
     hindsight = ("status", "departed", "dep_delay", "arrived", "arr_delay", "air_time")
     announced = {name: value for name, value in flight.items() if name not in hindsight} | {"status": "scheduled"}
@@ -117,6 +117,7 @@ def play(
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """The program."""
     parser = argparse.ArgumentParser(description="Replays the recorded day as live writes.")
     parser.add_argument("url")
     parser.add_argument("database")

@@ -1,4 +1,4 @@
-"""One app worker's reports to the live page: totals from its metrics, and each invalidation as it was worked off."""
+"""Reporter of one app worker to the live page: totals from its metrics, and each invalidation as it was worked off."""
 
 from __future__ import annotations
 
@@ -21,19 +21,28 @@ class Observation(Protocol):
     """One invalidation, done: see quaestor.invalidation.effects.effects.Observed."""
 
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the responses that it concerned."""
+
     @property
-    def written_at_ms(self) -> int: ...
+    def written_at_ms(self) -> int:
+        """Time of the write."""
+
     @property
-    def evicted_at_ms(self) -> int: ...
+    def evicted_at_ms(self) -> int:
+        """Time at which the cache in the app had been told."""
+
     @property
-    def purged_at_ms(self) -> int | None: ...
+    def purged_at_ms(self) -> int | None:
+        """Time at which the CDN had been told; None if there is none."""
+
     @property
-    def exact(self) -> bool: ...
+    def exact(self) -> bool:
+        """Whether a query was matched exactly, not widened."""
 
 
 class Reporter:
-    """Collects observations and posts a report four times a second; a live page that is away costs nothing but those."""
+    """Reporter that posts what it observed four times a second; a live page that is away costs nothing but those observations."""
 
     def __init__(self, telemetry: Telemetry, live_url: str) -> None:
         self._telemetry = telemetry
@@ -41,7 +50,7 @@ class Reporter:
         self._effects: list[Effect] = []
 
     def observe(self, observed: Observation) -> None:
-        """To be called once for every invalidation, on the event loop."""
+        """Take in an invalidation; to be called once for each, on the event loop."""
         if len(self._effects) < _EFFECTS_A_REPORT:
             self._effects.append(
                 Effect(
@@ -54,7 +63,7 @@ class Reporter:
             )
 
     def report(self) -> WorkerReport:
-        """The totals now, and what was observed since the last report."""
+        """Report of the totals now, and of what was observed since the last one."""
         counts: dict[str, dict[str, int]] = {}
         for metric in self._telemetry.families.registry.collect():
             for sample in metric.samples:

@@ -1,4 +1,4 @@
-"""`quaestor demo --once`: the promises, checked from outside, one after the other, on the running stack.
+"""Script of `quaestor demo --once`: the promises, checked from outside, one after the other, on the running stack.
 
 Writes are made by another process with plain pymongo. What is cached, and where, is told from response headers, what is
 right from the database itself. Latencies run from the moment the writer's call returned to the arrival of the first
@@ -18,7 +18,7 @@ from typing import Any
 import pybloom_live
 
 from quaestor.demo.probe import Answer, until
-from quaestor.demo.served import ServedFrom
+from quaestor.demo.served_from import ServedFrom
 from quaestor.demo.stack import Stack
 from quaestor.demo.steps import Steps, percentiles_ms
 from quaestor.demo.watched_page import FILTER, LIMIT, OTHER_PATH, PATH, WatchedPage
@@ -41,7 +41,7 @@ SKETCH_REFRESH_S = 1.0
 
 
 def run(stack: Stack, steps: Steps) -> bool:
-    """Every step, on a stack that serves no other traffic; returns whether all held."""
+    """Run every step, on a stack that serves no other traffic; returns whether all held."""
     with WatchedPage(stack) as page:
         script = _Script(stack, page, steps)
         script.first_and_second_get()

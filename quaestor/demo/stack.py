@@ -1,4 +1,4 @@
-"""Starts and stops everything that the demo consists of.
+"""Stack of the demo: everything that it consists of, started and stopped.
 
 mongod, Valkey, the Spark grid, the app's workers, Varnish, the live page and the replay; each a process of its own on a
 free loopback port, with its data in one temporary folder. Whatever happens, all of it is stopped again.
@@ -35,7 +35,9 @@ from quaestor.redis import clients
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """day: replayed day of 2013.
+    """Options of the stack.
+
+    day: replayed day of 2013.
     around_days: load only the flights so many days around it; None loads the whole year.
 
     port, live_port: of the front (Varnish, or the app without it) and of the live page; 0 takes a free one.
@@ -56,7 +58,7 @@ class StackOptions:
 
 
 class Stack:
-    """A context manager: everything runs inside of it.
+    """Running stack of the demo; a context manager: everything runs inside of it.
 
     Raises ConfigurationError, before anything is started, if something is missing or in use, and DependencyError if a part
     does not come up; in both cases nothing is left running.
@@ -97,19 +99,22 @@ class Stack:
 
     @property
     def app_url(self) -> str:
+        """URL of the application."""
         return self.servers["app"].url
 
     @property
     def varnish_url(self) -> str | None:
+        """URL of Varnish; None without it."""
         return self.servers["varnish"].url if self.varnish else None
 
     @property
     def front_url(self) -> str:
-        """Where users go."""
+        """URL to which users go."""
         return self.varnish_url or self.app_url
 
     @property
     def live_url(self) -> str:
+        """URL of the live page."""
         return self.servers["live page"].url
 
     def ended(self) -> list[Server]:

@@ -1,4 +1,4 @@
-"""The script's record: one JSON object a line, and whether everything held."""
+"""Steps of the script as they went: one JSON object a line, and whether everything held."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ Latency = float | dict[str, float] | None
 
 
 class Steps:
-    """Prints `{"step", "ok", "observed", "latency_ms"}` as each step is done. ok is null for a step that was skipped."""
+    """Record of the script: prints `{"step", "ok", "observed", "latency_ms"}` as each step is done.
+
+    ok is null for a step that was skipped.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self.held = True
 
     def record(self, step: str, ok: bool, observed: Any, latency_ms: Latency = None) -> None:
+        """Print what a step has shown."""
         self.held = self.held and ok
         self._print(step, ok, observed, latency_ms)
 
     def skip(self, step: str, why: str) -> None:
+        """Print that a step was left out, and why."""
         self._print(step, None, f"skipped: {why}", None)
 
     def _print(self, step: str, ok: bool | None, observed: Any, latency_ms: Latency) -> None:

@@ -1,4 +1,4 @@
-"""Gentle traffic, so that the numbers of the demo move: some readers look at boards, some at one flight.
+"""Traffic that is gentle, so that the numbers of the demo move: some readers look at boards, some at one flight.
 
 Popularity is Zipf-like, as in the papers' workloads. Half of the readers come through Varnish, half ask the app.
 """
@@ -18,7 +18,7 @@ DESTINATIONS = ("LAX", "ORD", "ATL", "BOS", "SFO", "MCO", "CLT", "FLL", "MIA", "
 
 
 def paths(flight_ids: Sequence[str], day: str) -> list[str]:
-    """What readers ask for, the most popular first."""
+    """Paths that readers ask for, the most popular first."""
     boards = [f"/departures/{origin}?limit=20" for origin in ORIGINS]
     filtered = [f"/departures/{origin}?dest={dest}&limit=10" for dest in DESTINATIONS for origin in ORIGINS]
     others = [f"/delays?day={day}", *(f"/counts/{origin}?day={day}" for origin in ORIGINS)]

@@ -1,4 +1,4 @@
-"""The page that the script watches: one departure board, in every app worker and in Varnish, and what it should show."""
+"""Page that the script watches: one departure board, in every app worker and in Varnish, and what it should show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pymongo.collection import Collection
 from quaestor.demo.flights_app import NOT_YET_DEPARTED
 from quaestor.demo.other_process import OtherProcess
 from quaestor.demo.probe import Answer, Probe, Watch, one_probe_a_worker, until
-from quaestor.demo.served import ServedFrom
+from quaestor.demo.served_from import ServedFrom
 from quaestor.demo.stack import Stack
 from quaestor.event_layer.partitioning import query_partition, write_partition
 from quaestor.model import Cell, Operation, Query
@@ -40,7 +40,7 @@ class Written:
     seen: Sequence[Answer | None]
 
     def latency_ms(self, answers: Sequence[Answer | None] | None = None) -> float | None:
-        """From the acknowledgement to the last of these answers (those seen, if not given); None without any.
+        """Time from the acknowledgement to the last of these answers (those seen, if not given); None without any.
 
         Never below 0: an entry may be gone before the writer has its acknowledgement.
         """
@@ -49,7 +49,7 @@ class Written:
 
 
 class WatchedPage:
-    """A context manager.
+    """Watched departure board; a context manager.
 
     apps: one probe a worker.
     varnish: one through Varnish, None without.
@@ -86,10 +86,11 @@ class WatchedPage:
 
     @property
     def probes(self) -> list[Probe]:
+        """Probes of all that serve the page."""
         return [*self.apps, self.varnish] if self.varnish else self.apps
 
     def expected(self) -> Any:
-        """What the database says the page should show now."""
+        """Flights that the page should show now, by the database."""
         flights = list(self.flights.find(FILTER).sort(SORT).limit(LIMIT))
         return json.loads(_AS_THE_APP_DOES.dump_json(flights))
 
@@ -118,7 +119,7 @@ class WatchedPage:
         return Written(acknowledged_ns=acknowledged_ns, seen=watch.wait())
 
     def until_right(self, written: Written) -> list[Answer | None]:
-        """What was seen, if it already shows the whole write; else the first answer that does. A write of several records
+        """Answers that were seen if they show the whole write already, else the first that do. A write of several records
         is several changes, and an answer between them is right for its moment."""
         now = self.expected()
 

@@ -1,4 +1,4 @@
-"""Another program that writes to the database, with plain pymongo, on command. It knows nothing of Quaestor.
+"""Writer to the database, another program with plain pymongo, on command. It knows nothing of Quaestor.
 
 Reads one command a line from stdin, MongoDB Extended JSON, and answers each with one line:
 
@@ -43,6 +43,7 @@ def perform(collection: Collection[dict[str, Any]], command: dict[str, Any]) -> 
 
 
 def main() -> int:
+    """The program."""
     url, database, collection = sys.argv[1:4]
     with pymongo.MongoClient[dict[str, Any]](url, tz_aware=True) as client:
         client.admin.command("ping")

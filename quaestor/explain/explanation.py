@@ -1,4 +1,4 @@
-"""How a query is treated: exact or widened, found by which index, changed by what, and whether it is cached at all.
+"""Explanation of a query: exact or widened, found by which index, changed by what, and whether it is cached at all.
 
 Built from the same plan as the matching node and the same rules as capture, so it cannot say anything else than they do.
 """
@@ -42,7 +42,7 @@ _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What `quaestor explain` shows.
+    """Explanation of one query.
 
     match: "exact" or "widened".
     reason: why widened, else None.
@@ -68,6 +68,7 @@ class Explanation:
 
     @property
     def cacheable(self) -> bool:
+        """Whether a response that ran this query may be cached."""
         return not self.not_cached
 
     def to_json(self) -> str:

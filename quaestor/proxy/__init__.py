@@ -1,1 +1,1 @@
-"""`quaestor proxy`: the same cache before any HTTP origin, whatever language it is written in."""
+"""Proxy: the same cache in front of any HTTP origin, whatever language it is written in."""

@@ -1,4 +1,4 @@
-"""What `quaestor proxy` does with its options."""
+"""Command `quaestor proxy`: from its options to a running proxy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quaestor.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyCommand:
-    """The command line; see `quaestor proxy --help`."""
+    """Options of the command line; see `quaestor proxy --help`."""
 
     origin: str
     listen: str
@@ -63,6 +63,7 @@ def run(command: ProxyCommand) -> None:
 
 
 def options(command: ProxyCommand) -> ProxyOptions:
+    """Options of forwarding. Raises ConfigurationError with the remedy."""
     return ProxyOptions(
         origin=command.origin,
         host=command.host_header,
@@ -77,7 +78,7 @@ def options(command: ProxyCommand) -> ProxyOptions:
 
 
 def settings(command: ProxyCommand) -> Settings:
-    """QUAESTOR_* from the environment, and what the command line says, which wins."""
+    """Settings from QUAESTOR_* in the environment, and from the command line, which wins."""
     return Settings.from_env(
         mongo_url=command.mongo_url,
         redis_url=command.redis_url,

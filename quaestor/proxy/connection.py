@@ -1,4 +1,4 @@
-"""HTTP/1.1 with the origin, one exchange after the other on one connection (h11 keeps the rules of the protocol)."""
+"""Connection to the origin: HTTP/1.1, one exchange after the other (h11 keeps the rules of the protocol)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
 import h11
 
-from quaestor.proxy.wire import Wire
+from quaestor.proxy.byte_stream import ByteStream
 
 MAX_HEAD_BYTES = 128 * 1024
 Interim = Callable[[int, list[tuple[bytes, bytes]]], None]
@@ -19,15 +19,17 @@ class RequestBrokeOffError(Exception):
 
 
 class Connection:
-    """exchanges: how many were begun.
+    """Connection to the origin.
+
+    exchanges: how many were begun.
     answered: whether anything came back in the current one.
     """
 
-    def __init__(self, wire: Wire, *, read_timeout_s: float, write_timeout_s: float) -> None:
+    def __init__(self, stream: ByteStream, *, read_timeout_s: float, write_timeout_s: float) -> None:
         self.exchanges = 0
         self.answered = False
         self.idle_since_s = 0.0
-        self._wire = wire
+        self._stream = stream
         self._read_timeout_s = read_timeout_s
         self._write_timeout_s = write_timeout_s
         self._rules = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
@@ -37,7 +39,8 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        return self._wire.closed
+        """Whether it cannot be used any more."""
+        return self._stream.closed
 
     async def ask(
         self,
@@ -52,7 +55,7 @@ class Connection:
         Raises h11.LocalProtocolError (not a request), h11.RemoteProtocolError (not HTTP), ConnectionError, EOFError (closed
         without an answer), TimeoutError, RequestBrokeOffError.
         """
-        self._wire.idle = False
+        self._stream.idle = False
         self.exchanges += 1
         self.answered = False
         self._send(h11.Request(method=method, target=target, headers=list(headers)))
@@ -91,17 +94,18 @@ class Connection:
             return False
         self._sending = None
         done = self._rules.our_state is h11.DONE and self._rules.their_state is h11.DONE
-        if not done or self._rules.trailing_data != (b"", False) or self._wire.closed:
+        if not done or self._rules.trailing_data != (b"", False) or self._stream.closed:
             self.close()
             return False
         self._rules.start_next_cycle()
-        self._wire.idle = True
+        self._stream.idle = True
         return True
 
     def close(self) -> None:
+        """Close it at once, whatever is under way."""
         if self._sending is not None:
             self._sending.cancel()
-        self._wire.close()
+        self._stream.close()
 
     async def _next(self) -> object:
         while (event := self._rules.next_event()) is h11.NEED_DATA:
@@ -117,7 +121,7 @@ class Connection:
         sending = self._sending is not None and not self._sending.done()
         try:
             async with asyncio.timeout(None if sending else self._read_timeout_s) as self._patience:
-                return await self._wire.read()
+                return await self._stream.read()
         except ConnectionError:
             if self._broke_off is not None:
                 raise self._broke_off from None
@@ -130,22 +134,22 @@ class Connection:
             async for piece in body:
                 self._send(h11.Data(data=piece))
                 async with asyncio.timeout(self._write_timeout_s):
-                    await self._wire.drain()
+                    await self._stream.drain()
             self._send(h11.EndOfMessage())
         except RequestBrokeOffError as error:
             self._broke_off = error
-            self._wire.close()
+            self._stream.close()
         except (ConnectionError, TimeoutError):
             # The origin does not want the rest; perhaps it has said why.
-            if not self._wire.closed:
-                self._wire.close()
+            if not self._stream.closed:
+                self._stream.close()
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time() + self._read_timeout_s)
         if not task.cancelled() and task.exception() is not None:
-            self._wire.close()
+            self._stream.close()
 
     def _send(self, event: h11.Event) -> None:
         if data := self._rules.send(event):
-            self._wire.write(data)
+            self._stream.write(data)

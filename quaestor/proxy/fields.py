@@ -46,19 +46,19 @@ def is_claim(name: bytes) -> bool:
 
 
 def without_named(headers: Iterable[tuple[bytes, bytes]], connection: Iterable[bytes]) -> RawHeaders:
-    """Without the fields that these values of `Connection` name. Framing and Host cannot be named away."""
+    """Fields without those that these values of `Connection` name. Framing and Host cannot be named away."""
     named = {piece.strip() for value in connection for piece in value.lower().split(b",")} - FRAMING - {b"host"}
     return [(name, value) for name, value in headers if name not in named]
 
 
 def without_connection(headers: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
-    """Without what belongs to one connection, framing excepted."""
+    """Fields without what belongs to one connection, framing excepted."""
     rest = without_named(headers, [value for name, value in headers if name == b"connection"])
     return [(name, value) for name, value in rest if name not in _HOP_BY_HOP]
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, scheme: str, host: bytes) -> RawHeaders:
-    """With `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto` that tell the origin who asked, for which host, and how.
+    """Fields with `Forwarded` and `X-Forwarded-For`, `-Host`, `-Proto` that tell the origin who asked, for which host, and how.
 
     What such fields say already is added to; of host and scheme the first proxy knows best.
     """
@@ -79,7 +79,7 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], *, client: str | None, sch
 
 
 def via(before: Iterable[bytes], *, version: str) -> tuple[bytes, bytes]:
-    """`Via` with this hop at its end (section 7.6.3).
+    """Value of `Via` with this hop at its end (section 7.6.3).
 
     version: of the message as it was received.
     """
@@ -87,7 +87,7 @@ def via(before: Iterable[bytes], *, version: str) -> tuple[bytes, bytes]:
 
 
 def hops(before: Iterable[bytes]) -> int:
-    """How often values of `Via` name this kind of proxy."""
+    """Number of times that values of `Via` name this kind of proxy."""
     return sum(piece.split()[1:2] == [PSEUDONYM] for value in before for piece in value.split(b","))
 
 
@@ -112,11 +112,11 @@ def response_fields(headers: Iterable[tuple[bytes, bytes]], *, status: int, vers
 
 
 def interim_fields(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Of an interim answer (1xx), what is passed on."""
+    """Fields of an interim answer (1xx) that are passed on."""
     kept = without_connection([(name.lower(), CONTROLS.sub(b" ", value)) for name, value in headers])
     return [(name, value) for name, value in kept if name not in FRAMING and _TOKEN.fullmatch(name)]
 
 
 def http_date() -> bytes:
-    """Now (RFC 9110, section 5.6.7)."""
+    """Date of now (RFC 9110, section 5.6.7)."""
     return formatdate(usegmt=True).encode("ascii")

@@ -1,4 +1,4 @@
-"""The innermost layer of the proxy: an ASGI app whose handler is the origin.
+"""Forwarder, the innermost layer of the proxy: an ASGI app whose handler is the origin.
 
 It runs inside the cache like any other app. What the origin declares of its answer's queries goes into the request's recording as
 if a driver had been listened to; the point in time is the watermark from before the origin was asked.
@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 
 from middleware.interface import Message, Receive, Scope, Send
 from quaestor.admin.problem_details import problem
-from quaestor.admin.registrations import RegisteredUrls
+from quaestor.admin.registered_urls import RegisteredUrls
 from quaestor.capture import current, declared
 from quaestor.errors import MalformedQueryError, StoreError
 from quaestor.model import CapturedRead, Uncacheable, Version
@@ -23,7 +23,7 @@ from quaestor.proxy.connection import Interim, RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import Answer, Origin, OriginBrokeOffError, OriginError
 from quaestor.proxy.protocol import INTERIM
-from quaestor.proxy.reading import target_of
+from quaestor.proxy.request_head import target_of
 from quaestor.read_path.key import Target, target
 
 DEPENDS = b"quaestor-depends"
@@ -40,7 +40,7 @@ Controls = Callable[[Target, Sequence[str]], Sequence[CapturedRead]]
 
 
 class Forwarder:
-    """One per proxy process; its pool is closed by close().
+    """Forwarder of one proxy process; its pool is closed by close().
 
     watermark: the newest version that the grid has reported.
     urls: URLs whose queries were registered.
@@ -65,6 +65,7 @@ class Forwarder:
         self._origin = Origin(options)
 
     def close(self) -> None:
+        """Close the connections to the origin."""
         self._origin.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

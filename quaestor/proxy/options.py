@@ -1,4 +1,4 @@
-"""What `quaestor proxy` can be told about forwarding; what it can be told about caching is in Settings."""
+"""Options of `quaestor proxy` about forwarding; what it can be told about caching is in Settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.\-]{1,253})(?::
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyOptions:
-    """origin: scheme and authority of the origin, `http://127.0.0.1:3000`; no path: targets are sent on as they came.
+    """Options of forwarding.
+
+    origin: scheme and authority of the origin, `http://127.0.0.1:3000`; no path: targets are sent on as they came.
     host: `preserve` sends the client's Host field on (and takes the origin's certificate for the origin's name),
         `origin` sends the origin's own.
     hosts: the Host values that are answered, without ports, in lower case; empty: any. Others get 421.
@@ -63,17 +65,21 @@ class ProxyOptions:
 
     @property
     def base(self) -> str:
-        """scheme://authority, without a slash."""
+        """Base of the origin's URLs: scheme://authority, without a slash."""
         parts = urlsplit(self.origin)
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def authority(self) -> bytes:
+        """Authority of the origin, as its own Host field has it."""
         return urlsplit(self.origin).netloc.encode("ascii")
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`host:port`, `:port` (every interface) or `[::1]:port`. Port 0: any free one. Raises ConfigurationError."""
+    """Address to listen at: `host:port`, `:port` (every interface) or `[::1]:port`.
+
+    Port 0: any free one. Raises ConfigurationError.
+    """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigurationError(f"--listen is host:port like 127.0.0.1:8080, not {text!r}")

@@ -1,4 +1,4 @@
-"""Asking the origin: what it answers, or why it does not, in terms of what the client is told."""
+"""Origin of a proxy: what it answers, or why it does not, in terms of what the client is told."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OriginBrokeOffError(DependencyError):
 
 @dataclass(slots=True)
 class Answer:
-    """status;
+    """Answer of the origin, up to its head.
 
     headers: raw, in order, names in lower case.
     version: of HTTP. Read body once, then close().
@@ -59,12 +59,12 @@ class Answer:
             raise OriginBrokeOffError(f"{type(error).__name__}: {error}") from error
 
     def close(self) -> None:
-        """The connection is used again if its exchange is complete."""
+        """Give the connection back; it is used again if its exchange is complete."""
         self._pool.put(self._connection)
 
 
 class Origin:
-    """Use from one event loop."""
+    """Origin of one proxy. Use from one event loop."""
 
     def __init__(self, options: ProxyOptions) -> None:
         self._pool = Pool(options)
@@ -78,7 +78,7 @@ class Origin:
         *,
         interim: Interim,
     ) -> Answer:
-        """Returns when the head of the answer is here. Raises OriginError, RequestBrokeOffError.
+        """Send a request; returns when the head of the answer is here. Raises OriginError, RequestBrokeOffError.
 
         A safe request without a body that met a connection which the origin was just closing is sent once more.
         """
@@ -119,6 +119,7 @@ class Origin:
         self._pool.put(connection)
 
     def close(self) -> None:
+        """Close all connections."""
         self._pool.close()
 
 

@@ -1,4 +1,4 @@
-"""Connections to the origin: how many there may be, and which of them are used again."""
+"""Pool of connections to the origin: how many there may be, and which of them are used again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import ssl
 from urllib.parse import urlsplit
 
 from quaestor.errors import ConfigurationError
+from quaestor.proxy.byte_stream import ByteStream
 from quaestor.proxy.connection import Connection
 from quaestor.proxy.options import ProxyOptions
-from quaestor.proxy.wire import Wire
 
 
 class NoConnectionError(Exception):
-    """All connections are in use, and stayed so."""
+    """Error that all connections are in use, and stayed so."""
 
 
 class Pool:
-    """Last in, first out, so that what is not needed grows old and is closed. Use from one event loop."""
+    """Pool of connections to one origin.
+
+    Last in, first out, so that what is not needed grows old and is closed. Use from one event loop.
+    """
 
     def __init__(self, options: ProxyOptions) -> None:
         parts = urlsplit(options.base)
@@ -29,7 +32,7 @@ class Pool:
         self._idle: list[Connection] = []
 
     async def take(self, *, fresh: bool = False) -> Connection:
-        """An idle connection, or a new one. Give it back with put(), whatever becomes of it.
+        """Take an idle connection, or a new one. Give it back with put(), whatever becomes of it.
 
         Raises NoConnectionError, OSError, TimeoutError (connecting took too long).
         """
@@ -45,7 +48,7 @@ class Pool:
             raise
 
     def put(self, connection: Connection) -> None:
-        """It is not used any more."""
+        """Give a connection back that is not used any more."""
         self._free.release()
         if connection.finish() and len(self._idle) < self._options.max_connections:
             connection.idle_since_s = asyncio.get_running_loop().time()
@@ -55,6 +58,7 @@ class Pool:
         self._close_old()
 
     def close(self) -> None:
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -73,11 +77,11 @@ class Pool:
 
     async def _connect(self) -> Connection:
         async with asyncio.timeout(self._options.connect_timeout_s):
-            _, wire = await asyncio.get_running_loop().create_connection(
-                Wire, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
+            _, stream = await asyncio.get_running_loop().create_connection(
+                ByteStream, self._host, self._port, ssl=self._tls, server_hostname=self._host if self._tls else None
             )
         return Connection(
-            wire, read_timeout_s=self._options.read_timeout_s, write_timeout_s=self._options.write_timeout_s
+            stream, read_timeout_s=self._options.read_timeout_s, write_timeout_s=self._options.write_timeout_s
         )
 
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a proxy has to read it: uvicorn's protocol on httptools, with what it leaves out.
+"""HTTP/1.1 protocol as a proxy has to read it: uvicorn's on httptools, with what it leaves out.
 
 - The request target exactly as it was received, in every form of RFC 9112, section 3.2 (a `?` without a query included):
   `scope["extensions"]["quaestor.target"]`.
@@ -31,7 +31,7 @@ _REFUSALS = {
 
 
 class ProxyProtocol(HttpToolsProtocol):
-    """One per connection. Give it to uvicorn as `http=ProxyProtocol`."""
+    """Protocol of one connection from a client. Give it to uvicorn as `http=ProxyProtocol`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -42,14 +42,17 @@ class ProxyProtocol(HttpToolsProtocol):
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol. The time for the first head begins."""
         super().connection_made(cast(asyncio.Transport, transport))
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol. Bounds the size of a head and the time that it takes."""
         if self._refused:
             return
         if self._reading_head:
@@ -62,15 +65,18 @@ class ProxyProtocol(HttpToolsProtocol):
             self._refuse(431)
 
     def on_message_begin(self) -> None:
+        """Callback of the parser: a request begins."""
         super().on_message_begin()
         self._reading_head = True
         self._fields_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Callback of the parser: a header field, counted."""
         self._fields_bytes += len(name) + len(value) + 4
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Callback of the parser: the head is complete; one that is too large or has no clear target is refused."""
         self._reading_head = False
         self._head_bytes = 0
         self._stop_waiting()
@@ -95,10 +101,12 @@ class ProxyProtocol(HttpToolsProtocol):
         self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n" % (status, _INTERIM_PHRASES.get(status, b""), fields))
 
     def on_message_complete(self) -> None:
+        """Callback of the parser: the request has ended, another head may follow."""
         super().on_message_complete()
         self._reading_head = True
 
     def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, unless it has been refused already."""
         if not self._refused:
             super().send_400_response(msg)
 

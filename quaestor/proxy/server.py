@@ -1,4 +1,4 @@
-"""`quaestor proxy`, put together: gate, admin API, cache, forwarder, on uvicorn."""
+"""Server of `quaestor proxy`: ingress, admin API, cache and forwarder, on uvicorn."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import uvicorn
 from middleware import QuaestorMiddleware
 from middleware.interface import App
 from quaestor.admin import AdminApi, AdminToken
-from quaestor.admin.registrations import MemoryUrls, RedisUrls, RegisteredUrls
+from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead
 from quaestor.policy import RoutePolicy
 from quaestor.proxy.forwarder import Forwarder
-from quaestor.proxy.gate import Gate
+from quaestor.proxy.ingress import Ingress
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.protocol import ProxyProtocol
 from quaestor.read_path.declared_dependencies import declared_reads
@@ -29,7 +29,7 @@ from quaestor.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where the proxy listens.
+    """Address at which the proxy listens.
 
     certfile, keyfile: PEM files; both or none.
     """
@@ -75,11 +75,11 @@ def application(
     )
     if token is not None:
         cache = AdminApi(cache, quaestor=quaestor, token=token, urls=urls, database=options.database)
-    return Gate(cache, options, quaestor.telemetry)
+    return Ingress(cache, options, quaestor.telemetry)
 
 
 def configuration(app: App, *, certfile: Path | None = None, keyfile: Path | None = None) -> uvicorn.Config:
-    """How uvicorn serves a proxy: nothing added to answers, nothing believed of requests."""
+    """Configuration of uvicorn for a proxy: nothing added to answers, nothing believed of requests."""
     return uvicorn.Config(
         app,
         http=ProxyProtocol,

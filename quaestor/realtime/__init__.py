@@ -1,1 +1,1 @@
-"""Standing queries: results that subscribers see change, kept up to date by the grid instead of being read again."""
+"""Real-time queries: results that subscribers see change, kept up to date by the grid instead of being read again."""

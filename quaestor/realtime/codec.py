@@ -1,19 +1,19 @@
-"""Standing queries on the wire: BSON documents that begin with `{"v": 1, "t": <type>}`, as in event_layer/codec.py.
+"""Wire format of subscribed queries: BSON documents that begin with `{"v": 1, "t": <type>}`, as in event_layer/codec.py.
 
 | pipeline | type | fields |
 |---|---|---|
 | query | `s` subscription | id, tenant, qid, query, fresh, exp |
 | query | `x` unsubscription | qid, ids |
-| query | `S` standing | qid, tok, query, mem, ver, m: for each side a list of bytes for each write partition, exp |
-| query | `K` still standing | q: [[qid, tok]], exp |
-| query | `E` no longer | ids |
-| matched | `M` matched | ids or none, i: the payload of the image |
-| matched | `Y` ready, `L` lost | cell, qid, tok / reason, final |
-| matched | `P` reached, `C` cell started | cell / ver, fresh |
-| results | `R` shown | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]] |
-| results | `D` changed | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}] |
-| results | `F` failed | qid, ids or none, reason, again |
-| results | `H` progress | st, ver, fresh, behind |
+| query | `S` announcement | qid, tok, query, mem, ver, m: for each side a list of bytes for each write partition, exp |
+| query | `K` lease renewal | q: [[qid, tok]], exp |
+| query | `E` queries ended | ids |
+| matched | `M` matched write | ids or none, i: the payload of the image |
+| matched | `Y` cell ready, `L` matching lost | cell, qid, tok / reason, final |
+| matched | `P` cell progress, `C` cell started | cell / ver, fresh |
+| results | `R` full result | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]] |
+| results | `D` result change | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}] |
+| results | `F` subscriptions ended | qid, ids or none, reason, again |
+| results | `H` stage progress | st, ver, fresh, behind |
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from quaestor.event_layer.query_fields import query_fields, query_of
 from quaestor.incremental import PriorState, ResultEvent
 from quaestor.model import Cell, MatchType, WriteKind
 from quaestor.realtime.messages import (
+    Announcement,
+    CellProgress,
+    CellReady,
     CellStarted,
-    Changed,
-    Failed,
-    Lost,
-    Matched,
+    FullResult,
+    LeaseRenewal,
     MatchedEvent,
-    NoLonger,
-    Progress,
+    MatchedWrite,
+    MatchingLost,
+    QueriesEnded,
     QueryEvent,
-    Reached,
-    Ready,
+    ResultChange,
     ResultMessage,
-    Shown,
-    Standing,
-    StillStanding,
+    StageProgress,
     Subscription,
+    SubscriptionsEnded,
     Unsubscription,
 )
 
 _QUERY_TYPES: Final = b"sxSKE"
 
 
-def concerns_standing(payload: bytes) -> bool:
-    """Whether an entry of the query pipeline is one of ours, without decoding it."""
+def concerns_subscriptions(payload: bytes) -> bool:
+    """Whether an entry of the query pipeline is about subscribed queries, without decoding it."""
     letter = type_of(payload)
     return letter is not None and letter in _QUERY_TYPES
 
 
 def concerns_stage(payload: bytes) -> bool:
-    """Whether it is one that app servers send to the stage; the others, to the cells, may be large."""
+    """Whether an entry of the query pipeline comes from an app server, for the stage; those for the cells may be large."""
     letter = type_of(payload)
     return letter is not None and letter in b"sx"
 
 
 def encode_query_event(event: QueryEvent) -> bytes:
-    """For a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
+    """Payload for a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
     match event:
         case Subscription():
             fields = _typed(
@@ -74,15 +74,15 @@ def encode_query_event(event: QueryEvent) -> bytes:
             )  # fmt: skip
         case Unsubscription():
             fields = _typed("x", qid=event.query_id, ids=list(event.subscription_ids))
-        case Standing():
+        case Announcement():
             members = None if event.members is None else [list(side) for side in event.members]
             fields = _typed(
                 "S", qid=event.query_id, tok=event.token, query=query_fields(event.query), mem=event.memory.value,
                 ver=event.version, m=members, exp=event.expires_at_ms,
             )  # fmt: skip
-        case StillStanding():
+        case LeaseRenewal():
             fields = _typed("K", q=[list(pair) for pair in event.queries], exp=event.expires_at_ms)
-        case NoLonger():
+        case QueriesEnded():
             fields = _typed("E", ids=list(event.query_ids))
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
@@ -91,7 +91,7 @@ def encode_query_event(event: QueryEvent) -> bytes:
 
 
 def decode_query_event(payload: bytes) -> QueryEvent:
-    """Raises EventLayerError if it is none."""
+    """Event in a payload of a query pipeline. Raises EventLayerError if it is none."""
     return decode_payload(payload, _query_event)
 
 
@@ -110,7 +110,7 @@ def _query_event(fields: Fields) -> QueryEvent:
             return Unsubscription(query_id=fields["qid"], subscription_ids=tuple(fields["ids"]))
         case "S":
             members = fields["m"]
-            return Standing(
+            return Announcement(
                 query_id=fields["qid"],
                 token=fields["tok"],
                 query=query_of(fields["query"]),
@@ -120,31 +120,31 @@ def _query_event(fields: Fields) -> QueryEvent:
                 expires_at_ms=int(fields["exp"]),
             )
         case "K":
-            return StillStanding(
+            return LeaseRenewal(
                 queries=tuple((query_id, token) for query_id, token in fields["q"]), expires_at_ms=int(fields["exp"])
             )
         case "E":
-            return NoLonger(query_ids=tuple(fields["ids"]))
+            return QueriesEnded(query_ids=tuple(fields["ids"]))
     raise _misplaced(fields)
 
 
 def encode_matched(event: MatchedEvent, image: bytes = b"") -> bytes:
-    """For a matched pipeline.
+    """Payload for a matched pipeline.
 
-    image: the payload of the image of a `Matched`, as it lies on the write pipeline.
+    image: the payload of the image of a `MatchedWrite`, as it lies on the write pipeline.
     """
     match event:
-        case Matched():
+        case MatchedWrite():
             ids = None if event.query_ids is None else list(event.query_ids)
             fields = _typed("M", ids=ids, i=image)
-        case Ready():
+        case CellReady():
             fields = _typed("Y", cell=_partitions(event.cell), qid=event.query_id, tok=event.token)
-        case Lost():
+        case MatchingLost():
             fields = _typed(
                 "L", cell=_partitions(event.cell), qid=event.query_id, tok=event.token, reason=event.reason,
                 final=event.final,
             )  # fmt: skip
-        case Reached():
+        case CellProgress():
             fields = _typed("P", cell=_partitions(event.cell), ver=event.version, fresh=event.fresh_as_of_ms)
         case CellStarted():
             fields = _typed("C", cell=_partitions(event.cell))
@@ -152,46 +152,46 @@ def encode_matched(event: MatchedEvent, image: bytes = b"") -> bytes:
 
 
 def decode_matched(payload: bytes) -> MatchedEvent:
-    """Raises EventLayerError if it is none."""
+    """Event in a payload of a matched pipeline. Raises EventLayerError if it is none."""
     return decode_payload(payload, _matched)
 
 
 def _matched(fields: Fields) -> MatchedEvent:
     if fields["t"] == "M":
-        return Matched(query_ids=_ids(fields["ids"]), image=decode_image(fields["i"]))
+        return MatchedWrite(query_ids=_ids(fields["ids"]), image=decode_image(fields["i"]))
     query_partition, write_partition = fields["cell"]
     cell = Cell(query_partition=query_partition, write_partition=write_partition)
     match fields["t"]:
         case "Y":
-            return Ready(cell=cell, query_id=fields["qid"], token=fields["tok"])
+            return CellReady(cell=cell, query_id=fields["qid"], token=fields["tok"])
         case "L":
-            return Lost(
+            return MatchingLost(
                 cell=cell, query_id=fields["qid"], token=fields["tok"], reason=fields["reason"], final=fields["final"]
             )
         case "P":
-            return Reached(cell=cell, version=int(fields["ver"]), fresh_as_of_ms=int(fields["fresh"]))
+            return CellProgress(cell=cell, version=int(fields["ver"]), fresh_as_of_ms=int(fields["fresh"]))
         case "C":
             return CellStarted(cell=cell)
     raise _misplaced(fields)
 
 
 def encode_result(message: ResultMessage) -> bytes:
-    """For a results pipeline. Raises EventLayerError if a document of the result has no BSON form."""
+    """Payload for a results pipeline. Raises EventLayerError if a document of the result has no BSON form."""
     match message:
-        case Shown():
+        case FullResult():
             fields = _typed(
                 "R", qid=message.query_id, ids=_listed(message.subscription_ids), ep=message.epoch,
                 seq=message.sequence, ver=message.version, ord=message.ordered, rows=[list(row) for row in message.rows],
             )  # fmt: skip
-        case Changed():
+        case ResultChange():
             fields = _typed(
                 "D", qid=message.query_id, ep=message.epoch, seq=message.sequence, ver=message.version,
                 w=message.written_at_ms, e=[_event_fields(event) for event in message.events],
             )  # fmt: skip
-        case Failed():
+        case SubscriptionsEnded():
             ids = _listed(message.subscription_ids)
             fields = _typed("F", qid=message.query_id, ids=ids, reason=message.reason, again=message.again)
-        case Progress():
+        case StageProgress():
             fields = _typed(
                 "H", st=message.stage, ver=message.version, fresh=message.fresh_as_of_ms, behind=list(message.behind)
             )
@@ -202,14 +202,14 @@ def encode_result(message: ResultMessage) -> bytes:
 
 
 def decode_result(payload: bytes) -> ResultMessage:
-    """Raises EventLayerError if it is none."""
+    """Message in a payload of a results pipeline. Raises EventLayerError if it is none."""
     return decode_payload(payload, _result)
 
 
 def _result(fields: Fields) -> ResultMessage:
     match fields["t"]:
         case "R":
-            return Shown(
+            return FullResult(
                 query_id=fields["qid"],
                 subscription_ids=_ids(fields["ids"]),
                 epoch=fields["ep"],
@@ -219,7 +219,7 @@ def _result(fields: Fields) -> ResultMessage:
                 rows=tuple((key, document) for key, document in fields["rows"]),
             )
         case "D":
-            return Changed(
+            return ResultChange(
                 query_id=fields["qid"],
                 epoch=fields["ep"],
                 sequence=int(fields["seq"]),
@@ -228,14 +228,14 @@ def _result(fields: Fields) -> ResultMessage:
                 events=tuple(map(_event, fields["e"])),
             )
         case "F":
-            return Failed(
+            return SubscriptionsEnded(
                 query_id=fields["qid"],
                 subscription_ids=_ids(fields["ids"]),
                 reason=fields["reason"],
                 again=fields["again"],
             )
         case "H":
-            return Progress(
+            return StageProgress(
                 stage=fields["st"],
                 version=int(fields["ver"]),
                 fresh_as_of_ms=int(fields["fresh"]),

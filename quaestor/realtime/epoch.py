@@ -1,4 +1,7 @@
-"""The names that one life of a stage gives: no stage before it has given them, nor will any after it; later ones are greater."""
+"""Epoch of a stage: the names that one life of it gives.
+
+No stage before it has given them, nor will any after it; later ones are greater.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from quaestor.ports import EventLayer
 
 
 class Epoch:
-    """name: what all of them begin with.
+    """Epoch of one stage, from its beginning to that of the next.
+
+    name: what all names that it gives begin with.
     began_ms: when, by the stage's clock, and later than every stage before it: epochs grow, also where clocks do not
         (another host's, or one that was set back). One value is read, and one put.
     """
@@ -23,5 +28,5 @@ class Epoch:
         self._counter = itertools.count(1)
 
     def next(self, letter: str) -> str:
-        """A new name."""
+        """New name of this epoch."""
         return f"{self.name}:{letter}{next(self._counter):015d}"

@@ -1,4 +1,4 @@
-"""What a subscriber holds: the result of a query, and the events by which it changes, one after the other."""
+"""Live results: what a subscriber holds of a query, its result and the events by which it changes, one after the other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, Self
 from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.model import Query, Version
-from quaestor.realtime.messages import Progress
+from quaestor.realtime.messages import StageProgress
 from quaestor.realtime.replica import Replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """The whole result, to begin with, or because events had to be dropped (`overflow`).
+    """The full result, to begin with, or because events had to be dropped (`overflow`).
 
     rows: (key, document) of each, in order if the query has one. For what a key is, see ResultEvent.
     """
@@ -30,60 +30,64 @@ class Whole:
 
     @property
     def documents(self) -> tuple[Any, ...]:
+        """The documents alone, in the same order."""
         return tuple(document for _, document in self.rows)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Column:
-    """How far the stage of one query partition has got, as it said last. See Progress."""
+class ReportedProgress:
+    """Progress of the stage of one query partition, as it reported last. See StageProgress."""
 
     stage: str = " "
     version: Version = 0
     fresh_as_of_ms: int = 0
     behind: frozenset[str] = frozenset()
 
-    def take(self, progress: Progress) -> None:
+    def update(self, progress: StageProgress) -> None:
+        """Take over a newer report."""
         self.stage, self.behind = progress.stage, frozenset(progress.behind)
         self.version, self.fresh_as_of_ms = progress.version, progress.fresh_as_of_ms
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Shared:
-    """One query of this process, whoever follows it here.
+class SharedResult:
+    """Result of one query in this process, shared by all its subscribers here.
 
     lock: of the reading thread and the event loops.
-
-    fresh: its stage has to show the result, whatever is known of it here.
+    reported: by the stage of the query.
+    needs_full_result: its stage has to send the full result, whatever is known of it here.
     """
 
     lock: threading.RLock
     query_id: str
     query: Query
     replica: Replica
-    column: Column
-    fresh: bool = True
+    reported: ReportedProgress
+    needs_full_result: bool = True
     _version: Version = 0
     _fresh_as_of_ms: int = 0
 
-    def reached(self) -> tuple[Version, int]:
+    def contained(self) -> tuple[Version, int]:
         """Version and moment up to which the result contains every write. O(1): asked for, not told to each query."""
-        column = self.column
+        reported = self.reported
         with self.lock:
-            current = not self.fresh and self.replica.epoch.startswith(column.stage)
-            if current and self.query_id not in column.behind:
-                self._version = max(self._version, column.version)
-                self._fresh_as_of_ms = max(self._fresh_as_of_ms, column.fresh_as_of_ms)
+            current = not self.needs_full_result and self.replica.epoch.startswith(reported.stage)
+            if current and self.query_id not in reported.behind:
+                self._version = max(self._version, reported.version)
+                self._fresh_as_of_ms = max(self._fresh_as_of_ms, reported.fresh_as_of_ms)
             return self._version, self._fresh_as_of_ms
 
 
 class LiveResult:
-    """An asynchronous iterator: first a `Whole`, then `ResultEvent`s, each exactly once and in order.
+    """Live result of a query, an asynchronous iterator: first a `Whole`, then `ResultEvent`s, each exactly once and in order.
 
     A subscriber that is slow gets no more than `queue` events; then a `Whole` takes the place of those that wait. Iteration
     raises SubscriptionError when the query cannot be followed any more, and stops after `cancel`. For one task.
     """
 
-    def __init__(self, shared: Shared, *, queue: int, cancel: Callable[[LiveResult, Shared], Awaitable[None]]) -> None:
+    def __init__(
+        self, shared: SharedResult, *, queue: int, cancel: Callable[[LiveResult, SharedResult], Awaitable[None]]
+    ) -> None:
         self._shared = shared
         self._most = queue
         self._cancel = cancel
@@ -97,6 +101,7 @@ class LiveResult:
 
     @property
     def query(self) -> Query:
+        """The query, with what its collection adds to it."""
         return self._shared.query
 
     @property
@@ -106,22 +111,22 @@ class LiveResult:
 
     @property
     def waiting(self) -> int:
-        """How many events, or whole results, could be taken without waiting."""
+        """Number of events, or full results, that could be taken without waiting."""
         with self._shared.lock:
             return int(self._whole and self._shared.replica.known) + len(self._events)
 
     @property
     def version(self) -> Version:
-        """Every write up to it is contained in `rows`, and in what the events so far amount to once they are taken."""
-        return self._shared.reached()[0]
+        """Version of the result: every write up to it is contained in `rows`, and in the events so far once they are taken."""
+        return self._shared.contained()[0]
 
     @property
     def fresh_as_of_ms(self) -> int:
         """The same as a time: every write that the database performed before then. It stands still if the grid does."""
-        return self._shared.reached()[1]
+        return self._shared.contained()[1]
 
     async def ready(self) -> None:
-        """Returns when the result is known. Raises SubscriptionError if it will not be."""
+        """Wait until the result is known. Raises SubscriptionError if it will not be."""
         while not self.known:
             if self._error is not None:
                 raise self._error
@@ -135,7 +140,7 @@ class LiveResult:
             return self._shared.replica.rows()
 
     async def cancel(self) -> None:
-        """Follow the query no longer. What was not taken is dropped. Does nothing the second time."""
+        """End the subscription. What was not taken is dropped. Does nothing the second time."""
         if not self._cancelled:
             self._cancelled = True
             self._arrived.set()
@@ -168,7 +173,7 @@ class LiveResult:
         await self.cancel()
 
     def push(self, events: Sequence[ResultEvent]) -> None:
-        """From the reading thread, which holds the lock: the result has changed by these."""
+        """Add events by which the result has changed. Called by the reading thread, which holds the lock."""
         if not self._whole:
             self._events.extend(events)
             if len(self._events) > self._most:
@@ -177,7 +182,7 @@ class LiveResult:
         self._wake()
 
     def fail(self, error: SubscriptionError) -> None:
-        """From the reading thread: there will be no more."""
+        """End it: there will be no more events. Called by the reading thread."""
         self._error = error
         self._wake()
 

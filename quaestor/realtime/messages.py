@@ -1,9 +1,9 @@
-"""What flows around a standing query: between app servers, stage and cells. All values are frozen.
+"""Messages of a subscribed query, between app servers, the stage of its query partition and the cells. All values are frozen.
 
 ```
-app server --Subscription, Unsubscription--> stage --Standing, StillStanding, NoLonger--> cells    query pipeline
-cells --Matched, Ready, Lost, Reached, CellStarted--> stage                                        matched pipeline
-stage --Shown, Changed, Failed, Progress--> app servers                                            results pipeline
+app server --Subscription, Unsubscription--> stage --Announcement, LeaseRenewal, QueriesEnded--> cells   query pipeline
+cells --MatchedWrite, CellReady, MatchingLost, CellProgress, CellStarted--> stage                       matched pipeline
+stage --FullResult, ResultChange, SubscriptionsEnded, StageProgress--> app servers                      results pipeline
 ```
 
 All three pipelines are those of the query's partition.
@@ -20,10 +20,10 @@ from quaestor.model import AfterImage, Cell, MatchType, Query, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """An app server wants to follow a query's result, or (the same again) goes on wanting it.
+    """A subscription of an app server to a query's result, or (the same again) its renewal.
 
-    id: of the app server's interest in this query, unique for ever; however many subscribers share it there.
-    fresh: it has no result to go on from: show it the whole one.
+    id: of the app server's subscription to this query, unique for ever; however many subscribers share it there.
+    fresh: it has no result to go on from: send it the full one.
     expires_at_ms: when its lease is over.
     """
 
@@ -37,13 +37,17 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsubscription:
+    """The end of subscriptions to one query, said by their app server, or by the stage that refuses them."""
+
     query_id: str
     subscription_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The cells of the column match this query from now on: against retained writes newer than `version`, then live.
+class Announcement:
+    """A subscribed query, announced to the cells of its partition.
+
+    They match it from now on: against retained writes newer than `version`, then live.
 
     token: names this announcement; another one of the same query replaces it.
     members: by membership, for each side of the query (its own namespace, then the joined ones), for each write
@@ -60,35 +64,35 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StillStanding:
-    """The stage goes on maintaining these: (query id, token)."""
+class LeaseRenewal:
+    """Renewal of the leases of announced queries: (query id, token)."""
 
     queries: tuple[tuple[str, str], ...]
     expires_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoLonger:
-    """Nobody follows these queries any more."""
+class QueriesEnded:
+    """The end of announced queries: nobody is subscribed to them any more."""
 
     query_ids: tuple[str, ...]
 
 
-QueryEvent = Subscription | Unsubscription | Standing | StillStanding | NoLonger
+QueryEvent = Subscription | Unsubscription | Announcement | LeaseRenewal | QueriesEnded
 """On the query pipeline, beside registrations and their cancellations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
-    """One write that concerns these queries; None: all of the column (gaps and collection events)."""
+class MatchedWrite:
+    """One write that concerns these queries; None: all of the query partition (gaps and collection events)."""
 
     query_ids: tuple[str, ...] | None
     image: AfterImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """The cell matches the announcement; all that it had to replay lies before this entry."""
+class CellReady:
+    """A cell's acknowledgement that it matches an announcement; all that it had to replay lies before this entry."""
 
     cell: Cell
     query_id: str
@@ -96,10 +100,10 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """The cell does not match the query.
+class MatchingLost:
+    """A cell's word that it does not match a query, or no longer.
 
-    final: nor will it if asked again (it is not a query, there is no room).
+    final: nor will it if asked again (it is not a query, or there is no memory for it).
     """
 
     cell: Cell
@@ -110,8 +114,8 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """What the cell found up to this version (0: unknown) and moment lies before this entry."""
+class CellProgress:
+    """Progress of a cell: all that it matched up to this version (0: unknown) and moment lies before this entry."""
 
     cell: Cell
     version: Version
@@ -120,17 +124,18 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellStarted:
-    """The cell begins with no standing queries."""
+    """The start of a cell, which knows no announced queries then."""
 
     cell: Cell
 
 
-MatchedEvent = Matched | Ready | Lost | Reached | CellStarted
+MatchedEvent = MatchedWrite | CellReady | MatchingLost | CellProgress | CellStarted
+"""On the matched pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """The whole result. Whoever has another one is told the differences by his own app server.
+class FullResult:
+    """The full result of a query. To subscribers with an older one their own app server tells the differences.
 
     subscription_ids: for whom; None: for all that have a result already.
     epoch: one life of the query in a stage, greater than every one before.
@@ -148,8 +153,8 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """One step of the result. Steps of one query and epoch are numbered without holes."""
+class ResultChange:
+    """One change of a result. Changes of one query and epoch are numbered without holes."""
 
     query_id: str
     epoch: str
@@ -159,17 +164,17 @@ class Changed:
     events: tuple[ResultEvent, ...]
 
     @property
-    def records(self) -> int:
-        """How many more rows there are after it; negative: fewer."""
+    def growth(self) -> int:
+        """Number of rows that the result has more after it; negative: fewer."""
         added = sum(event.match_type is MatchType.ADD for event in self.events)
         return added - sum(event.match_type is MatchType.REMOVE for event in self.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """These subscriptions are over. None: all of the query.
+class SubscriptionsEnded:
+    """The end of these subscriptions, said by the stage. None: of all to the query.
 
-    again: it may be subscribed again, only the lease was over.
+    again: they may be renewed at once, only their leases were over.
     """
 
     query_id: str
@@ -179,8 +184,10 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Every result but those of `behind` contains every write up to this version and moment; what changed lies before.
+class StageProgress:
+    """Progress of a stage: every result but those of `behind` contains every write up to this version and moment.
+
+    The changes that these writes made lie before this entry.
 
     stage: which one; the epochs of its queries begin with it.
     """
@@ -191,4 +198,5 @@ class Progress:
     behind: tuple[str, ...]
 
 
-ResultMessage = Shown | Changed | Failed | Progress
+ResultMessage = FullResult | ResultChange | SubscriptionsEnded | StageProgress
+"""On the results pipeline."""

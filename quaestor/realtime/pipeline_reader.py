@@ -1,4 +1,4 @@
-"""Reading on in several pipelines, and noticing when entries were trimmed before they were read."""
+"""Reader of several pipelines, which notices when entries were trimmed before they were read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT_ONCE: Final = 500
 
 
 class PipelineReader:
-    """One reader. What is read again after a failure is what has not been `passed`.
+    """Reader of several pipelines. What has not been acknowledged is read again after a failure.
 
     positions: by pipeline; another thread may add and remove some.
     retention_ms: what is older is trimmed, if not before (see event_layer/bounds.py).
@@ -53,7 +53,7 @@ class PipelineReader:
         place = self.positions[entry.stream]
         return not offsets.is_entry(place) or streams.missed(place, self._layer.first_offset(entry.stream))
 
-    def passed(self, entry: StreamEntry) -> None:
-        """It has been worked off. Does nothing for a pipeline that is not read any more."""
+    def acknowledge(self, entry: StreamEntry) -> None:
+        """Go on behind this entry: it has been worked off. Does nothing for a pipeline that is not read any more."""
         if entry.stream in self.positions:
             self.positions[entry.stream] = self._read_from[entry.stream] = entry.offset

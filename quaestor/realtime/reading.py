@@ -1,4 +1,4 @@
-"""What a stage reads for one query: ordered in its own thread, read in another."""
+"""Reading of one query for a stage: requested in its own thread, performed in another."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from quaestor.realtime.snapshots import Snapshot, Snapshots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReadOrder:
-    """memory, queries: as the result is maintained now, and what renews it; None if there is no result.
+class ReadRequest:
+    """Request to read a query's result from the database.
 
+    memory, queries: as the result is maintained now, and what renews it; None if there is no result.
     at_least: what is read must contain every write up to it.
     recent: the version to read at, if that is enough; 0: the newest.
     trust_images: before-images may be relied on.
@@ -36,42 +37,45 @@ class ReadOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReadDone:
-    """maintained: built from what was read, if there was no result or it is to be kept in another way from now on."""
+class ReadResult:
+    """Result of a read.
 
-    order: ReadOrder
+    maintained: built from what was read, if there was no result or it is to be kept in another way from now on.
+    """
+
+    request: ReadRequest
     snapshot: Snapshot
     maintained: MaintainedResult | None
 
 
-def read(order: ReadOrder, snapshots: Snapshots) -> ReadDone:
-    """Read, and build the result if there is none yet.
+def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
+    """Read what a request says, and build the result if there is none yet.
 
     Raises QueryError if the query cannot be maintained, DatabaseError if it could not be read.
     """
-    memory = _memory(order, snapshots)
-    if memory is order.memory:
-        snapshot = snapshots.read(order.queries, at_least=order.at_least, recent=order.recent)
-        return ReadDone(order=order, snapshot=snapshot, maintained=None)
-    queries = bootstrap_queries(order.query, prior_state=memory, settings=order.settings)
-    snapshot = snapshots.read(queries, at_least=order.at_least, recent=order.recent)
+    memory = _memory(request, snapshots)
+    if memory is request.memory:
+        snapshot = snapshots.read(request.queries, at_least=request.at_least, recent=request.recent)
+        return ReadResult(request=request, snapshot=snapshot, maintained=None)
+    queries = bootstrap_queries(request.query, prior_state=memory, settings=request.settings)
+    snapshot = snapshots.read(queries, at_least=request.at_least, recent=request.recent)
     maintained = maintain(
-        order.query,
+        request.query,
         initial=snapshot.own,
         version=snapshot.version,
         foreign=snapshot.foreign,
         prior_state=memory,
-        settings=order.settings,
+        settings=request.settings,
     )
-    return ReadDone(order=order, snapshot=snapshot, maintained=maintained)
+    return ReadResult(request=request, snapshot=snapshot, maintained=maintained)
 
 
-def _memory(order: ReadOrder, snapshots: Snapshots) -> PriorState:
+def _memory(request: ReadRequest, snapshots: Snapshots) -> PriorState:
     """By before-images where the collection records them, and what is shown can be kept without its records."""
-    namespaces = plan_maintenance(order.query).namespaces
-    own = order.query.namespace
-    images = snapshots.images([own, *sorted(namespaces - {own})], at_least=order.at_least)
-    if not (images and order.trust_images):
+    namespaces = plan_maintenance(request.query).namespaces
+    own = request.query.namespace
+    images = snapshots.images([own, *sorted(namespaces - {own})], at_least=request.at_least)
+    if not (images and request.trust_images):
         return PriorState.MEMBERSHIP
-    maintenance = plan_maintenance(order.query, PriorState.BEFORE_IMAGES)
+    maintenance = plan_maintenance(request.query, PriorState.BEFORE_IMAGES)
     return maintenance.prior_state if maintenance.kept else PriorState.MEMBERSHIP

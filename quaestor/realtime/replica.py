@@ -1,4 +1,7 @@
-"""A standing query's result in an app process: shown once by its stage, then kept by the changes. No I/O, not thread-safe."""
+"""Replica of a subscribed query's result in an app process: taken over from its stage once, then kept by the changes.
+
+No I/O, not thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from quaestor.incremental.events import Shown as Row
 from quaestor.incremental.events import differences
 from quaestor.model import MatchType
 from quaestor.query.bson_order import order_key
-from quaestor.realtime.messages import Changed, Shown
+from quaestor.realtime.messages import FullResult, ResultChange
 
 
 class OutOfStepError(QuaestorError):
-    """A change does not follow on what is known: some before it were missed.
+    """Error that a change does not follow on what is known: changes before it were missed.
 
     applied: the events that could be applied.
     """
@@ -24,7 +27,7 @@ class OutOfStepError(QuaestorError):
 
 
 class Replica:
-    """Every change is applied once, in order, whatever is delivered again.
+    """Replica of one result. Every change is applied once, in order, whatever is delivered again.
 
     known: whether there is a result.
     epoch, sequence: of the newest change that it contains.
@@ -39,49 +42,49 @@ class Replica:
         self._list: list[Row] = []
         self._rows: dict[Hashable, Row] = {}
 
-    def begin_anew(self, subscription_id: str) -> None:
-        """What is known may be old; the next whole result for this subscription takes its place, told as differences."""
+    def reset(self, subscription_id: str) -> None:
+        """Distrust what is known: the next full result for this subscription takes its place, told as differences."""
         self._subscription_id = subscription_id
         self.known, self.epoch, self.sequence = False, "", 0
 
     def rows(self) -> tuple[tuple[Any, Any], ...]:
-        """Key and document, in order if the query has one. O(their number)."""
+        """Key and document of each row, in order if the query has one. O(their number)."""
         return tuple((row.id, row.document) for row in self._current())
 
-    def show(self, shown: Shown) -> list[ResultEvent] | None:
-        """Take the whole result over, if it is news; the events lead to it from what was known. None: it is not."""
-        named = shown.subscription_ids is not None and self._subscription_id in shown.subscription_ids
-        newer = (shown.epoch, shown.sequence) > (self.epoch, self.sequence)
+    def replace(self, full: FullResult) -> list[ResultEvent] | None:
+        """Take the full result over, if it is news; the events lead to it from what was known. None: it is not."""
+        named = full.subscription_ids is not None and self._subscription_id in full.subscription_ids
+        newer = (full.epoch, full.sequence) > (self.epoch, self.sequence)
         if not (newer if self.known else named):
             return None
-        rows = [Row(order_key(key), key, document) for key, document in shown.rows]
-        events = differences(self._current(), rows, ordered=shown.ordered)
-        self.known, self.epoch, self.sequence = True, shown.epoch, shown.sequence
-        self._ordered = shown.ordered
-        self._list = rows if shown.ordered else []
-        self._rows = {} if shown.ordered else {row.key: row for row in rows}
+        rows = [Row(order_key(key), key, document) for key, document in full.rows]
+        events = differences(self._current(), rows, ordered=full.ordered)
+        self.known, self.epoch, self.sequence = True, full.epoch, full.sequence
+        self._ordered = full.ordered
+        self._list = rows if full.ordered else []
+        self._rows = {} if full.ordered else {row.key: row for row in rows}
         return events
 
-    def change(self, changed: Changed) -> tuple[ResultEvent, ...]:
-        """Apply one step; a step that is contained already is passed over, and those of other epochs.
+    def apply(self, change: ResultChange) -> tuple[ResultEvent, ...]:
+        """Apply one change; one that is contained already is passed over, and those of other epochs.
 
-        Raises OutOfStepError if it does not follow on what is known; the whole result is needed then.
+        Raises OutOfStepError if it does not follow on what is known; the full result is needed then.
         """
-        if not self.known or changed.epoch != self.epoch or changed.sequence <= self.sequence:
+        if not self.known or change.epoch != self.epoch or change.sequence <= self.sequence:
             return ()
-        if changed.sequence != self.sequence + 1:
-            raise OutOfStepError(f"step {changed.sequence} does not follow on step {self.sequence}")
-        for place, event in enumerate(changed.events):
+        if change.sequence != self.sequence + 1:
+            raise OutOfStepError(f"step {change.sequence} does not follow on step {self.sequence}")
+        for place, event in enumerate(change.events):
             try:
                 if self._ordered:
                     self._move(event)
                 else:
                     self._put(event)
             except OutOfStepError as error:
-                error.applied = changed.events[:place]
+                error.applied = change.events[:place]
                 raise
-        self.sequence = changed.sequence
-        return changed.events
+        self.sequence = change.sequence
+        return change.events
 
     def _current(self) -> list[Row]:
         return self._list if self._ordered else list(self._rows.values())

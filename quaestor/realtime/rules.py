@@ -1,4 +1,4 @@
-"""The bounds of a stage."""
+"""Rules of a stage: its leases and its limits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from quaestor.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRules:
-    """lease_ms: how long subscriptions last, and what is announced to the cells, unless they are extended.
+    """Leases and limits of one stage.
 
-    max_queries, max_bytes: followed at once by one partition, and what their results are taken to cost (see
+    lease_ms: how long subscriptions last, and what is announced to the cells, unless they are extended.
+    max_queries, max_bytes: subscribed to at once in one partition, and what their results are taken to cost (see
         quotas.py).
-    max_subscriptions: app servers that follow one query.
+    max_subscriptions: of app servers to one query.
     max_result_bytes: a message with a result, encoded.
     readers: threads that read from the database; 0: the stage's own.
     """
@@ -29,6 +30,6 @@ class StageRules:
 
     @classmethod
     def of(cls, settings: Settings) -> StageRules:
-        """As the settings say."""
+        """The rules that the settings say."""
         renewal = RenewalSettings(poll_interval_ms=settings.poll_interval_ms)
         return cls(lease_ms=settings.subscription_lease_ms, max_bytes=settings.node_memory_bytes, renewal=renewal)

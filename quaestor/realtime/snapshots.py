@@ -1,4 +1,4 @@
-"""Reading what a standing query begins with, or begins anew with: snapshots of MongoDB at a version that is known exactly.
+"""Snapshots of MongoDB at a version that is known exactly: what a subscribed query begins with, or begins anew with.
 
 All collections of a query are read at one cluster time, at least as new as what the stage has seen of the writes. So each
 write is either contained in what was read or newer than it, and images can be applied to it each exactly once.
@@ -30,7 +30,9 @@ _TRANSIENT: Final = frozenset({50, 91, 112, 133, 189, 202, 216, 239, 246, 262, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """version: what was read contains every write up to it and none after.
+    """Records that some queries find, all at one version.
+
+    version: what was read contains every write up to it and none after.
     own: of the first query.
     foreign: of the others, by namespace.
     """
@@ -41,7 +43,7 @@ class Snapshot:
 
 
 class Snapshots(Protocol):
-    """Where a stage reads. Called from several threads."""
+    """Source of snapshots for a stage. Called from several threads."""
 
     def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
         """Whether the first of these collections records the images before and after each write, as of `at_least` or later.
@@ -50,14 +52,16 @@ class Snapshots(Protocol):
         """
 
     def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
-        """What the queries find, all at one version: `recent`, if that is at least `at_least`; 0: the newest there is.
+        """Read what the queries find, all at one version: `recent`, if that is at least `at_least`; 0: the newest there is.
 
         Raises the same errors.
         """
 
 
 class MongoSnapshots:
-    """client: stays its owner's.
+    """Snapshots of a MongoDB replica set.
+
+    client: stays its owner's.
     max_records: a query that finds more is refused.
     timeout_ms: of each read.
     """
@@ -71,6 +75,7 @@ class MongoSnapshots:
         self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
 
     def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
+        """See Snapshots."""
         recorded = False
         for place, namespace in enumerate(namespaces):
             options = self._options(namespace, at_least)
@@ -79,6 +84,7 @@ class MongoSnapshots:
         return recorded
 
     def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
+        """See Snapshots."""
         try:
             version = max(at_least, recent or self._newest())
             found = [self._find(query, version) for query in queries]
@@ -90,7 +96,7 @@ class MongoSnapshots:
     def _newest(self) -> Version:
         reply = self._client.admin.command("ping")
         if "operationTime" not in reply:
-            raise DatabaseError("standing queries need a replica set; start mongod with --replSet", retryable=False)
+            raise DatabaseError("subscribed queries need a replica set; start mongod with --replSet", retryable=False)
         return version_of(reply["operationTime"])
 
     def _options(self, namespace: str, at_least: Version) -> Mapping[str, Any]:

@@ -1,10 +1,10 @@
-"""What each stage says of itself once a second, for people: a small value in the event layer, nothing depends on it.
+"""Statistics of a stage, published once a second for people: a small value in the event layer, nothing depends on it.
 
 | field | meaning |
 |---|---|
 | v, t | format 1, `g` |
 | part, shape, at | whose, in which grid, as of when (ms since the epoch) |
-| q, s, b | standing queries followed, app servers' subscriptions to them, and the bytes that their results are taken to cost |
+| q, s, b | subscribed queries, app servers' subscriptions to them, and the bytes that their results are taken to cost |
 | behind | queries whose result is being read, or not yet matched by every cell |
 | read, m, ref | since the stage began: results read anew (renewals), matched writes applied, subscriptions refused |
 | mps | over the last period: matched writes a second |
@@ -26,7 +26,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.shapes import decode_shape, encode_shape
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer
-from quaestor.realtime.progress import GridProgress
+from quaestor.realtime.progress import PartitionProgress
 from quaestor.realtime.quotas import Quotas
 
 _FORMAT: Final = 1
@@ -37,7 +37,7 @@ UNKNOWN_LAG: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTenant:
-    """What one tenant holds of a stage."""
+    """Usage of a stage by one tenant."""
 
     tenant: str
     queries: int
@@ -47,7 +47,7 @@ class StageTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStats:
-    """One stage as of at_ms; see the table above. A stage that is gone leaves its last value: mind its age."""
+    """Statistics of one stage as of at_ms; see the table above. A stage that is gone leaves its last value: mind its age."""
 
     query_partition: int
     shape: GridShape
@@ -65,7 +65,7 @@ class StageStats:
 
 
 def stage_stats(layer: EventLayer, deployment: str, shape: GridShape) -> list[StageStats]:
-    """What the stages of this grid said last, in the order of their partitions; those that never said anything are missing.
+    """Newest statistics of the stages of this grid, in the order of their partitions; a stage without any is missing.
 
     One value is read for each stage. Raises EventLayerError.
     """
@@ -73,11 +73,12 @@ def stage_stats(layer: EventLayer, deployment: str, shape: GridShape) -> list[St
         streams.stage_stats(deployment, partition, shape.generation)
         for partition in range(min(shape.query_partitions, _MOST_STAGES))
     ]
-    said = (decode_stage_stats(value) for name in names if (value := layer.get(name)) is not None)
-    return [stats for stats in said if stats is not None and stats.shape == shape]
+    found = (decode_stage_stats(value) for name in names if (value := layer.get(name)) is not None)
+    return [stats for stats in found if stats is not None and stats.shape == shape]
 
 
 def encode_stage_stats(stats: StageStats) -> bytes:
+    """Value as it lies in the event layer."""
     return bson.encode(
         {
             "v": _FORMAT, "t": "g", "part": stats.query_partition, "shape": encode_shape(stats.shape), "at": stats.at_ms,
@@ -90,7 +91,7 @@ def encode_stage_stats(stats: StageStats) -> bytes:
 
 
 def decode_stage_stats(value: bytes) -> StageStats | None:
-    """None if it is of another format: it is for people, so nobody has to fail for it."""
+    """Statistics in a value; None if it is of another format: it is for people, so nobody has to fail for it."""
     try:
         fields: dict[str, Any] = bson.decode(value)
         if fields["v"] != _FORMAT or fields["t"] != "g":
@@ -118,7 +119,10 @@ def decode_stage_stats(value: bytes) -> StageStats | None:
 
 
 class StageMeter:
-    """renewals, matched, refused: counted by the stage since it began. Not thread-safe."""
+    """Meter of one stage. Not thread-safe.
+
+    renewals, matched, refused: counted by the stage since it began.
+    """
 
     def __init__(self, deployment: str, query_partition: int, shape: GridShape) -> None:
         self._name = streams.stage_stats(deployment, query_partition, shape.generation)
@@ -127,34 +131,34 @@ class StageMeter:
         self.refused = 0
         self._partition = query_partition
         self._shape = shape
-        self._begun_s = time.monotonic()
+        self._period_began_s = time.monotonic()
         self._before = 0
 
-    def tell(self, layer: EventLayer, room: Quotas, how_far: GridProgress, *, now_ms: int) -> None:
-        """Put what there is to say where `stage_stats` finds it. Raises EventLayerError."""
-        layer.put(self._name, encode_stage_stats(self.take(room, how_far, now_ms=now_ms)))
+    def publish(self, layer: EventLayer, quotas: Quotas, progress: PartitionProgress, *, now_ms: int) -> None:
+        """Put the statistics where `stage_stats` finds them. Raises EventLayerError."""
+        layer.put(self._name, encode_stage_stats(self.measure(quotas, progress, now_ms=now_ms)))
 
-    def take(self, room: Quotas, how_far: GridProgress, *, now_ms: int) -> StageStats:
-        """The period since the last call, and what the stage holds now. O(tenants)."""
+    def measure(self, quotas: Quotas, progress: PartitionProgress, *, now_ms: int) -> StageStats:
+        """Statistics of the period since the last call, and of what the stage holds now. O(tenants)."""
         now_s = time.monotonic()
-        seconds, matched = max(now_s - self._begun_s, 1e-3), self.matched - self._before
-        self._begun_s, self._before = now_s, self.matched
-        largest = nlargest(_MOST_TENANTS, room.shares.items(), key=lambda item: item[1].bytes)
+        seconds, matched = max(now_s - self._period_began_s, 1e-3), self.matched - self._before
+        self._period_began_s, self._before = now_s, self.matched
+        largest = nlargest(_MOST_TENANTS, quotas.usage.items(), key=lambda item: item[1].bytes)
         return StageStats(
             query_partition=self._partition,
             shape=self._shape,
             at_ms=now_ms,
-            queries=room.queries,
-            subscriptions=sum(share.subscriptions for share in room.shares.values()),
-            bytes=room.bytes,
-            behind=len(how_far.behind),
+            queries=quotas.queries,
+            subscriptions=sum(usage.subscriptions for usage in quotas.usage.values()),
+            bytes=quotas.bytes,
+            behind=len(progress.behind),
             renewals=self.renewals,
             matched=self.matched,
             refused=self.refused,
             matched_per_s=matched / seconds,
-            lag_ms=max(0, now_ms - how_far.fresh_as_of_ms) if how_far.fresh_as_of_ms else UNKNOWN_LAG,
+            lag_ms=max(0, now_ms - progress.fresh_as_of_ms) if progress.fresh_as_of_ms else UNKNOWN_LAG,
             tenants=tuple(
-                StageTenant(tenant=name, queries=share.queries, subscriptions=share.subscriptions, bytes=share.bytes)
-                for name, share in largest
+                StageTenant(tenant=name, queries=usage.queries, subscriptions=usage.subscriptions, bytes=usage.bytes)
+                for name, usage in largest
             ),
         )

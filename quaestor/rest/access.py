@@ -1,4 +1,4 @@
-"""Who may do what with a collection: deny by default, deny before allow, superusers pass.
+"""Access rules of collections: deny by default, deny before allow, superusers pass.
 
 As in Orestes: rules by operation for users and roles, on collections here and on single records in `record_acl`.
 """
@@ -19,6 +19,8 @@ SIGNED_IN: Final = "user:*"
 
 
 class Action(StrEnum):
+    """Action on records that a rule is about."""
+
     READ = "read"
     INSERT = "insert"
     UPDATE = "update"
@@ -27,7 +29,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks.
+    """Principal of a request.
 
     user: None for somebody who is not signed in.
     roles: names without a prefix.
@@ -44,7 +46,7 @@ class Principal:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What may stand for this principal in a list: `*`, `user:*`, `user:<name>`, `role:<name>`; sorted."""
+        """Names that may stand for this principal in a list: `*`, `user:*`, `user:<name>`, `role:<name>`; sorted."""
         found = {EVERYBODY, *(f"role:{role}" for role in self.roles)}
         if self.user is not None:
             found |= {SIGNED_IN, f"user:{self.user}"}
@@ -56,14 +58,17 @@ ANONYMOUS: Final = Principal()
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """allow, deny: names as Principal.names gives them. Denied beats allowed; who is not allowed may not."""
+    """Rule about one action.
+
+    allow, deny: names as Principal.names gives them. Denied beats allowed; who is not allowed may not.
+    """
 
     allow: frozenset[str] = frozenset()
     deny: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> Rule:
-        """Raises ConfigurationError for names that can stand for nobody."""
+        """Rule with these names. Raises ConfigurationError for names that can stand for nobody."""
         rule = cls(frozenset(allow), frozenset(deny))
         for name in sorted(rule.allow | rule.deny):
             if name != EVERYBODY and not (name.startswith(("user:", "role:")) and len(name) > 5):
@@ -71,6 +76,7 @@ class Rule:
         return rule
 
     def permits(self, principal: Principal) -> bool:
+        """Whether this principal may do it."""
         if principal.superuser:
             return True
         names = principal.names
@@ -83,7 +89,7 @@ ALL: Final = Rule.of(allow=(EVERYBODY,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionAccess:
-    """One rule for each operation. PUT needs `insert` to make a record and `update` to replace one."""
+    """Rules of one collection, one for each operation. PUT needs `insert` to make a record and `update` to replace one."""
 
     read: Rule = NOBODY
     insert: Rule = NOBODY
@@ -91,13 +97,16 @@ class CollectionAccess:
     delete: Rule = NOBODY
 
     def permits(self, action: Action, principal: Principal) -> bool:
+        """Whether this principal may do this in the collection."""
         rule: Rule = getattr(self, action.value)
         return rule.permits(principal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """collections: rules by name.
+    """Access rules of a router.
+
+    collections: rules by name.
     otherwise: of every other collection; nobody by default.
 
     record_acl: the field of a record that holds its own rules (see `record_acl`); None: records have none.
@@ -116,7 +125,10 @@ class Access:
 
     @classmethod
     def public_read(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Everybody reads these collections (none named: all), as far as the records' own rules let them; nobody writes."""
+        """Access by which everybody reads these collections (none named: all); nobody writes.
+
+        As far as the records' own rules let them.
+        """
         rules = CollectionAccess(read=ALL)
         if collections:
             return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)
@@ -124,13 +136,14 @@ class Access:
 
     @classmethod
     def public(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Everybody reads and writes, as far as the records' own rules let them."""
+        """Access by which everybody reads and writes, as far as the records' own rules let them."""
         rules = CollectionAccess(read=ALL, insert=ALL, update=ALL, delete=ALL)
         if collections:
             return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)
         return cls(otherwise=rules, record_acl=record_acl)
 
     def permits(self, collection: str, action: Action, principal: Principal) -> bool:
+        """Whether this principal may do this in this collection."""
         return self.collections.get(collection, self.otherwise).permits(action, principal)
 
 

@@ -1,4 +1,4 @@
-"""Lists kept as ids and put together from records: a change of one member is one record read again, not every list with it.
+"""Assembled lists, kept as ids and put together from records: a change of one member is one record read again, not every list.
 
 A list's registration is its query with nothing shown but `_id` and the fields it is sorted by, so it dies when a record comes,
 goes or changes places; each member's is `{_id: ...}`. What is answered was, record by record, true at the moment it was sent:
@@ -92,7 +92,7 @@ class _Ids:
 
 
 class AssembledLists:
-    """The lists of one database. Use from one event loop."""
+    """Assembled lists of one database. Use from one event loop."""
 
     def __init__(self, engine: Engine, database: str) -> None:
         self._engine = engine
@@ -118,7 +118,7 @@ class AssembledLists:
         return self._keep(wanted, known, present)
 
     async def answer(self, wanted: Wanted) -> Assembly:
-        """The list. One reader at a time asks the database for it; the others wait and look again."""
+        """The list, read if need be. One reader at a time asks the database for it; the others wait and look again."""
         for _ in range(_ROUNDS):
             found = self.ready(wanted)
             if found is not None:

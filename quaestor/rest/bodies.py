@@ -25,7 +25,7 @@ _DBREF: Final = frozenset({"$ref", "$id", "$db"})
 
 
 def media_type(request: Request, known: tuple[str, ...]) -> str:
-    """Which of the known types the body is of. Raises Problem (415)."""
+    """Media type of the body, one of those known. Raises Problem (415)."""
     text = request.headers.get("content-type", "")
     kind, _, parameters = text.partition(";")
     kind = kind.strip().lower()
@@ -64,12 +64,13 @@ async def read_object(request: Request, limits: Limits) -> tuple[str, dict[str, 
 
 
 def unacceptable(text: str, reason: str, pointer: tuple[str | int, ...], name: str = "record-malformed") -> Problem:
+    """Problem (422) with a place in the body."""
     error = strict_json.refusal(text, reason, pointer)
     return Problem(422, name, reason, position=error.position, pointer=error.pointer)
 
 
 def require_names(text: str, document: Mapping[str, Any], below: tuple[str | int, ...] = ()) -> None:
-    """Raises Problem (422) for field names that MongoDB could not address, or would take for operators."""
+    """Raise Problem (422) for field names that MongoDB could not address, or would take for operators."""
 
     def visit(value: Any, pointer: tuple[str | int, ...]) -> None:
         if not isinstance(value, Mapping):
@@ -85,7 +86,7 @@ def require_names(text: str, document: Mapping[str, Any], below: tuple[str | int
 
 
 def require_record(text: str, document: Mapping[str, Any], acl_field: str | None) -> None:
-    """Raises Problem (422) for what cannot be stored, or should not: ids, names, rules."""
+    """Raise Problem (422) for what cannot be stored, or should not: ids, names, rules."""
     require_names(text, document)
     if "_id" in document:
         try:
@@ -97,6 +98,7 @@ def require_record(text: str, document: Mapping[str, Any], acl_field: str | None
 
 
 def require_rules(document: Mapping[str, Any], acl_field: str | None) -> None:
+    """Raise Problem (422) unless the record's own rules can be understood."""
     if acl_field is not None and acl_field in document:
         try:
             require_acl(document[acl_field])
@@ -105,6 +107,7 @@ def require_rules(document: Mapping[str, Any], acl_field: str | None) -> None:
 
 
 def require_bson(document: Mapping[str, Any]) -> bytes:
+    """The record as BSON. Raises Problem (422) if MongoDB cannot hold it."""
     try:
         return bson.encode(document)
     except (BSONError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""One way to call pymongo, asynchronous or not, with a bound on time; and what its errors mean to a client.
+"""Calls of pymongo, asynchronous or not, with a bound on time; and what its errors mean to a client.
 
 A synchronous database is called in threads; they are handed the request's context, so capture sees what they read.
 """
@@ -62,10 +62,14 @@ class Connection:
 
     @property
     def name(self) -> str:
+        """Name of the database."""
         return str(self.database.name)
 
     def collection(self, name: str) -> Any:
-        """Its records are RawBSONDocuments: their bytes are what entity tags are made of."""
+        """Collection of this name.
+
+        Its records are RawBSONDocuments: their bytes are what entity tags are made of.
+        """
         return self.database.get_collection(name, codec_options=_RAW)
 
     async def run(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -82,6 +86,7 @@ class Connection:
         return list(await self.run(_gather if self._threads else _gathered, cursor, most_bytes))
 
     async def exists(self, collection: str) -> bool:
+        """Whether there is such a collection."""
         names = await self.run(self.database.list_collection_names, filter={"name": collection})
         return bool(names)
 
@@ -145,7 +150,7 @@ async def _gathered(cursor: Any, most_bytes: int) -> list[Any]:
 
 
 def problem_of(error: Exception, *, wrote: bool) -> Problem | None:
-    """What a driver's error means to the client; None: it is nobody's fault but ours.
+    """Problem that a driver's error is to the client; None: it is nobody's fault but ours.
 
     wrote: the request was to change something.
 
@@ -174,6 +179,7 @@ def duplicate_fields(error: DuplicateKeyError) -> str:
 
 
 def is_id_taken(error: DuplicateKeyError) -> bool:
+    """Whether the duplicate key is the record's id."""
     return list((error.details or {}).get("keyPattern") or {}) == ["_id"]
 
 

@@ -1,4 +1,4 @@
-"""What each operation of the router does: check, ask the database, answer. One method an operation."""
+"""Endpoints of the router, one method an operation: check, ask the database, answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ Operation = Callable[[Request, str, Records], Awaitable[Response]]
 
 
 class Endpoints:
-    """who_asks: tells the principal of a request; None: everybody is anonymous.
+    """Endpoints of one router.
+
+    who_asks: tells the principal of a request; None: everybody is anonymous.
 
     No method raises for what a client sent or for a database that is away: the answer is a problem document then.
     """
@@ -55,7 +57,10 @@ class Endpoints:
         self._who_asks = who_asks
 
     async def answer(self, request: Request, collection: str | None, operation: Operation) -> Response:
-        """collection: None: the one in the path."""
+        """Answer a request by this operation.
+
+        collection: None: the one in the path.
+        """
         try:
             response = await self._run(request, collection, operation)
         except Problem as problem:
@@ -91,10 +96,12 @@ class Endpoints:
     # Reading
 
     async def list(self, request: Request, collection: str, records: Records) -> Response:
+        """GET of a collection: records or ids that a filter finds."""
         records.require(collection, Action.READ)
         return await self._lists.answer(request, collection, records)
 
     async def get(self, request: Request, collection: str, records: Records) -> Response:
+        """GET of a record."""
         records.require(collection, Action.READ)
         stored = await records.get(collection, _key(request))
         return readable(request, strict_json.dumps(decode(stored.raw)), stored.etag)
@@ -102,6 +109,7 @@ class Endpoints:
     # Writing
 
     async def insert(self, request: Request, collection: str, records: Records) -> Response:
+        """POST to a collection: a new record."""
         records.require(collection, Action.INSERT)
         bodies.media_type(request, bodies.RECORD_TYPES)
         text, document = await bodies.read_object(request, self._limits)
@@ -112,6 +120,7 @@ class Endpoints:
         return self._written(stored, 201, records.may(collection, Action.READ), {"location": location})
 
     async def put(self, request: Request, collection: str, records: Records) -> Response:
+        """PUT of a record: as it is from now on."""
         records.require(collection, Action.INSERT, Action.UPDATE)
         key = _key(request)
         bodies.media_type(request, bodies.RECORD_TYPES)
@@ -129,6 +138,7 @@ class Endpoints:
         )
 
     async def patch(self, request: Request, collection: str, records: Records) -> Response:
+        """PATCH of a record: a change of it."""
         records.require(collection, Action.UPDATE)
         key = _key(request)
         kind = bodies.media_type(request, bodies.PATCH_TYPES)
@@ -158,6 +168,7 @@ class Endpoints:
         )
 
     async def delete(self, request: Request, collection: str, records: Records) -> Response:
+        """DELETE of a record."""
         records.require(collection, Action.DELETE)
         preconditions = Preconditions.of(request, self._limits)
         await records.delete(collection, _key(request), preconditions=preconditions)

@@ -18,12 +18,15 @@ _TAG: Final = re.compile(r'\s*((?:W/)?"[\x21\x23-\x7e\x80-\xff]*")\s*')
 
 
 def record_etag(raw: bytes) -> str:
-    """Strong and quoted, from a record's BSON: another byte, another tag; so types and the order of fields count."""
+    """Entity tag of a record.
+
+    Strong and quoted, from a record's BSON: another byte, another tag; so types and the order of fields count.
+    """
     return f'"{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"'
 
 
 def list_etag(kind: str, parts: Iterable[bytes]) -> str:
-    """From what the list holds, in order.
+    """Entity tag of a list, from what it holds, in order.
 
     kind: keeps representations of the same list apart.
     """
@@ -36,7 +39,9 @@ def list_etag(kind: str, parts: Iterable[bytes]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """match: the tags of If-Match; ("*",) for any; None if absent.
+    """Preconditions of a request.
+
+    match: the tags of If-Match; ("*",) for any; None if absent.
     none_match: the same of If-None-Match.
     """
 
@@ -45,7 +50,10 @@ class Preconditions:
 
     @classmethod
     def of(cls, request: Request, limits: Limits) -> Preconditions:
-        """Of a request that changes a record. Raises Problem: 400 for fields that are no tags, 428 if one is required."""
+        """Preconditions of a request that changes a record.
+
+        Raises Problem: 400 for fields that are no tags, 428 if one is required.
+        """
         found = cls(match=_tags(request, "if-match"), none_match=_tags(request, "if-none-match"))
         if limits.require_preconditions and found.match is None and found.none_match is None:
             raise Problem(428, "precondition-required", "Send If-Match with the record's ETag, or If-None-Match: *.")
@@ -53,14 +61,19 @@ class Preconditions:
 
     @property
     def absent(self) -> bool:
+        """Whether there are none."""
         return self.match is None and self.none_match is None
 
     @property
     def create_only(self) -> bool:
+        """Whether a record may be created only, never replaced."""
         return self.match is None and self.none_match == ("*",)
 
     def require(self, etag: str | None) -> None:
-        """etag: of the record as it is; None: there is none. Raises Problem (412). Strong comparison for If-Match."""
+        """Require that they hold for a record.
+
+        etag: of the record as it is; None: there is none. Raises Problem (412). Strong comparison for If-Match.
+        """
         if self.match is not None and (etag is None or (self.match != ("*",) and etag not in self.match)):
             raise failed("The record is not, or no longer, the one that If-Match names: read it again.")
         if self.none_match is None or etag is None:
@@ -72,6 +85,7 @@ class Preconditions:
 
 
 def failed(detail: str) -> Problem:
+    """Problem (412) for a precondition that does not hold."""
     return Problem(412, "precondition-failed", detail)
 
 

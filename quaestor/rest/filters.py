@@ -1,4 +1,4 @@
-"""`filter` and `sort` from strangers: parsed, bounded, checked and compiled before the database hears of them.
+"""Filters and sorts from strangers: parsed, bounded, checked and compiled before the database hears of them.
 
 In this order: size, JSON, depth, number of nodes, operators by name, sizes of `$in` and of patterns, and at last the compiler of
 the query engine, which refuses what mongod would refuse. Each refusal is a 400 with the parameter, the position and the reason.
@@ -30,7 +30,9 @@ _BRANCHES = frozenset({"$and", "$or", "$nor"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """document: what is sent to the database.
+    """Filter of a list.
+
+    document: what is sent to the database.
     ordered: it says itself in which order records come (`$near`).
     """
 
@@ -42,7 +44,7 @@ EVERYTHING = Filter(document={})
 
 
 def parse_filter(text: str, limits: Limits) -> Filter:
-    """Raises Problem (400). O(size of the text)."""
+    """Filter in a text. Raises Problem (400). O(size of the text)."""
     source = _object(text, "filter", limits)
     check = _Check(text, limits)
     strict_json.walk(source, check.visit)
@@ -56,7 +58,7 @@ def parse_filter(text: str, limits: Limits) -> Filter:
 
 
 def parse_sort(text: str, limits: Limits) -> SortSpec:
-    """`{"a": 1, "b": -1}`: pairs of path and direction. Raises Problem (400)."""
+    """Sort in a text like `{"a": 1, "b": -1}`: pairs of path and direction. Raises Problem (400)."""
     source = _object(text, "sort", limits)
     if len(source) > limits.sort_fields:
         raise _problem(text, "sort", "sort-too-long", f"at most {limits.sort_fields} fields", ())

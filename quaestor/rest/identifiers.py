@@ -1,4 +1,4 @@
-"""Record ids in URL paths: one spelling for every BSON value that can be an `_id`, and one id for every spelling.
+"""Identifiers of records in URL paths: one spelling for every BSON value that can be an `_id`, and one id for every spelling.
 
 After percent-decoding, in this order:
 
@@ -58,7 +58,7 @@ def format_id(value: Any) -> str:
 
 
 def require_id(value: Any) -> None:
-    """Raises BadIdError for what MongoDB refuses as `_id`, and for what it would read as operators."""
+    """Raise BadIdError for what MongoDB refuses as `_id`, and for what it would read as operators."""
     if isinstance(value, list | Regex | re.Pattern):
         raise BadIdError("arrays and regular expressions cannot be ids")
     if isinstance(value, Mapping):

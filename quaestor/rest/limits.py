@@ -1,4 +1,4 @@
-"""How much one request may ask for. Every bound is checked before the database is."""
+"""Limits of one request. Every bound is checked before the database is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from quaestor.rest.operators import FILTER_OPERATORS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """filter_bytes: of `filter` and of `sort`, as text.
+    """Limits of one request.
+
+    filter_bytes: of `filter` and of `sort`, as text.
     filter_depth: nested objects and arrays.
     filter_nodes: names and values altogether.
     in_values: members of one `$in`, `$nin` or `$all`.

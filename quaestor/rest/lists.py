@@ -1,4 +1,4 @@
-"""Answers lists: whole from the database, for the middleware to keep; as ids; or put together from records that are kept here."""
+"""Lists as answers: whole from the database, for the middleware to keep; as ids; or put together from records kept here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quaestor.rest.assembled import AssembledLists, Wanted
 from quaestor.rest.database import Connection
 from quaestor.rest.etags import list_etag
 from quaestor.rest.limits import Limits
-from quaestor.rest.listing import ListQuery, parse_list
+from quaestor.rest.list_parameters import ListQuery, parse_list
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.record_cache import Engine, ids_digest
 from quaestor.rest.records import Records, decode
@@ -39,7 +39,7 @@ _Prepared = tuple[ListQuery, Wanted | None]
 
 
 class Lists:
-    """The lists of one router.
+    """Lists of one router.
 
     engine: None: lists are only ever kept whole, by the middleware.
     """
@@ -56,7 +56,7 @@ class Lists:
         self._prepared: OrderedDict[tuple[Any, ...], _Prepared] = OrderedDict()
 
     async def answer(self, request: Request, collection: str, records: Records) -> Response:
-        """Raises Problem."""
+        """Answer a request for a list. Raises Problem."""
         kept = request.scope.get(REPRESENTATION, self._representation)
         query, wanted = self._prepare(request, collection, records, kept)
         if query.representation is Representation.IDS:

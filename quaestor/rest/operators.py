@@ -1,4 +1,4 @@
-"""The operators that a stranger may use, by name: what is not listed is refused.
+"""Operators that a stranger may use, by name: what is not listed is refused.
 
 Left out of filters: what runs code (`$where`, `$function`), what computes (`$expr`, `$jsonSchema`: their cost is not seen from
 their size), what needs the collection's text index (`$text`) and what is random. An application may allow more in `Limits`.

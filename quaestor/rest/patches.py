@@ -1,4 +1,4 @@
-"""Two ways to say a change: JSON Merge Patch (RFC 7396), and MongoDB's update operators from a list of allowed ones."""
+"""Patches of a record: JSON Merge Patch (RFC 7396), and MongoDB's update operators from a list of allowed ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
 
 
 def require_update(text: str, update: Mapping[str, Any]) -> None:
-    """Raises Problem (422) unless every operator is allowed, and none touches `_id`."""
+    """Raise Problem (422) unless every operator is allowed, and none touches `_id`."""
     if not update:
         raise unacceptable(text, "an update names at least one operator", (), "update-malformed")
     for operator, fields in update.items():
@@ -51,7 +51,7 @@ def require_update(text: str, update: Mapping[str, Any]) -> None:
 
 
 def require_near(text: str, update: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    """Raises Problem (422) for a path into one of the record's arrays far behind its end: a few bytes would make millions."""
+    """Raise Problem (422) for a path into one of the record's arrays far behind its end: a few bytes would make millions."""
     for operator, fields in update.items():
         for path in fields:
             value: Any = record

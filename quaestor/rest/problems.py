@@ -1,4 +1,4 @@
-"""What a client is told when a request cannot be answered: RFC 9457 problem details, with the place and the reason."""
+"""Problems of a request that cannot be answered: RFC 9457 problem details, with the place and the reason."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEMA: Mapping[str, Any] = {
 
 
 class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the program
-    """Ends the request with a problem document.
+    """Problem that ends the request, and is its answer.
 
     status: the HTTP status.
     name: for programs, e.g. "filter-operator".
@@ -61,6 +61,7 @@ class Problem(Exception):  # noqa: N818 - it is the answer, not a mistake of the
         self.extra = {key: value for key, value in extra.items() if value is not None}
 
     def response(self) -> Response:
+        """Response that tells the client of it."""
         document = {
             "type": f"urn:quaestor:problem:{self.name}",
             "title": _TITLES.get(self.status, "Failed"),

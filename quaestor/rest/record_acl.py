@@ -1,4 +1,4 @@
-"""A record's own rules, kept in a field of it: `{"read": {"allow": [...], "deny": [...]}, "write": {...}}`.
+"""Rules of a single record, kept in a field of it: `{"read": {"allow": [...], "deny": [...]}, "write": {...}}`.
 
 They are part of the query, so the database applies them before it counts, sorts and limits, and a cached list depends on
 exactly the records that its reader may see. Names are those of `access.Principal.names`. Without the field, without `read`, or
@@ -51,7 +51,7 @@ def condition(field: str, kind: Kind, principal: Principal) -> Document:
 
 
 def require_acl(value: Any) -> None:
-    """Raises BadAclError for what condition() would read as "nobody" or otherwise than its author meant it."""
+    """Raise BadAclError for what condition() would read as "nobody" or otherwise than its author meant it."""
     if not isinstance(value, Mapping):
         raise BadAclError("must be an object with `read` and `write`")
     for kind, rule in value.items():
@@ -78,7 +78,7 @@ def _is_name(value: Any) -> bool:
 
 
 def permits(acl: Any, kind: Kind, principal: Principal) -> bool:
-    """What condition() says of a record with this value in the field; absent: pass `{}`."""
+    """Whether condition() finds a record with this value in the field; absent: pass `{}`."""
     if principal.superuser:
         return True
     if not isinstance(acl, Mapping):

@@ -1,4 +1,4 @@
-"""Single records in this process's memory, each guarded by a registration of its own: what lists are put together from."""
+"""Record cache: single records in this process's memory, each guarded by a registration; what lists are put together from."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ from quaestor.settings import Settings
 
 
 class Engine(Protocol):
-    """What of a Quaestor is needed to keep lists as ids."""
+    """Parts of a Quaestor that are needed to keep lists as ids."""
 
     @property
-    def read_path(self) -> ReadPath: ...
+    def read_path(self) -> ReadPath:
+        """Its read path."""
 
     @property
-    def registry(self) -> QueryRegistry: ...
+    def registry(self) -> QueryRegistry:
+        """Its registry."""
 
     @property
-    def settings(self) -> Settings: ...
+    def settings(self) -> Settings:
+        """Its settings."""
 
     @property
-    def telemetry(self) -> Telemetry: ...
+    def telemetry(self) -> Telemetry:
+        """Its telemetry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +61,13 @@ class Part:
 
 
 def part_of(raw: bytes) -> Part:
+    """Record as a part of lists."""
     document = decode(raw)
     return Part(raw=raw, key=bson.encode({"": document["_id"]}), json=strict_json.dumps(document))
 
 
 def ids_digest(keys: Iterable[bytes]) -> bytes:
-    """Of encoded ids, in order: each is a BSON document and tells its own length."""
+    """Digest of encoded ids, in order: each is a BSON document and tells its own length."""
     digest = blake2b(digest_size=16)
     for key in keys:
         digest.update(key)
@@ -70,14 +75,14 @@ def ids_digest(keys: Iterable[bytes]) -> bytes:
 
 
 class RecordCache:
-    """The records of one database. Use from one event loop."""
+    """Record cache of one database. Use from one event loop."""
 
     def __init__(self, engine: Engine, database: str) -> None:
         self._engine = engine
         self._database = database
 
     def name(self, collection: str, key: Any) -> str:
-        """Of one record in the store.
+        """Name of one record in the store.
 
         key: its `_id` as the database gave it.
         """
@@ -92,7 +97,7 @@ class RecordCache:
     async def keep(
         self, collection: str, raws: Mapping[str, bytes], *, read: CapturedRead, since: Version
     ) -> dict[str, Part]:
-        """Take these records as the read found them. Returns all of them, those that could not be guarded without registrations.
+        """Keep these records as the read found them. Returns all of them, those that could not be guarded without registrations.
 
         A record that is there already with the same bytes keeps its registration: it is live, so nothing has changed it.
         """
@@ -137,11 +142,11 @@ class RecordCache:
         return part
 
     def release(self, registrations: Sequence[str]) -> None:
-        """Nothing is kept any more that these guard."""
+        """Release registrations: nothing is kept any more that these guard."""
         self._engine.registry.lease(registrations, until_ms=0)
 
     def fresh_until_ms(self) -> int:
-        """Until when something registered just now may be used."""
+        """Time until which something registered just now may be used."""
         return self._engine.read_path.clock() + self._engine.settings.ttl_max_ms
 
 
@@ -154,7 +159,7 @@ def entry(
     engine: Engine,
     beside: bytes = b"",
 ) -> CachedResponse:
-    """Something to keep in the store's memory, under a name that no URL has.
+    """Entry of the store's memory, under a name that no URL has.
 
     beside: further bytes, for the budget.
     """

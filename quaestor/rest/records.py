@@ -1,4 +1,4 @@
-"""What a principal may do with records, each as one atomic step in the database.
+"""Records as a principal may use them: each operation one atomic step in the database.
 
 The record's own rules are part of every filter, so nothing is decided on a copy that may have changed. What depends on the
 record as it is (If-Match, patches) runs in a transaction: what it read cannot have changed when it commits.
@@ -31,12 +31,12 @@ _PLAIN: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """A record's bytes as plain values that encode to the same bytes again."""
+    """Plain values in a record's bytes, that encode to the same bytes again."""
     return bson.decode(raw, _PLAIN)
 
 
 def shown(sort: SortSpec) -> dict[str, int]:
-    """A projection onto what an id list depends on: `_id`, and what it is sorted by."""
+    """Projection onto what an id list depends on: `_id`, and what it is sorted by."""
     paths = ["_id", *(path for path, _ in sort)]
     return {path: 1 for path in paths if not any(path.startswith(f"{other}.") for other in paths)}
 
@@ -53,6 +53,7 @@ class Stored:
 
     @property
     def etag(self) -> str:
+        """Entity tag of the record."""
         return record_etag(self.raw)
 
 
@@ -69,19 +70,23 @@ class Records:
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """Equal for principals to whom the same rules apply."""
+        """Name of the audience, equal for principals to whom the same rules apply."""
         return ("superuser",) if self._principal.superuser else self._principal.names
 
     def may(self, collection: str, action: Action) -> bool:
+        """Whether the principal may do this in this collection."""
         return self._access.permits(collection, action, self._principal)
 
     def require(self, collection: str, *actions: Action) -> None:
-        """At least one of them. Raises Problem: 403 for somebody who may read the collection, 404 for everybody else."""
+        """Require at least one of these actions.
+
+        Raises Problem: 403 for somebody who may read the collection, 404 for everybody else.
+        """
         if not any(self.may(collection, action) for action in actions):
             raise forbidden() if self.may(collection, Action.READ) else not_found()
 
     def guarded(self, filter_: Document, kind: Kind) -> Document:
-        """The filter, and what the records' own rules demand."""
+        """Filter with what the records' own rules demand."""
         field = self._access.record_acl
         rules = {} if field is None else condition(field, kind, self._principal)
         if not rules:
@@ -124,20 +129,27 @@ class Records:
         return [bytes(record.raw) for record in await self._connection.read(cursor, most_bytes=most_bytes)]
 
     async def get(self, collection: str, key: Any) -> Stored:
+        """A record. Raises Problem (404) if there is none that the principal may read."""
         raw = await self._find(collection, key, "read")
         if raw is None:
             raise not_found()
         return Stored(raw=raw)
 
     async def exists(self, collection: str) -> bool:
-        """Of no concern to a cached answer: what is found there is what it depends on."""
+        """Whether there is such a record.
+
+        Of no concern to a cached answer: what is found there is what it depends on.
+        """
         with not_recording():
             return await self._connection.exists(collection)
 
     # Writing
 
     async def insert(self, collection: str, document: Mapping[str, Any]) -> Stored:
-        """document: with its `_id`. A taken id raises the driver's DuplicateKeyError."""
+        """Insert a record.
+
+        document: with its `_id`. A taken id raises the driver's DuplicateKeyError.
+        """
         await self._require_collection(collection)
         await self._connection.run(self._connection.collection(collection).insert_one, dict(document))
         return Stored(raw=bson.encode(document), created=True)
@@ -186,6 +198,7 @@ class Records:
         return Stored(raw=await self._connection.transaction(body))
 
     async def delete(self, collection: str, key: Any, *, preconditions: Preconditions) -> None:
+        """Delete a record. Raises Problem if there is none, or a precondition does not hold."""
         table = self._connection.collection(collection)
         if preconditions.absent:
             filter_ = self.guarded({"_id": equals(key)}, "write")
@@ -294,4 +307,5 @@ class Records:
 
 
 def forbidden() -> Problem:
+    """Problem (403) for what the principal may not do."""
     return Problem(403, "forbidden", "You may not do this.")

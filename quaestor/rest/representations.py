@@ -1,4 +1,4 @@
-"""Which lists are kept as ids: what was seen of each query, and the cost rule of `quaestor.ttl.representation` on it.
+"""Representations of lists: which are kept as ids, by what was seen of each query and the cost rule.
 
 A list that is kept whole is seen here only when it was a miss, so its reads are counted too low; what was seen of it while it was
 kept as ids is remembered for a while. Bounded: the query seen longest ago is forgotten.
@@ -42,14 +42,17 @@ class _Seen:
 
 
 class Representations:
-    """Use from one event loop. name: of a query, equal for equal ones."""
+    """Representations of the lists of one router.
+
+    Use from one event loop. name: of a query, equal for equal ones.
+    """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
         self._rates = WriteRates(half_life_ms=_HALF_LIFE_MS, max_records=3 * MAX_QUERIES)
 
     def choose(self, name: str, *, now_ms: int) -> Representation:
-        """One more read of this query: how is it to be kept?"""
+        """Choose how a list is to be kept, at one more read of its query."""
         seen = self._of(name)
         self._rates.observe((name, "read"), now_ms=now_ms)
         if seen.changes < EVIDENCE or now_ms - seen.chosen_at_ms < HOLD_MS:
@@ -71,7 +74,7 @@ class Representations:
         return chosen
 
     def observe(self, name: str, *, ids: bytes, length: int, etag: str, now_ms: int) -> None:
-        """What the list looks like now.
+        """Take note of what the list looks like now.
 
         ids: a digest of the ids in order.
         etag: of the records as well.

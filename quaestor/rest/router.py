@@ -1,4 +1,4 @@
-"""`app.include_router(QuaestorRouter(db, access=...))`: the records of a database over HTTP, as in Orestes.
+"""Router for the records of a database, as in Orestes: `app.include_router(QuaestorRouter(db, access=...))`.
 
 Reads run inside the request, so the middleware captures, caches and invalidates them like those of any other handler.
 """
@@ -30,7 +30,7 @@ Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class QuaestorRouter(APIRouter):
-    """Mountable on any FastAPI application.
+    """Router for the records of one database, mountable on any FastAPI application.
 
     db: a pymongo AsyncDatabase, or a Database (called in threads), of a client with `quaestor.capture` among its
         listeners.

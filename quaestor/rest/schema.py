@@ -1,4 +1,4 @@
-"""What OpenAPI says of the router: parameters, bodies, answers and errors of every operation."""
+"""OpenAPI description of the router: parameters, bodies, answers and errors of every operation."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ _ID = (
 
 
 def path_parameters(*names: str) -> list[dict[str, Any]]:
+    """Parameters in the path."""
     texts = {"collection": "name of the collection", "id": _ID}
     return [
         {"name": name, "in": "path", "required": True, "description": texts[name], "schema": {"type": "string"}}
@@ -44,6 +45,8 @@ def path_parameters(*names: str) -> list[dict[str, Any]]:
 
 
 def list_parameters(limits: Limits) -> list[dict[str, Any]]:
+    """Parameters of a list in the query string."""
+
     def query(name: str, text: str, **schema: Any) -> dict[str, Any]:
         return {"name": name, "in": "query", "required": False, "description": text, "schema": schema}
 
@@ -62,6 +65,7 @@ def list_parameters(limits: Limits) -> list[dict[str, Any]]:
 
 
 def condition_parameters(*names: str) -> list[dict[str, Any]]:
+    """Header fields of preconditions."""
     texts = {
         "If-Match": "the record's ETag: only if it is still this one",
         "If-None-Match": "`*`: only if there is no such record yet",
@@ -73,11 +77,13 @@ def condition_parameters(*names: str) -> list[dict[str, Any]]:
 
 
 def record_answer(text: str, schema: Mapping[str, Any], *, location: bool = False) -> dict[str, Any]:
+    """Answer with one record."""
     headers = {"ETag": _ETAG} | ({"Location": _LOCATION} if location else {})
     return {"description": text, "headers": headers, "content": {bodies.JSON: {"schema": schema}}}
 
 
 def list_answer(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer with a list."""
     items = {"oneOf": [schema, {"description": "an `_id`, with representation=ids"}]}
     return {
         "description": "The records, or their ids, in order.",
@@ -96,6 +102,7 @@ def failures(statuses: Iterable[int]) -> dict[int | str, dict[str, Any]]:
 
 
 def request_body(kinds: Iterable[str], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Body of these media types."""
     operators = {"type": "object", "description": 'MongoDB update operators, e.g. `{"$inc": {"n": 1}}`'}
     patch = {"type": "object", "description": "JSON Merge Patch (RFC 7396): null removes a field"}
     schemas = {bodies.UPDATE: operators, bodies.MERGE_PATCH: patch}

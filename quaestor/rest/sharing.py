@@ -1,4 +1,4 @@
-"""With whom the cache may share the router's answers: everybody if nobody is told apart, otherwise equal principals."""
+"""Sharing of the router's answers by the cache: with everybody if nobody is told apart, otherwise with equal principals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
 
 
 def declaration(who_asks: WhoAsks | None, representation: Representation) -> Declaration:
-    """What every reading route of a router declares.
+    """Declaration of every reading route of a router.
 
     Who asks is asked again by the cache, before a hit and without a place to wait: with a coroutine function nothing is shared.
     """
@@ -34,7 +34,7 @@ def declaration(who_asks: WhoAsks | None, representation: Representation) -> Dec
 
 
 def audience(principal: Principal) -> str:
-    """The same text for principals to whom the same rules apply."""
+    """Text that is the same for principals to whom the same rules apply."""
     return "superuser" if principal.superuser else json.dumps(principal.names)
 
 

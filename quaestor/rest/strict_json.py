@@ -1,4 +1,4 @@
-"""Extended JSON from strangers: bounded in size and depth, without double meanings, every refusal with its place.
+"""Strict JSON: Extended JSON from strangers, bounded in size and depth, without double meanings, every refusal with its place.
 
 What Python's parser is lenient about is refused: a name given twice (two readers may each believe another one), NaN and
 Infinity, numbers beyond double, lone surrogates, names with a null byte. Objects with exactly the one name of an Extended JSON
@@ -37,7 +37,9 @@ _Pointer = tuple[str | int, ...]
 
 
 class JsonError(ValueError):
-    """reason: a sentence without the place.
+    """Refusal of a JSON text, with its place.
+
+    reason: a sentence without the place.
     position: offset in characters.
     pointer: RFC 6901; None if it is not JSON at all.
     """
@@ -56,7 +58,7 @@ class _Pairs(tuple[tuple[str, Any], ...]):
 
 
 def parse(text: str, *, depth: int) -> Any:
-    """The value, with BSON types. Raises JsonError. O(size);
+    """Value in a text, with BSON types. Raises JsonError. O(size).
 
     depth: how far objects and arrays may be nested.
     """
@@ -81,11 +83,12 @@ def refusal(text: str, reason: str, pointer: _Pointer) -> JsonError:
 
 
 def as_pointer(pointer: _Pointer) -> str:
+    """Place as an RFC 6901 pointer."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in pointer)
 
 
 def locate(text: str, pointer: _Pointer) -> int:
-    """Where the value that a pointer leads to begins: its name, if it has one. The text is valid JSON."""
+    """Offset at which the value that a pointer leads to begins: its name, if it has one. The text is valid JSON."""
     at = found_at = _skip(text, 0)
     for part in pointer:
         at = _skip(text, at + 1)

@@ -1,4 +1,4 @@
-"""Adding one batch of a streaming query to a table: once, however often the batch is repeated."""
+"""Append of one batch of a streaming query to a table: once, however often the batch is repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX: Final = 8
 
 
 def append(table: Table, frame: Any, *, query: str, batch: int, partition_by: Sequence[str], now_ms: int) -> bool:
-    """Whether the batch was added; False: it is in the table already, from before a crash.
+    """Append a batch; whether it was added. False: it is in the table already, from before a crash.
 
     frame: a DataFrame with the columns to partition by.
     query: the streaming query's id, which its checkpoint keeps. What an attempt before left behind without publishing

@@ -1,4 +1,4 @@
-"""What `quaestor statistics` does: run the job in the foreground, show the newest windows, keep the tables in order."""
+"""Work of `quaestor statistics`: run the job in the foreground, keep the tables in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quaestor.statistics.options import StatisticsOptions
 def options(
     settings: Settings, directory: Path, *, windows_s: str, trigger_s: float, lateness_s: int, keep_days: int
 ) -> StatisticsOptions:
-    """Raises ConfigurationError with the remedy."""
+    """Options of the job. Raises ConfigurationError with the remedy."""
     return StatisticsOptions(
         redis_url=redis_url(settings),
         deployment=settings.deployment,
@@ -30,21 +30,22 @@ def options(
 
 
 def redis_url(settings: Settings) -> str:
+    """URL of the Redis in which the event layer is. Raises ConfigurationError if there is none."""
     if settings.redis_url is None:
         raise ConfigurationError("statistics are made from the event layer in Redis: pass --redis-url or set REDIS_URL")
     return settings.redis_url
 
 
-def lengths(told: str) -> tuple[int, ...]:
-    """`10,60` as numbers. Raises ConfigurationError."""
+def lengths(text: str) -> tuple[int, ...]:
+    """Lengths of windows, from `10,60`. Raises ConfigurationError."""
     try:
-        return tuple(sorted({int(one) for one in told.split(",")}))
+        return tuple(sorted({int(one) for one in text.split(",")}))
     except ValueError as error:
-        raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {told!r}") from error
+        raise ConfigurationError(f"windows are lengths in seconds like 10,60, not {text!r}") from error
 
 
-def run(told: StatisticsOptions, *, master: str | None) -> None:
-    """Returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
+def run(options: StatisticsOptions, *, master: str | None) -> None:
+    """Run the job; returns when SIGINT or SIGTERM has stopped it. Raises ConfigurationError, DependencyError."""
     try:
         from quaestor.statistics.job import StatisticsJob
         from quaestor.statistics.session import DEFAULT_MASTER
@@ -53,7 +54,7 @@ def run(told: StatisticsOptions, *, master: str | None) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    StatisticsJob(told, master=master or DEFAULT_MASTER).run(stop)
+    StatisticsJob(options, master=master or DEFAULT_MASTER).run(stop)
 
 
 def compact(directory: Path, *, keep_days: int) -> str:
@@ -64,17 +65,17 @@ def compact(directory: Path, *, keep_days: int) -> str:
         raise ConfigurationError(f"compaction needs pyarrow ({error}): pip install 'quaestor[spark]'") from error
     from quaestor.statistics.table import Table
 
-    told = StatisticsOptions(redis_url="", deployment="", directory=directory, keep_days=keep_days)
+    options = StatisticsOptions(redis_url="", deployment="", directory=directory, keep_days=keep_days)
     done = {
         root.name: asdict(
             maintain(
                 Table(root),
-                file_bytes=told.file_bytes,
+                file_bytes=options.file_bytes,
                 keep_days=keep_days,
-                grace_s=told.grace_s,
+                grace_s=options.grace_s,
                 now_ms=system_clock(),
             )
         )
-        for root in (told.history, told.windows)
+        for root in (options.history, options.windows)
     }
     return json.dumps(done)

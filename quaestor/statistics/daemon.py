@@ -1,4 +1,4 @@
-"""`python -m quaestor.statistics.daemon`: Spark's Python daemon, with the source loaded before it forks workers.
+"""Spark's Python daemon, with the source loaded before it forks workers: `python -m quaestor.statistics.daemon`.
 
 Spark asks workers of five kinds to start a stream; none of them has anything left to import then. Importing starts
 no thread, so forking is safe.

@@ -1,4 +1,4 @@
-"""The history: every write once, as the change stream told it, in Parquet by day and collection."""
+"""History: every write once, as the change stream told it, in Parquet by day and collection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _OTHERS: Final = "[^A-Za-z0-9_.-]"
 
 
 def by_day_and_collection(frame: Any) -> Any:
-    """With the columns `date` (UTC, when the database performed the write) and `collection`: the namespace, if it can be a
+    """Rows with the columns that partition the history.
+
+    With the columns `date` (UTC, when the database performed the write) and `collection`: the namespace, if it can be a
     folder's name, else a form of it that can; the column `namespace` is exact."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -30,6 +32,6 @@ def by_day_and_collection(frame: Any) -> Any:
 
 
 def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) -> bool:
-    """Rows of the source, once; see append."""
+    """Add a batch of the source's rows, once; see append."""
     sorted_rows = by_day_and_collection(frame)
     return append(table, sorted_rows, query=query, batch=batch, partition_by=PARTITION_BY, now_ms=now_ms)

@@ -1,4 +1,4 @@
-"""The job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until told to stop.
+"""Statistics job: two streaming queries on one Spark, history and windows, and maintenance of their tables, until told to stop.
 
 Each query has a checkpoint of its own and is started again from it when it fails. A batch that was repeated finds its
 result in the table and adds nothing.
@@ -29,7 +29,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class StatisticsJob:
-    """Runs in the calling thread; one at a time for a directory. See docs/statistics.md."""
+    """Statistics job. Runs in the calling thread; one at a time for a directory. See docs/statistics.md."""
 
     def __init__(
         self,
@@ -47,27 +47,30 @@ class StatisticsJob:
         self._layer = event_layer(options.redis_url, options.deployment)
 
     def run(self, stop: threading.Event) -> None:
-        """Returns when `stop` is set. Raises ConfigurationError and DependencyError if Spark cannot be started, or ends."""
+        """Run the job; returns when `stop` is set.
+
+        Raises ConfigurationError and DependencyError if Spark cannot be started, or ends.
+        """
         with closing(self._layer), spark_session(self._master) as session:
             session.dataSource.register(PipelineSource)
-            kept = [_Kept(self, session, HISTORY), _Kept(self, session, EVENTS)]
+            queries = [_SupervisedQuery(self, session, HISTORY), _SupervisedQuery(self, session, EVENTS)]
             self._telemetry.event("statistics.started", directory=str(self._options.directory))
             maintain_at_s = time.monotonic() + self._options.maintain_every_s
             try:
                 while not stop.wait(_LOOK_EVERY_S):
                     if session._jsc.sc().isStopped():
                         raise DependencyError("Spark has ended: start the statistics again, they go on where they were")
-                    for one in kept:
-                        one.look()
+                    for query in queries:
+                        query.supervise()
                     if time.monotonic() >= maintain_at_s:
                         self.maintain()
                         maintain_at_s = time.monotonic() + self._options.maintain_every_s
             finally:
-                for one in kept:
-                    one.end()
+                for query in queries:
+                    query.stop()
 
     def maintain(self) -> None:
-        """Compact and expire both tables; a failure is told and tried again at the next time."""
+        """Compact and expire both tables; a failure is reported and tried again at the next time."""
         for table in (self._history, self._windows):
             try:
                 maintain(
@@ -123,8 +126,8 @@ class StatisticsJob:
             self._telemetry.failure("event-layer", "statistics.publish_failed", error)
 
 
-class _Kept:
-    """One streaming query, started again when it has failed, after longer and longer pauses."""
+class _SupervisedQuery:
+    """Streaming query that is started again when it has failed, after longer and longer pauses."""
 
     def __init__(self, job: StatisticsJob, session: Any, rows: str) -> None:
         self._job, self._session, self._rows = job, session, rows
@@ -132,9 +135,9 @@ class _Kept:
         self._failed = 0
         self._due_s = 0.0
         self._batch = -1
-        self.look()
+        self.supervise()
 
-    def look(self) -> None:
+    def supervise(self) -> None:
         now_s = time.monotonic()
         if self._query is not None:
             if self._query.isActive:
@@ -142,12 +145,12 @@ class _Kept:
                 return
             error = self._query.exception()
             self._query = None
-            self._told(error or "it ended by itself")
+            self._query_failed(error or "it ended by itself")
         if now_s >= self._due_s:
             try:
                 self._query = self._job._start(self._session, self._rows)
             except Exception as error:  # Java's errors have no common class
-                self._told(error)
+                self._query_failed(error)
 
     def _progressed(self) -> None:
         """Nothing is late by design; if a clock jumped, it is said how many rows were not counted."""
@@ -159,13 +162,13 @@ class _Kept:
         if late:
             self._job._telemetry.failure("statistics", "statistics.rows_late", f"{late} rows were not counted")
 
-    def _told(self, error: Any) -> None:
+    def _query_failed(self, error: Any) -> None:
         self._failed += 1
         self._due_s = time.monotonic() + min(_AGAIN_AFTER_S * 2 ** (self._failed - 1), _LONGEST_PAUSE_S)
         brief = str(error).strip()[:2000]
         self._job._telemetry.failure("statistics", "statistics.query_failed", brief, rows=self._rows)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         if self._query is not None:
             try:
                 self._query.stop()

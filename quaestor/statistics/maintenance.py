@@ -1,4 +1,7 @@
-"""Small files become larger ones, old ones go. May be interrupted at any moment, and run beside the job and readers."""
+"""Maintenance of a table: small files become larger ones, old ones go.
+
+It may be interrupted at any moment, and run beside the job and readers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _GROUP_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """What one maintenance did, in files."""
+    """Count of files that one maintenance has touched."""
 
     compacted: int = 0
     made: int = 0
@@ -68,7 +71,10 @@ def _groups(snapshot: Snapshot, file_bytes: int) -> Iterator[list[DataFile]]:
 
 
 def compact(table: Table, files: Sequence[DataFile], *, now_ms: int) -> bool:
-    """Whether one file holds now what these held; False: another took one of them out meanwhile. O(rows), bounded memory."""
+    """Join these files; whether one file holds now what they held. O(rows), bounded memory.
+
+    False: another took one of them out meanwhile.
+    """
     folder = (table.root / files[0].path).parent
     target = folder / f"compacted-{uuid.uuid4().hex}.parquet"
     rows = _write(target, [table.root / file.path for file in files])

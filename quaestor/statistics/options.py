@@ -1,4 +1,4 @@
-"""What the statistics job is told: where from, where to, and its bounds."""
+"""Options of the statistics job: where from, where to, and its bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _MOST_WINDOWS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsOptions:
-    """directory: on a file system that driver and executors share; holds both tables and the checkpoints.
+    """Options of one statistics job.
+
+    directory: on a file system that driver and executors share; holds both tables and the checkpoints.
 
     windows_s: lengths of the tumbling windows, in seconds.
     lateness_s: a window is final when the job has read so much past its end.
@@ -69,5 +71,5 @@ class StatisticsOptions:
         return self.directory / "windows"
 
     def checkpoint(self, query: str) -> str:
-        """Where the streaming query of this name keeps its position and its state."""
+        """Folder in which the streaming query of this name keeps its position and its state."""
         return str(self.directory / "checkpoints" / query)

@@ -1,4 +1,4 @@
-"""Which pipelines a deployment has, and what each of them carries. Follows the grid when it is partitioned anew."""
+"""Pipelines of a deployment, and what each of them carries. Follows the grid when it is partitioned anew."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from quaestor.ports import EventLayer
 
 
 class Carries(StrEnum):
+    """Kind of a pipeline: what its entries tell of."""
+
     WRITES = "writes"
     READS = "reads"
     """Registrations, one for each result that was not cached, and reports of what was answered from cache."""
@@ -21,7 +23,9 @@ class Carries(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """shape: of the grid whose pipeline it is; None: of every grid.
+    """Pipeline that the job reads.
+
+    shape: of the grid whose pipeline it is; None: of every grid.
     partition: among those of its kind.
     tenant: to whom notifications are told.
     """
@@ -34,7 +38,9 @@ class Pipeline:
 
 
 def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
-    """Of the grid that serves, and while it is being replaced of all that are involved; oldest first. Raises
+    """Shapes of the grids whose pipelines are to be read.
+
+    Of the grid that serves, and while it is being replaced of all that are involved; oldest first. Raises
     EventLayerError."""
     state = get_state(layer, deployment)
     if state is None:
@@ -44,7 +50,7 @@ def shapes(layer: EventLayer, deployment: str) -> tuple[GridShape, ...]:
 
 
 def ordered(known: Iterable[GridShape]) -> tuple[GridShape, ...]:
-    """Each once, oldest first."""
+    """Shapes, each once, oldest first."""
     return tuple(
         sorted(set(known), key=lambda shape: (shape.generation, shape.query_partitions, shape.write_partitions))
     )

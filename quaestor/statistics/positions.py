@@ -1,4 +1,4 @@
-"""How far each pipeline was read: what Spark keeps in its checkpoint, as JSON.
+"""Positions in the pipelines, up to which they were read: what Spark keeps in its checkpoint, as JSON.
 
 `{"v": 1, "shapes": [[query partitions, write partitions, generation], ...], "tenants": [name, ...],
   "streams": {name: {"at": offset, "n": entries appended up to it, "from": .., "ver": .., "keys": [..]}}}`
@@ -20,12 +20,12 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """offset: of the entry read last.
+    """Position in one pipeline.
+
+    offset: of the entry read last.
     count: how many were ever appended up to it; None: not known.
-
-    Of a write pipeline besides: since, version: it was read for the writes of these versions;
-
-    keys: which of those of the newest version were among them (see repeats.py).
+    since, version: of a write pipeline: it was read for the writes of these versions.
+    keys: which of those of the newest version were among them (see deduplication.py).
     """
 
     offset: str = offsets.START
@@ -37,7 +37,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """shapes: the grids whose pipelines are read, oldest first.
+    """Positions in all pipelines.
+
+    shapes: the grids whose pipelines are read, oldest first.
     tenants: besides the one that is named like the deployment.
     streams: by name; missing: not read yet.
     """
@@ -47,10 +49,11 @@ class Positions:
     streams: Mapping[str, Position] = field(default_factory=dict)
 
     def of(self, stream: str) -> Position:
+        """Position in this pipeline; its beginning if it was not read yet."""
         return self.streams.get(stream, _BEGINNING)
 
     def encode(self) -> dict[str, Any]:
-        """Equal positions give equal JSON."""
+        """Positions as JSON. Equal ones give equal JSON."""
         return {
             "v": FORMAT,
             "shapes": [encode_shape(shape) for shape in self.shapes],
@@ -63,7 +66,7 @@ _BEGINNING: Final = Position()
 
 
 def decode(fields: Mapping[str, Any]) -> Positions:
-    """Raises EventLayerError if another release wrote it."""
+    """Positions from JSON. Raises EventLayerError if another release wrote it."""
     if fields.get("v") != FORMAT:
         raise EventLayerError(
             f"the checkpoint has format {fields.get('v')!r}, this process understands {FORMAT}: run the release that wrote "

@@ -1,4 +1,4 @@
-"""The newest windows as small values in the event layer: what is shown without Spark.
+"""Published windows: the newest as small values in the event layer, to be shown without Spark.
 
 One value for each length, BSON: `{"v": 1, "s": length, "at": ms, "w": [[start ms, [[scope, name, {measure: n}, [[item, n]]]]]]}`,
 oldest window first. Zero counts are left out. Writing the same windows again changes nothing.
@@ -51,11 +51,12 @@ class Windows:
 
 
 def value_name(deployment: str, length_s: int) -> str:
+    """Name of the value with the windows of this length."""
     return f"quaestor:{{{deployment}:n}}:statistics:{length_s}"
 
 
 def get(layer: EventLayer, deployment: str, length_s: int) -> Windows:
-    """Empty if there are none, or none that this release understands. Raises EventLayerError."""
+    """Published windows of this length; empty if there are none that this release understands. Raises EventLayerError."""
     value = layer.get(value_name(deployment, length_s))
     empty = Windows(length_s=length_s)
     if value is None:

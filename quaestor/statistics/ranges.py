@@ -1,4 +1,4 @@
-"""Reading one range of one pipeline, in a Python worker: entries in, rows out, and a row for what is missing."""
+"""Ranges of pipelines, read in a Python worker: entries in, rows out, and a row for what is missing."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import AfterImage
 from quaestor.ports import StreamEntry
 from quaestor.statistics import rows
-from quaestor.statistics.counted import read_counted
+from quaestor.statistics.counted_reads import read_counted
+from quaestor.statistics.deduplication import CoveredWrites, SeenWrites
 from quaestor.statistics.pipelines import Carries, Pipeline
 from quaestor.statistics.positions import Position
-from quaestor.statistics.registrants import Registrants
-from quaestor.statistics.repeats import Covered, Seen
+from quaestor.statistics.registered_queries import RegisteredQueries
 from quaestor.statistics.rows import Gap
 
 AT_ONCE: Final = 500
 _MICROSECONDS: Final = 1_000
 _MOST_PIPELINES: Final = 64
 
-_registrants: dict[tuple[str, str], Registrants] = {}
+_registered: dict[tuple[str, str], RegisteredQueries] = {}
 """Of this worker process, which Spark uses again: by epoch of the event layer and pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Entries after `start` up to and including `end`.
+    """Range of a pipeline: entries after `start` up to and including `end`.
 
     covered: what pipelines of other grids tell already.
     """
@@ -38,11 +38,11 @@ class Range:
     pipeline: Pipeline
     start: Position
     end: Position
-    covered: tuple[Covered, ...] = ()
+    covered: tuple[CoveredWrites, ...] = ()
 
 
 def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]:
-    """What there is of the range, then what is missing of it. Raises EventLayerError if the server does not answer."""
+    """Entries of the range that there are, then what is missing of it. Raises EventLayerError if the server does not answer."""
     start, end = wanted.start, wanted.end
     another_life = offsets.epoch_of(start.offset) not in (None, offsets.epoch_of(end.offset))
     if another_life:
@@ -72,7 +72,7 @@ def entries(layer: RedisPipelines, wanted: Range) -> Iterator[StreamEntry | Gap]
 
 
 def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
-    """Rows for counting."""
+    """Rows of the events of a range, for counting."""
     build = _BUILD[wanted.pipeline.carries](layer, wanted)
     for entry in entries(layer, wanted):
         try:
@@ -86,7 +86,7 @@ def events(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
 
 
 def history(layer: RedisPipelines, wanted: Range) -> Iterator[tuple[Any, ...]]:
-    """Rows of the history."""
+    """Rows of a range for the history."""
     writes = _Writes(wanted)
     for entry in entries(layer, wanted):
         if isinstance(entry, Gap):
@@ -106,7 +106,7 @@ class _Writes:
     """Decodes a write pipeline and passes over what was told before, and what other pipelines tell."""
 
     def __init__(self, wanted: Range) -> None:
-        self._seen = Seen(wanted.start)
+        self._seen = SeenWrites(wanted.start)
         self._covered = wanted.covered
         self._leader = wanted.pipeline.partition == 0
 
@@ -117,7 +117,7 @@ class _Writes:
             return None
         if image.key is None and not self._leader:
             return None  # it is in every pipeline
-        return None if any(one.told(image) for one in self._covered) else image
+        return None if any(one.covers(image) for one in self._covered) else image
 
 
 def _of_writes(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
@@ -132,16 +132,16 @@ def _of_writes(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], 
 
 def _of_reads(layer: RedisPipelines, wanted: Range) -> Callable[[StreamEntry], Iterator[rows.Event]]:
     stream, start = wanted.pipeline.stream, wanted.start.offset
-    if len(_registrants) > _MOST_PIPELINES:
-        _registrants.clear()
-    registrants = _registrants.setdefault((offsets.epoch_of(wanted.end.offset) or "", stream), Registrants())
+    if len(_registered) > _MOST_PIPELINES:
+        _registered.clear()
+    registered = _registered.setdefault((offsets.epoch_of(wanted.end.offset) or "", stream), RegisteredQueries())
     if offsets.epoch_of(start) == offsets.epoch_of(wanted.end.offset):
-        registrants.look_back(layer, stream, start)
+        registered.look_back(layer, stream, start)
     leader = wanted.pipeline.partition == 0
 
     def build(entry: StreamEntry) -> Iterator[rows.Event]:
-        registrants.reached(entry.offset)
-        return rows.read_events(entry, registrants, leader=leader)
+        registered.reached(entry.offset)
+        return rows.read_events(entry, registered, leader=leader)
 
     return build
 

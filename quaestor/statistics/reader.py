@@ -1,4 +1,4 @@
-"""Reading what the job has made, without Spark: the newest windows from the event layer, the history from its files."""
+"""Reader of what the job has made, without Spark: the newest windows from the event layer, the history from its files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One row of the history.
+    """Write in the history: one of its rows.
 
     kind: a WriteKind, or "lost": then `lost` writes (None: not known how many) are missing here, or "unreadable".
     after: None for deletes and when the record was gone already.
@@ -124,7 +124,7 @@ def _write(row: Mapping[str, Any]) -> Write:
 
 
 def show(redis_url: str, deployment: str, lengths_s: Sequence[int], *, as_json: bool) -> str:
-    """What `quaestor statistics show` prints. Raises EventLayerError."""
+    """Text that `quaestor statistics show` prints. Raises EventLayerError."""
     with closing(event_layer(redis_url, deployment)) as layer:
         found = newest(layer, deployment, lengths_s)
     return to_json(found) if as_json else text(found, deployment)

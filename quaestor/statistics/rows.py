@@ -1,4 +1,4 @@
-"""What the source yields: the columns, and how entries of the pipelines become rows.
+"""Rows of the source: the columns, and how entries of the pipelines become rows.
 
 Two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item). `history` are the writes themselves.
 
@@ -24,8 +24,8 @@ from quaestor.event_layer import offsets
 from quaestor.event_layer.codec import BSON_OPTIONS, LazyImage, decode_notification
 from quaestor.model import AfterImage, Invalidated, Registration, Usage, WriteKind
 from quaestor.ports import StreamEntry
-from quaestor.statistics import shown_key
-from quaestor.statistics.registrants import Registrants, understood
+from quaestor.statistics import key_text
+from quaestor.statistics.registered_queries import RegisteredQueries, understood
 
 COLLECTION: Final = "collection"
 QUERY: Final = "query"
@@ -51,7 +51,7 @@ HISTORY_COLUMNS: Final = (
 
 
 class Gap(NamedTuple):
-    """Entries are missing.
+    """Gap of a pipeline: entries are missing.
 
     lost: how many; None: not known.
     why: trimmed, reset.
@@ -65,7 +65,7 @@ class Gap(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One row of `events`; at_ms becomes the timestamp."""
+    """Event of a pipeline: one row of `events`; at_ms becomes the timestamp."""
 
     at_ms: int
     scope: str
@@ -92,27 +92,31 @@ class HistoryRow(NamedTuple):
 
 
 def write_events(entry: StreamEntry, image: AfterImage) -> Iterator[Event]:
+    """Events of an entry of a write pipeline."""
     at_ms = offsets.appended_at_ms(entry.offset)
     if image.kind in (WriteKind.GAP, WriteKind.TICK):
         yield Event(at_ms, DEPLOYMENT, "", image.kind.value)
     else:
-        item = None if image.key is None else shown_key.bounded(image.key)
+        item = None if image.key is None else key_text.bounded(image.key)
         yield Event(at_ms, COLLECTION, image.namespace[:MOST_NAME], image.kind.value, 1, item)
 
 
-def read_events(entry: StreamEntry, registrants: Registrants, *, leader: bool) -> Iterator[Event]:
-    """leader: this is the pipeline in which reports that go to all pipelines are counted. Raises EventLayerError."""
+def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bool) -> Iterator[Event]:
+    """Events of an entry of a query pipeline.
+
+    leader: this is the pipeline in which reports that go to all pipelines are counted. Raises EventLayerError.
+    """
     at_ms = offsets.appended_at_ms(entry.offset)
     message = understood(entry.payload)
     if isinstance(message, Registration):
-        registrants.add(message)
+        registered.add(message)
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], "miss")
     elif isinstance(message, Usage):
         for query_id, reads in message.queries:
             yield Event(at_ms, QUERY, query_id[:MOST_NAME], "hit", reads)
             yield Event(at_ms, DEPLOYMENT, "", "hit", reads)
         for registration_id, reads in message.registrations:
-            query = registrants.query_of(registration_id)
+            query = registered.query_of(registration_id)
             if query is not None:
                 yield Event(at_ms, QUERY, query[:MOST_NAME], "hit", reads)
                 yield Event(at_ms, DEPLOYMENT, "", "unattributed", -reads)
@@ -122,15 +126,16 @@ def read_events(entry: StreamEntry, registrants: Registrants, *, leader: bool) -
 
 
 def match_events(entry: StreamEntry) -> Iterator[Event]:
-    """Raises EventLayerError."""
+    """Events of an entry of a notification pipeline. Raises EventLayerError."""
     message = decode_notification(entry.payload)
     if isinstance(message, Invalidated):
-        item = None if message.key is None else shown_key.bounded(message.key)
+        item = None if message.key is None else key_text.bounded(message.key)
         at_ms = offsets.appended_at_ms(entry.offset)
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], message.match_type.value, 1, item)
 
 
 def gap_events(gap: Gap) -> Iterator[Event]:
+    """Events of entries that are missing."""
     at_ms = offsets.appended_at_ms(gap.until)
     yield Event(at_ms, DEPLOYMENT, "", "gap")
     if gap.lost:
@@ -138,7 +143,7 @@ def gap_events(gap: Gap) -> Iterator[Event]:
 
 
 def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
-    """None for ticks, which are no writes."""
+    """Row of a write for the history; None for ticks, which are no writes."""
     if image.kind is WriteKind.TICK:
         return None
     appended_ms = offsets.appended_at_ms(entry.offset)
@@ -147,7 +152,7 @@ def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
         kind=image.kind.value,
         version=image.version,
         key=None if image.key is None else _encoded({"_id": image.key}),
-        key_json=None if image.key is None else shown_key.full(image.key)[:MOST_NAME],
+        key_json=None if image.key is None else key_text.full(image.key)[:MOST_NAME],
         after=after_bytes(image),
         after_exact=image.after_exact,
         wall_ms=image.wall_ms or appended_ms,
@@ -156,7 +161,7 @@ def history_row(entry: StreamEntry, image: AfterImage) -> HistoryRow | None:
 
 
 def gap_row(gap: Gap) -> HistoryRow:
-    """The row that says: here something is missing."""
+    """Row of a gap for the history: here something is missing."""
     until_ms = offsets.appended_at_ms(gap.until)
     return HistoryRow(
         namespace="*", kind=LOST, version=0, key=None, key_json=None, after=None, after_exact=False, wall_ms=until_ms,
@@ -165,7 +170,7 @@ def gap_row(gap: Gap) -> HistoryRow:
 
 
 def unreadable_row(entry: StreamEntry, error: EventLayerError) -> HistoryRow:
-    """The row for an entry that this release does not understand: its bytes are kept."""
+    """Row of an entry that this release does not understand: its bytes are kept."""
     at_ms = offsets.appended_at_ms(entry.offset)
     return HistoryRow(
         namespace="*", kind="unreadable", version=0, key=None, key_json=None, after=entry.payload, after_exact=False,

@@ -1,4 +1,4 @@
-"""A Spark of the job's own: started on this machine or connected to a cluster, and gone with the process."""
+"""Spark session of the job's own: started on this machine or connected to a cluster, and gone with the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_MASTER: Final = "local[2]"
 
 
 def settings(master: str, home: Path) -> dict[str, str]:
-    """As the grid's, but tasks are short, and workers are used again."""
+    """Settings of Spark: as the grid's, but tasks are short, and workers are used again."""
     return configuration(master) | {
         "spark.app.name": "quaestor-statistics",
         "spark.driver.memory": "1g",

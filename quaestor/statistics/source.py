@@ -1,4 +1,4 @@
-"""The pipelines as a source of Structured Streaming.
+"""Source of Structured Streaming: the pipelines of a deployment.
 
 Spark keeps the positions in its checkpoint and asks again for the same range when a batch has to be repeated. A range reads
 the same whenever it is read, as long as it is retained; what is not any more becomes a row that says so.
@@ -21,11 +21,11 @@ from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import GridShape
 from quaestor.statistics import rows
+from quaestor.statistics.batch_planning import Planner
+from quaestor.statistics.deduplication import CoveredWrites
 from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants
-from quaestor.statistics.planning import Planner
 from quaestor.statistics.positions import Position, Positions, decode
 from quaestor.statistics.ranges import Range, events, history
-from quaestor.statistics.repeats import Covered
 
 FORMAT: Final = "quaestor"
 """What spark.readStream.format() is given."""
@@ -57,28 +57,37 @@ _AGAIN_AFTER_S: Final = 0.5
 
 
 class PipelineSource(DataSource):
-    """Options: redis_url, deployment, rows ("events" or "history"), most_entries, most_bytes."""
+    """Source of Structured Streaming over the pipelines.
+
+    Options: redis_url, deployment, rows ("events" or "history"), most_entries, most_bytes.
+    """
 
     @classmethod
     def name(cls) -> str:
+        """Name by which Spark finds the source."""
         return FORMAT
 
     def schema(self) -> str:
+        """Columns of the rows that were asked for."""
         return _COLUMNS[self.options["rows"]]
 
     def streamReader(self, schema: Any) -> PipelineReader:  # noqa: N802
+        """Reader of the stream, for Spark."""
         return PipelineReader(dict(self.options.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """Range that one task reads."""
 
     range: Range
 
 
 class PipelineReader(DataSourceStreamReader):
-    """See pyspark.sql.datasource.DataSourceStreamReader. Plans on the driver; `read` runs in Python workers."""
+    """Stream reader of the pipelines; see pyspark.sql.datasource.DataSourceStreamReader.
+
+    Plans on the driver; `read` runs in Python workers.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -86,13 +95,18 @@ class PipelineReader(DataSourceStreamReader):
         self._planner: Planner | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Positions at which a new query begins."""
         return Positions().encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Number of entries that a batch reads at most."""
         return ReadMaxRows(int(self._options["most_entries"]))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """An event layer that does not answer has nothing new; if that lasts, it is seen as lag."""
+        """Positions up to which the next batch reads.
+
+        An event layer that does not answer has nothing new; if that lasts, it is seen as lag.
+        """
         most = getattr(limit, "max_rows", int(self._options["most_entries"]))  # more is bounded all the same
         if self._planner is None:
             self._planner = Planner(
@@ -110,6 +124,7 @@ class PipelineReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One range of each pipeline, for one task each."""
         begun, reached = decode(start), decode(end)
         deployment, wanted = self._options["deployment"], _WANTED[self._rows]
         found = [*of_grids(deployment, reached.shapes, wanted), *of_tenants(deployment, reached.tenants, wanted)]
@@ -127,6 +142,7 @@ class PipelineReader(DataSourceStreamReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one range, in a Python worker."""
         assert isinstance(partition, RangePartition)
         with closing(self._layer()) as layer:
             yield from _batches(_READ[self._rows](layer, partition.range), _ARROW[self._rows])
@@ -135,8 +151,10 @@ class PipelineReader(DataSourceStreamReader):
         return event_layer(self._options["redis_url"], self._options["deployment"])
 
 
-def covered(found: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, reached: Positions) -> tuple[Covered, ...]:
-    """What the pipelines of other grids were read for: older ones up to the end of this batch, newer ones before it."""
+def covered(
+    found: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, reached: Positions
+) -> tuple[CoveredWrites, ...]:
+    """Writes that other grids' pipelines were read for: older ones up to the end of this batch, newer ones before it."""
     if pipeline.carries is not Carries.WRITES or pipeline.shape is None:
         return ()
     others: dict[GridShape, list[Position]] = {}
@@ -144,7 +162,7 @@ def covered(found: Sequence[Pipeline], pipeline: Pipeline, begun: Positions, rea
         if other.carries is Carries.WRITES and other.shape is not None and other.shape != pipeline.shape:
             older = other.shape.generation < pipeline.shape.generation
             others.setdefault(other.shape, []).append((reached if older else begun).of(other.stream))
-    return tuple(Covered(partitions=tuple(partitions)) for partitions in others.values())
+    return tuple(CoveredWrites(partitions=tuple(partitions)) for partitions in others.values())
 
 
 def _batches(found: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

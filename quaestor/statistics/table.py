@@ -1,4 +1,4 @@
-"""An append-only table of Parquet files, with a log that says which files are in it.
+"""Append-only table of Parquet files, with a log that says which files are in it.
 
 A file counts once its name is in the log, and a log entry appears whole or not at all; so a reader sees every row once,
 whoever is killed at whatever moment. Layout below the root:
@@ -30,7 +30,9 @@ _DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """path: below the table's root.
+    """File of the table.
+
+    path: below the table's root.
     partition: (name, value) of its folders, in order.
     """
 
@@ -42,7 +44,9 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """add, remove: files.
+    """Change of the table: one entry of its log.
+
+    add, remove: files.
     batch: (streaming query, batch) that this is the result of.
     forget: files that were deleted.
     """
@@ -55,7 +59,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """number: of the change that led to it; -1: an empty table.
+    """State of the table after one change.
+
+    number: of the change that led to it; -1: an empty table.
     batches: newest batch of each streaming query.
 
     removed: files that are not in the table any more, by when they were taken out (ms); they still exist.
@@ -72,7 +78,7 @@ class Snapshot:
 
 
 class Table:
-    """See the module's text. Objects of several processes may work on the same root."""
+    """Append-only table below one folder; see the module's text. Objects of several processes may work on the same one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -81,10 +87,12 @@ class Table:
 
     @property
     def data(self) -> Path:
+        """Folder of the files that are, or were, in the table."""
         return self.root / "data"
 
     @property
     def staging(self) -> Path:
+        """Folder of what is being written."""
         return self.root / "_staging"
 
     def snapshot(self) -> Snapshot:
@@ -178,7 +186,7 @@ class Table:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created, renamed or removed in it survives a power cut."""
+    """Make what was created, renamed or removed in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

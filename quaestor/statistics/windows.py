@@ -1,4 +1,4 @@
-"""What is counted in tumbling windows, as a query of Structured Streaming.
+"""Tumbling windows: what is counted in them, as a query of Structured Streaming.
 
 Event time is when an entry was appended to its pipeline, so a window is final once every pipeline was read past its end; the
 watermark says so, and its state is dropped. For each collection and query a window holds one row of sums and a sketch of the
@@ -20,7 +20,7 @@ KEY: Final = ("start", "window_s", "scope", "name")
 
 
 def windowed(events: Any, *, lengths_s: Sequence[int], lateness_s: int, top: int, tracked: int) -> Any:
-    """Rows (start, window_s, scope, name, one column for each measure, top), each when it is final.
+    """Windows of a stream: rows (start, window_s, scope, name, one column for each measure, top), each when it is final.
 
     events: a stream of the source's event rows.
     top: [(item, count)], at most `top`, most frequent first.
@@ -51,7 +51,7 @@ def _of_length(events: Any, length_s: int, top: int, tracked: int) -> Any:
 
 
 def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) -> bool:
-    """Final windows, once; see append."""
+    """Add a batch of final windows, once; see append."""
     from pyspark.sql import functions as F  # noqa: N812
 
     dated = frame.withColumn("date", F.date_format("start", "yyyy-MM-dd"))
@@ -59,7 +59,7 @@ def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) 
 
 
 def busiest(frame: Any, *, most: int) -> list[Any]:
-    """The rows of a batch that are shown: in each window, of each scope, those with the most counted."""
+    """Busiest rows of a batch, that are shown: in each window, of each scope, those with the most counted."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from quaestor.admin import AdminApi, AdminToken
-from quaestor.admin.registrations import MemoryUrls, RedisUrls, RegisteredUrls
+from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
 from quaestor.cli import main
 from quaestor.proxy.options import ProxyOptions

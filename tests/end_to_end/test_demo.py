@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from quaestor.demo import servers
-from quaestor.demo.served import ServedFrom, served_from
+from quaestor.demo.served_from import ServedFrom, served_from
 
 MARK = "DEMO_TEST_RUN"
 VARNISH = servers.varnish_binary() is not None

@@ -10,7 +10,8 @@ import pymongo
 import pytest
 
 from quaestor.errors import ConfigurationError, DatabaseError
-from quaestor.explain import request
+from quaestor.explain import text_query
+from quaestor.explain.text_query import explain_text
 
 Explain = Callable[..., dict[str, Any]]
 SEARCH = '{"$text": {"$search": "dogs"}}'
@@ -27,7 +28,7 @@ def database(mongo_url: str, prefix: str) -> Iterator[pymongo.database.Database[
 @pytest.fixture
 def explain(mongo_url: str, prefix: str) -> Explain:
     def run(text: str, collection: str = "c", **options: Any) -> dict[str, Any]:
-        told = request.run(text, collection=f"{prefix}.{collection}", mongo_url=mongo_url, as_json=True, **options)
+        told = explain_text(text, collection=f"{prefix}.{collection}", mongo_url=mongo_url, as_json=True, **options)
         result: dict[str, Any] = json.loads(told)
         return result
 
@@ -43,8 +44,8 @@ def test_a_search_is_exact_where_there_is_a_text_index(database: Any, explain: E
 
 def test_a_definition_can_be_given_instead() -> None:
     index = '{"weights": {"title": 1}, "textIndexVersion": 3}'
-    assert json.loads(request.run(SEARCH, collection="d.c", text_index=index, as_json=True))["match"] == "exact"
-    widened = json.loads(request.run(SEARCH, collection="d.c", as_json=True))
+    assert json.loads(explain_text(SEARCH, collection="d.c", text_index=index, as_json=True))["match"] == "exact"
+    widened = json.loads(explain_text(SEARCH, collection="d.c", as_json=True))
     assert (widened["match"], "--text-index" in widened["remark"]) == ("widened", True)
 
 
@@ -72,8 +73,8 @@ def test_what_is_never_cached_says_so(database: Any, explain: Explain) -> None:
 
 
 def test_a_database_that_is_away_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "_PATIENCE_MS", 50)
+    monkeypatch.setattr(text_query, "_PATIENCE_MS", 50)
     with pytest.raises(DatabaseError, match="cannot list"):
-        request.run("{}", collection="d.c", mongo_url="mongodb://127.0.0.1:1/")
+        explain_text("{}", collection="d.c", mongo_url="mongodb://127.0.0.1:1/")
     with pytest.raises(ConfigurationError, match="--mongo-url"):
-        request.run("{}", collection="d.c", mongo_url="redis://127.0.0.1")
+        explain_text("{}", collection="d.c", mongo_url="redis://127.0.0.1")

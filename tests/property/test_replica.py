@@ -10,7 +10,7 @@ import pytest
 from quaestor.incremental import ResultEvent, replay
 from quaestor.incremental.events import Shown as Row
 from quaestor.incremental.events import differences
-from quaestor.realtime.messages import Changed, Shown
+from quaestor.realtime.messages import FullResult, ResultChange
 from quaestor.realtime.replica import OutOfStepError, Replica
 
 Rows = list[tuple[int, Any]]
@@ -26,7 +26,7 @@ class Source:
         self.sequence = 0
         self.epoch = "e1"
 
-    def step(self) -> Changed:
+    def step(self) -> ResultChange:
         draw = self.random
         new = [(key, draw.randrange(3)) for key in draw.sample(range(8), draw.randrange(6))]
         if not self.ordered:
@@ -34,12 +34,12 @@ class Source:
         events = differences(self._shown(self.rows), self._shown(new), ordered=self.ordered)
         self.rows = new
         self.sequence += 1
-        return Changed(
+        return ResultChange(
             query_id="q", epoch=self.epoch, sequence=self.sequence, version=0, written_at_ms=0, events=tuple(events)
         )
 
-    def shown(self, ids: tuple[str, ...] | None) -> Shown:
-        return Shown(
+    def shown(self, ids: tuple[str, ...] | None) -> FullResult:
+        return FullResult(
             query_id="q", subscription_ids=ids, epoch=self.epoch, sequence=self.sequence, version=0,
             ordered=self.ordered, rows=tuple(self.rows),
         )  # fmt: skip
@@ -60,7 +60,7 @@ def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_
     for seed in range(150):
         source, copy = Source(seed, ordered=ordered), Replica("me")
         told: Rows = []
-        history: list[Changed] = []
+        history: list[ResultChange] = []
 
         def tell(events: Any) -> None:
             nonlocal told
@@ -68,8 +68,8 @@ def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_
             told = replay(told, events)
 
         source.step()
-        assert copy.show(source.shown(("somebody else",))) is None, "not for us, and we know nothing"
-        tell(copy.show(source.shown(("me",))) or ())
+        assert copy.replace(source.shown(("somebody else",))) is None, "not for us, and we know nothing"
+        tell(copy.replace(source.shown(("me",))) or ())
         for _ in range(30):
             step = source.step()
             history.append(step)
@@ -79,17 +79,17 @@ def test_a_copy_and_the_subscribers_list_are_the_result_whatever_happens_to_the_
             if what < 0.25:
                 source.epoch, source.sequence = source.epoch + "1", 0
                 history.clear()
-                tell(copy.show(source.shown(None)) or ())
+                tell(copy.replace(source.shown(None)) or ())
                 continue
             if what < 0.4 and len(history) > 1:
-                tell(copy.change(history[0]) if history[0].sequence <= copy.sequence else ())
+                tell(copy.apply(history[0]) if history[0].sequence <= copy.sequence else ())
             try:
-                tell(copy.change(step))
+                tell(copy.apply(step))
             except OutOfStepError as error:
                 noticed += 1
                 tell(error.applied)
-                tell(copy.show(source.shown(("me",))) or ())
+                tell(copy.replace(source.shown(("me",))) or ())
             assert comparable(copy.rows(), ordered=ordered) == comparable(source.rows, ordered=ordered)
             assert comparable(told, ordered=ordered) == comparable(source.rows, ordered=ordered)
-            assert copy.show(source.shown(("me",))) is None, "what is known is no news"
+            assert copy.replace(source.shown(("me",))) is None, "what is known is no news"
     assert noticed > 100

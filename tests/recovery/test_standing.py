@@ -16,7 +16,7 @@ from quaestor.model import AfterImage, GridShape, Operation, Query, Version, Wri
 from quaestor.ports import StreamEntry
 from quaestor.realtime.codec import decode_result
 from quaestor.realtime.live import Whole
-from quaestor.realtime.messages import Changed
+from quaestor.realtime.messages import ResultChange
 from quaestor.realtime.snapshots import Snapshot
 from quaestor.realtime.stats import StageStats, stage_stats
 from tests.oracle.maintained_generator import Document
@@ -198,7 +198,7 @@ class Leaky(MemoryEventLayer):
         if (
             not self.leaks
             or not entry.stream.endswith(":results")
-            or not isinstance(decode_result(entry.payload), Changed)
+            or not isinstance(decode_result(entry.payload), ResultChange)
         ):
             return False
         lost = int(entry.offset.partition("@")[0].rpartition("-")[2]) % 3 == 0

@@ -8,8 +8,8 @@ from typing import Any
 
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.ports import PipelineSize, StreamEntry
-from quaestor.realtime.readers import Outcome, Readers
-from quaestor.realtime.reading import ReadOrder
+from quaestor.realtime.reader_pool import ReaderPool, ReadOutcome
+from quaestor.realtime.reading import ReadRequest
 from tests.standing_orders.database import Database
 
 _OF_OTHERS = (":notifications", ":heartbeats")
@@ -96,35 +96,35 @@ class Tap:
         ]
 
 
-class HandReaders(Readers):
+class HandReaderPool(ReaderPool):
     """Orders are read, and what was read is handed over, when the test says so. What is read as of a version that the order
     names is read at once: the database's answer to that does not change."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database, 0)
-        self.orders: deque[ReadOrder] = deque()
+        self.orders: deque[ReadRequest] = deque()
         self.delivering = False
 
     @property
     def free(self) -> bool:
         return True
 
-    def submit(self, order: ReadOrder) -> None:
+    def submit(self, request: ReadRequest) -> None:
         self._open += 1
-        if order.recent:
-            self._read(order)
+        if request.recent:
+            self._read(request)
         else:
-            self.orders.append(order)
+            self.orders.append(request)
 
     def perform(self) -> None:
         self._read(self.orders.popleft())
 
     @property
     def performed(self) -> bool:
-        return not self._done.empty()
+        return not self._outcomes.empty()
 
-    def done(self) -> Iterator[Outcome]:
+    def completed(self) -> Iterator[ReadOutcome]:
         if self.delivering:
             self.delivering = False
             self._open -= 1
-            yield self._done.get()
+            yield self._outcomes.get()

@@ -17,7 +17,7 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import AfterImage, Cell, GridShape, Query, Version, WriteKind
 from quaestor.observability.telemetry import Telemetry
 from quaestor.planning.plan import plan_query
-from quaestor.realtime.interest import Place
+from quaestor.realtime.local_subscription import StageAddress
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.stage import StageLoop
 from quaestor.realtime.subscriptions import Subscriptions
@@ -25,7 +25,7 @@ from quaestor.settings import Settings
 from tests.standing_orders.database import BASE, START_MS, Change, Database, State
 from tests.standing_orders.every_order import Step, Touched
 from tests.standing_orders.follower import Follower, Truth
-from tests.standing_orders.taps import HandReaders, Tap
+from tests.standing_orders.taps import HandReaderPool, Tap
 
 FAR_MS = 10**9
 TO_CELLS, TO_STAGE = b"SKE", b"sx"
@@ -88,7 +88,7 @@ class World:
         self.taps: dict[object, Tap] = {}
         self.cells: dict[Cell, CellLoop] = {}
         self.stages: dict[int, StageLoop] = {}
-        self.readers: dict[int, HandReaders] = {}
+        self.readers: dict[int, HandReaderPool] = {}
         self.apps: list[Subscriptions] = []
         self.followers: list[list[Follower]] = []
         self.leaves = [scenario.leaves] * scenario.apps
@@ -136,7 +136,7 @@ class World:
     def _start_stage(self, partition: int) -> None:
         queries = streams.queries("d", partition)
         tap = self._tap(partition, lambda stream, payload: stream != queries or (type_of(payload) or b"?") in TO_STAGE)
-        readers = self.readers[partition] = HandReaders(self.database)
+        readers = self.readers[partition] = HandReaderPool(self.database)
         slack = self.scenario.slack
         renewal = RenewalSettings(slack=slack, most_slack=slack, poll_interval_ms=1)
         self.stages[partition] = StageLoop(
@@ -161,7 +161,7 @@ class World:
         app = self.apps[number]
         for query in self.scenario.queries:
             query_id = plan_query(query).query_id
-            live = app._join(query_id, query, Place.of(query_id, self.shape))
+            live = app._join(query_id, query, StageAddress.of(query_id, self.shape))
             app._open(query_id)
             self.followers[number].append(Follower(live, self.truth))
         app._step()
@@ -251,9 +251,9 @@ class World:
         self.leaves[number] -= 1
         app = self.apps[number]
         for follower in self.followers[number]:
-            followed = app._left(follower.live, follower.live._shared)
-            assert followed is not None
-            app._send_quietly(followed.place, followed.end())
+            local = app._left(follower.live, follower.live._shared)
+            assert local is not None
+            app._send_quietly(local.stage, local.unsubscription())
         self.followers[number] = []
         self._subscribe(number)
 

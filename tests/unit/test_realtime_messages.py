@@ -1,4 +1,4 @@
-"""What travels around standing queries: every message comes back as it was sent, and what is none is said to be none."""
+"""What travels around subscribed queries: every message comes back as it was sent, and what is none is said to be none."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from quaestor.incremental import PriorState, ResultEvent
 from quaestor.model import AfterImage, Cancellation, Cell, MatchType, Operation, Query, WriteKind
 from quaestor.realtime import codec
 from quaestor.realtime.messages import (
+    Announcement,
+    CellProgress,
+    CellReady,
     CellStarted,
-    Changed,
-    Failed,
-    Lost,
-    Matched,
+    FullResult,
+    LeaseRenewal,
     MatchedEvent,
-    NoLonger,
-    Progress,
+    MatchedWrite,
+    MatchingLost,
+    QueriesEnded,
     QueryEvent,
-    Reached,
-    Ready,
+    ResultChange,
     ResultMessage,
-    Shown,
-    Standing,
-    StillStanding,
+    StageProgress,
     Subscription,
+    SubscriptionsEnded,
     Unsubscription,
 )
 
@@ -61,53 +61,53 @@ EVENT = ResultEvent(
     [
         Subscription(id="a:1", tenant="t", query_id="q", query=QUERY, fresh=True, expires_at_ms=12),
         Unsubscription(query_id="q", subscription_ids=("a:1", "b:2")),
-        Standing(
+        Announcement(
             query_id="q", token="e:1", query=QUERY, memory=PriorState.MEMBERSHIP, version=1 << 40,
             members=((b"12345678", b""), (b"", b"")), expires_at_ms=1,
         ),
-        Standing(
+        Announcement(
             query_id="q", token="e:1", query=QUERY, memory=PriorState.BEFORE_IMAGES, version=1, members=None, expires_at_ms=1
         ),
-        StillStanding(queries=(("q", "e:1"), ("r", "e:2")), expires_at_ms=3),
-        NoLonger(query_ids=("q",)),
+        LeaseRenewal(queries=(("q", "e:1"), ("r", "e:2")), expires_at_ms=3),
+        QueriesEnded(query_ids=("q",)),
     ],
     ids=lambda event: type(event).__name__,
 )  # fmt: skip
 def test_query_events_come_back(event: QueryEvent) -> None:
     payload = codec.encode_query_event(event)
     assert codec.decode_query_event(payload) == event
-    assert codec.concerns_standing(payload), "a cell tells them from registrations without decoding"
+    assert codec.concerns_subscriptions(payload), "a cell tells them from registrations without decoding"
     assert codec.concerns_stage(payload) is isinstance(event, Subscription | Unsubscription)
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        Matched(query_ids=("q", "r"), image=IMAGE),
-        Matched(query_ids=None, image=AfterImage(namespace="*", kind=WriteKind.GAP, version=0)),
-        Ready(cell=CELL, query_id="q", token="e:1"),
-        Lost(cell=CELL, query_id="q", token="e:1", reason="why", final=True),
-        Reached(cell=CELL, version=1 << 50, fresh_as_of_ms=17),
+        MatchedWrite(query_ids=("q", "r"), image=IMAGE),
+        MatchedWrite(query_ids=None, image=AfterImage(namespace="*", kind=WriteKind.GAP, version=0)),
+        CellReady(cell=CELL, query_id="q", token="e:1"),
+        MatchingLost(cell=CELL, query_id="q", token="e:1", reason="why", final=True),
+        CellProgress(cell=CELL, version=1 << 50, fresh_as_of_ms=17),
         CellStarted(cell=CELL),
     ],
     ids=lambda event: type(event).__name__,
 )
 def test_what_cells_say_comes_back(event: MatchedEvent) -> None:
-    image = encode_image(event.image) if isinstance(event, Matched) else b""
+    image = encode_image(event.image) if isinstance(event, MatchedWrite) else b""
     assert codec.decode_matched(codec.encode_matched(event, image)) == event
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Shown(
+        FullResult(
             query_id="q", subscription_ids=("a:1",), epoch="e", sequence=4, version=9 << 32, ordered=True,
             rows=((ObjectId(), {"n": 1}), ([1, 2], 5)),
         ),
-        Shown(query_id="q", subscription_ids=None, epoch="e", sequence=0, version=0, ordered=False, rows=()),
-        Changed(query_id="q", epoch="e", sequence=5, version=9 << 32, written_at_ms=3, events=(EVENT,)),
-        Failed(query_id="q", subscription_ids=("a:1",), reason="why", again=True),
-        Progress(stage="s", version=9 << 32, fresh_as_of_ms=8, behind=("q",)),
+        FullResult(query_id="q", subscription_ids=None, epoch="e", sequence=0, version=0, ordered=False, rows=()),
+        ResultChange(query_id="q", epoch="e", sequence=5, version=9 << 32, written_at_ms=3, events=(EVENT,)),
+        SubscriptionsEnded(query_id="q", subscription_ids=("a:1",), reason="why", again=True),
+        StageProgress(stage="s", version=9 << 32, fresh_as_of_ms=8, behind=("q",)),
     ],
     ids=lambda message: type(message).__name__,
 )  # fmt: skip
@@ -117,9 +117,9 @@ def test_results_come_back(message: ResultMessage) -> None:
 
 def test_registrations_and_cancellations_are_not_ours() -> None:
     cancellation = encode_query_event(Cancellation(tenant="t", query_id="q", registration_ids=("a",)))
-    assert not codec.concerns_standing(cancellation)
+    assert not codec.concerns_subscriptions(cancellation)
     assert not codec.concerns_stage(cancellation)
-    assert not codec.concerns_standing(b"")
+    assert not codec.concerns_subscriptions(b"")
 
 
 @pytest.mark.parametrize("decode", [codec.decode_query_event, codec.decode_matched, codec.decode_result])

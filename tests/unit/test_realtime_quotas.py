@@ -9,21 +9,21 @@ from quaestor.incremental.sides import pack_members
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.matching.subscription_matching import AnnouncementError
 from quaestor.model import AfterImage, Cell, GridShape, Operation, Query, WriteKind
-from quaestor.realtime.fair_order import FairOrder
-from quaestor.realtime.quotas import Held, QuotaError, Quotas
+from quaestor.realtime.quotas import QueryCharge, QuotaError, Quotas
+from quaestor.realtime.round_robin import RoundRobinQueue
 from quaestor.realtime.stats import StageStats, StageTenant, decode_stage_stats, encode_stage_stats
 
 FAR_MS = 10**15
 ONE = GridShape(query_partitions=1, write_partitions=1)
 
 
-def followed(room: Quotas, tenant: str, number: int) -> list[Held]:
+def followed(quotas: Quotas, tenant: str, number: int) -> list[QueryCharge]:
     """As many queries of one tenant as are let in, up to `number`."""
-    held: list[Held] = []
+    held: list[QueryCharge] = []
     for _ in range(number):
-        one = Held()
+        one = QueryCharge()
         try:
-            room.follow(one, tenant, old=False)
+            quotas.admit(one, tenant, admitted_before=False)
         except QuotaError:
             break
         held.append(one)
@@ -32,77 +32,77 @@ def followed(room: Quotas, tenant: str, number: int) -> list[Held]:
 
 def test_the_largest_tenant_is_refused_and_a_small_one_is_not() -> None:
     """One that takes all it can leaves a fifth; another that comes later finds room, and nobody loses what he has."""
-    room = Quotas(max_queries=100, max_bytes=10**9)
-    greedy = followed(room, "greedy", 1_000)
+    quotas = Quotas(max_queries=100, max_bytes=10**9)
+    greedy = followed(quotas, "greedy", 1_000)
     assert len(greedy) == 81
-    modest = followed(room, "modest", 5)
+    modest = followed(quotas, "modest", 5)
     assert len(modest) == 5
     with pytest.raises(QuotaError, match="tenant 'greedy' holds 81 queries of the 100"):
-        room.follow(Held(), "greedy", old=False)
-    assert room.queries == 86
-    assert {name: share.queries for name, share in room.shares.items()} == {"greedy": 81, "modest": 5}
+        quotas.admit(QueryCharge(), "greedy", admitted_before=False)
+    assert quotas.queries == 86
+    assert {name: share.queries for name, share in quotas.usage.items()} == {"greedy": 81, "modest": 5}
 
 
 def test_bytes_are_bounded_as_queries_are() -> None:
     """A result that is too large when it is read first is refused, one that is read again is not."""
-    room = Quotas(max_queries=100, max_bytes=1_000_000)
+    quotas = Quotas(max_queries=100, max_bytes=1_000_000)
     documents = [{"_id": number, "text": "x" * 1_000} for number in range(100)]
-    small, large = Held(), Held()
-    room.follow(small, "a", old=False)
-    room.built(small, documents[:10], number=10, first=True)
-    room.follow(large, "a", old=False)
+    small, large = QueryCharge(), QueryCharge()
+    quotas.admit(small, "a", admitted_before=False)
+    quotas.charge_result(small, documents[:10], number=10, first=True)
+    quotas.admit(large, "a", admitted_before=False)
     with pytest.raises(QuotaError, match="narrow the query"):
-        room.built(large, documents, number=1_000, first=True)
-    room.drop(large)
-    room.built(small, documents, number=400, first=False)
-    assert room.crowded
-    assert room.largest == "a"
-    room.drop(small)
-    assert (room.queries, room.bytes, room.shares) == (0, 0, {})
+        quotas.charge_result(large, documents, number=1_000, first=True)
+    quotas.release_all(large)
+    quotas.charge_result(small, documents, number=400, first=False)
+    assert quotas.exceeded
+    assert quotas.largest_tenant == "a"
+    quotas.release_all(small)
+    assert (quotas.queries, quotas.bytes, quotas.usage) == (0, 0, {})
 
 
 def test_what_a_stage_takes_over_is_let_in_again() -> None:
     """Whatever the order in which it comes: the tenants' parts bound what is new, not what was let in before."""
-    room = Quotas(max_queries=100, max_bytes=10**9)
-    assert len(followed(room, "modest", 19)) == 19
+    quotas = Quotas(max_queries=100, max_bytes=10**9)
+    assert len(followed(quotas, "modest", 19)) == 19
     for _ in range(81):
-        room.follow(Held(), "greedy", old=True)
-    assert room.queries == 100
+        quotas.admit(QueryCharge(), "greedy", admitted_before=True)
+    assert quotas.queries == 100
 
 
 def test_a_query_counts_once_for_all_and_once_for_each_tenant() -> None:
-    room, held = Quotas(max_queries=10, max_bytes=10**9), Held()
+    quotas, held = Quotas(max_queries=10, max_bytes=10**9), QueryCharge()
     for tenant in ("a", "a", "b"):
-        room.follow(held, tenant, old=False)
-    assert room.queries == 1
-    assert [(name, share.queries, share.subscriptions) for name, share in room.shares.items()] == [
+        quotas.admit(held, tenant, admitted_before=False)
+    assert quotas.queries == 1
+    assert [(name, share.queries, share.subscriptions) for name, share in quotas.usage.items()] == [
         ("a", 1, 2),
         ("b", 1, 1),
     ]
-    room.leave(held, "a")
-    room.leave(held, "b")
-    room.leave(held, "b")
-    assert room.queries == 1
-    assert list(room.shares) == ["a"]
-    room.leave(held, "a")
-    assert (room.queries, room.bytes, room.shares) == (0, 0, {})
+    quotas.release(held, "a")
+    quotas.release(held, "b")
+    quotas.release(held, "b")
+    assert quotas.queries == 1
+    assert list(quotas.usage) == ["a"]
+    quotas.release(held, "a")
+    assert (quotas.queries, quotas.bytes, quotas.usage) == (0, 0, {})
 
 
 def test_tenants_take_turns_at_being_read() -> None:
     """A hundred queries of one do not come before another's first, nor before his second."""
-    turns = FairOrder()
+    queue = RoundRobinQueue()
     for number in range(100):
-        turns.add(f"a{number}", "a")
-    turns.add("b0", "b")
-    turns.add("b1", "b")
+        queue.add(f"a{number}", "a")
+    queue.add("b0", "b")
+    queue.add("b1", "b")
     taken = []
     while len(taken) < 6:
-        for query_id in turns:
-            turns.remove(query_id)
+        for query_id in queue:
+            queue.remove(query_id)
             taken.append(query_id)
             break
     assert taken == ["a0", "b0", "a1", "b1", "a2", "a3"]
-    assert len(turns) == 96
+    assert len(queue) == 96
 
 
 def announce(node: MatchingNode, name: str, members: int) -> None:

@@ -20,7 +20,7 @@ from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Cancellation, Invalidated, MatchType, Refused, Registration, Usage
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import StreamEntry
-from quaestor.realtime.codec import concerns_standing
+from quaestor.realtime.codec import concerns_subscriptions
 
 _NO_VERSION: Final = 0
 
@@ -55,7 +55,7 @@ class QueryEvents:
 
         refused: guard nothing for it, because there is no room for what is waiting (query_retention.py).
         """
-        if concerns_standing(entry.payload):
+        if concerns_subscriptions(entry.payload):
             self._keep(entry, self._subscriptions.take_query_event(entry.payload))
             return
         if concerns_resizing(entry.payload):
@@ -82,7 +82,7 @@ class QueryEvents:
     def retained(self, entry: StreamEntry) -> Registration | Cancellation | None:
         """The registration or cancellation in an entry that the cell before this one has dealt with; None: neither is in
         it."""
-        if concerns_standing(entry.payload):
+        if concerns_subscriptions(entry.payload):
             self._keep(entry, self._subscriptions.lease_of(entry.payload))
             return None
         event = self._resized(entry) if concerns_resizing(entry.payload) else self._understood(entry)

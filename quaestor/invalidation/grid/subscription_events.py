@@ -16,15 +16,15 @@ from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import decode_query_event, encode_matched
 from quaestor.realtime.messages import (
+    Announcement,
+    CellProgress,
+    CellReady,
     CellStarted,
-    Lost,
-    Matched,
+    LeaseRenewal,
     MatchedEvent,
-    NoLonger,
-    Reached,
-    Ready,
-    Standing,
-    StillStanding,
+    MatchedWrite,
+    MatchingLost,
+    QueriesEnded,
     Subscription,
 )
 
@@ -66,13 +66,13 @@ class SubscriptionEvents:
         """Do what the stage says in this entry of the query pipeline. Returns the same as `lease_of`."""
         event = self._understood(payload)
         match event:
-            case Standing():
+            case Announcement():
                 self._announced(event)
-            case StillStanding():
+            case LeaseRenewal():
                 for query_id, token in event.queries:
                     if not self._node.subscriptions.keep(query_id, token, event.expires_at_ms):
                         self._lost(query_id, token, "not announced to this cell", final=False)
-            case NoLonger():
+            case QueriesEnded():
                 for query_id in event.query_ids:
                     self._node.subscriptions.end(query_id)
             case Subscription():
@@ -93,16 +93,16 @@ class SubscriptionEvents:
         if image.kind in _TO_ALL:
             standing.take()
             if standing:
-                self._say(Matched(query_ids=None, image=image), encode_image(image))
+                self._say(MatchedWrite(query_ids=None, image=image), encode_image(image))
             return
         found = standing.take()
         if found:
-            self._say(Matched(query_ids=found, image=image), payload or encode_image(image))
+            self._say(MatchedWrite(query_ids=found, image=image), payload or encode_image(image))
             for query in list(standing.crowded(found)):
                 standing.end(query.query_id)
                 self._lost(query.query_id, query.token, "its membership has outgrown its announcement", final=False)
 
-    def _announced(self, event: Standing) -> None:
+    def _announced(self, event: Announcement) -> None:
         try:
             members = None if event.members is None else [self._share(side) for side in event.members]
             replayed = self._node.subscriptions.announce(
@@ -124,8 +124,8 @@ class SubscriptionEvents:
             self._lost(event.query_id, event.token, f"matching failed: {error!r}", final=True)
         else:
             for image in replayed:
-                self._say(Matched(query_ids=(event.query_id,), image=image), encode_image(image))
-            self._say(Ready(cell=self._cell, query_id=event.query_id, token=event.token))
+                self._say(MatchedWrite(query_ids=(event.query_id,), image=image), encode_image(image))
+            self._say(CellReady(cell=self._cell, query_id=event.query_id, token=event.token))
             if self._ticked is not None and len(self._node.subscriptions) == 1:
                 self._reached(self._ticked)
 
@@ -135,10 +135,10 @@ class SubscriptionEvents:
         return side[self._cell.write_partition]
 
     def _reached(self, tick: AfterImage) -> None:
-        self._say(Reached(cell=self._cell, version=tick.version, fresh_as_of_ms=tick.wall_ms))
+        self._say(CellProgress(cell=self._cell, version=tick.version, fresh_as_of_ms=tick.wall_ms))
 
     def _lost(self, query_id: str, token: str, reason: str, *, final: bool) -> None:
-        self._say(Lost(cell=self._cell, query_id=query_id, token=token, reason=reason, final=final))
+        self._say(MatchingLost(cell=self._cell, query_id=query_id, token=token, reason=reason, final=final))
 
     def _understood(self, payload: bytes) -> object:
         try:

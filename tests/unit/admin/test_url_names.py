@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quaestor.admin.registrations import url_name
+from quaestor.admin.registered_urls import url_name
 from quaestor.errors import ConfigurationError
 
 

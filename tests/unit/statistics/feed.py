@@ -24,8 +24,8 @@ from quaestor.model import (
     Usage,
     WriteKind,
 )
+from quaestor.statistics.batch_planning import Planner
 from quaestor.statistics.pipelines import Carries
-from quaestor.statistics.planning import Planner
 from quaestor.statistics.positions import Positions, decode
 from quaestor.statistics.source import EVENTS, HISTORY, PipelineReader, RangePartition
 

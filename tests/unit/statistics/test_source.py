@@ -13,8 +13,8 @@ from quaestor.errors import EventLayerResetError
 from quaestor.event_layer import offsets, streams
 from quaestor.model import AfterImage, GridShape, MatchType, WriteKind
 from quaestor.redis.clients import client
+from quaestor.statistics.batch_planning import MOST_TENANTS, Planner
 from quaestor.statistics.pipelines import Carries
-from quaestor.statistics.planning import MOST_TENANTS, Planner
 from quaestor.statistics.positions import Positions
 from quaestor.statistics.source import EVENTS
 from tests.unit.statistics.feed import TICK, Feed, feed, image
@@ -302,7 +302,7 @@ def test_reads_of_other_processes_are_attributed_by_a_worker_that_did_not_see_th
 ) -> None:
     fed.register("other:1", "q1")
     end, _ = fed.batch(START, EVENTS)
-    monkeypatch.setattr("quaestor.statistics.ranges._registrants", {})
+    monkeypatch.setattr("quaestor.statistics.ranges._registered", {})
     fed.used(registrations=[("other:1", 3)])
     assert sums(fed.batch(end, EVENTS)[1])["query", "q1", "hit"] == 3
 

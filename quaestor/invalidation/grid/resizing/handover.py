@@ -36,7 +36,7 @@ from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.model import Cell, GridShape, Version
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
-from quaestor.realtime.codec import concerns_standing
+from quaestor.realtime.codec import concerns_subscriptions
 
 _AT_ONCE: Final = 500
 _TIDY_AFTER_MS: Final = 120_000
@@ -194,7 +194,7 @@ class GridHandover:
 
     def _copied(self, payload: bytes, now_ms: int) -> tuple[int, bytes] | None:
         """Query partition and payload in this generation; None for what is over, or repeated by who sent it."""
-        if concerns_standing(payload):
+        if concerns_subscriptions(payload):
             return None
         try:
             if concerns_resizing(payload):

@@ -1,4 +1,4 @@
-"""How far the next batch reads: bounded in entries and bytes, and to the same moment in every pipeline.
+"""Batch planning: how far the next batch reads, bounded in entries and bytes, and to the same moment in every pipeline.
 
 Because no pipeline is read past the moment that another one has reached, the rows of a batch are never older, by the event
 layer's clock, than those of the batch before: however far behind a job is, nothing it reads is late.
@@ -16,11 +16,11 @@ from quaestor.event_layer import offsets
 from quaestor.event_layer.codec import decode_image
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.model import AfterImage, GridShape
-from quaestor.statistics.counted import read_counted
+from quaestor.statistics.counted_reads import read_counted
+from quaestor.statistics.deduplication import SeenWrites
 from quaestor.statistics.pipelines import Carries, Pipeline, of_grids, of_tenants, ordered, shapes
 from quaestor.statistics.positions import Position, Positions
-from quaestor.statistics.registrants import tenant_in
-from quaestor.statistics.repeats import Seen
+from quaestor.statistics.registered_queries import tenant_in
 
 AT_ONCE: Final = 500
 MOST_TENANTS: Final = 200
@@ -47,7 +47,7 @@ class _Scan(NamedTuple):
 
 
 class Planner:
-    """Plans batches for one kind of reader. Reads each entry once, keeps none."""
+    """Planner of batches for one kind of reader. Reads each entry once, keeps none."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ def _reached(pipeline: Pipeline, start: Position, scan: _Scan, until_ms: int | N
     last = taken[-1]
     if pipeline.carries is not Carries.WRITES:
         return Position(offset=last.offset, count=last.number)
-    seen = Seen(start)
+    seen = SeenWrites(start)
     for step in taken:
         if step.image is not None:
             seen.repeated(step.image)

@@ -1,4 +1,4 @@
-"""Bytes to and from the origin: one socket with flow control both ways, that knows when it is in step."""
+"""Byte stream to and from the origin: one socket with flow control both ways, that knows when it is in step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import cast
 _HIGH_WATER_BYTES = 256 * 1024
 
 
-class Wire(asyncio.Protocol):
-    """read() and drain() wait; everything else is immediate.
+class ByteStream(asyncio.Protocol):
+    """Byte stream on one socket.
+
+    read() and drain() wait; everything else is immediate.
 
     idle: nothing is expected; what comes then makes it useless.
     """
@@ -26,7 +28,7 @@ class Wire(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """What has come, at least a byte; b"" at the end. Raises ConnectionError if the end was a failure."""
+        """Bytes that have come, at least one; b"" at the end. Raises ConnectionError if the end was a failure."""
         if not self._received and not self._ended:
             self._reader = self._loop.create_future()
             try:
@@ -44,18 +46,19 @@ class Wire(asyncio.Protocol):
         return b""
 
     def write(self, data: bytes) -> None:
+        """Send these bytes. Does nothing if the socket is closed."""
         if self._transport is not None and not self.closed:
             self._transport.write(data)
 
     async def drain(self) -> None:
-        """Returns when the other side keeps up. Raises ConnectionError once it is gone."""
+        """Wait until the other side keeps up. Raises ConnectionError once it is gone."""
         if self.closed:
             raise ConnectionError("the connection is closed")
         if self._writable is not None:
             await self._writable
 
     def close(self) -> None:
-        """At once; what was not sent yet is not."""
+        """Close it at once; what was not sent yet is not."""
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
@@ -63,9 +66,11 @@ class Wire(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol. What comes unasked for closes the socket."""
         if self.idle:
             self.close()
             return
@@ -75,6 +80,7 @@ class Wire(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> bool:
+        """See asyncio.Protocol."""
         self._ended = True
         if self.idle:
             self.closed = True
@@ -82,6 +88,7 @@ class Wire(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
         self.closed = self._ended = True
         self._error = self._error or exc
         self._wake()
@@ -91,9 +98,11 @@ class Wire(asyncio.Protocol):
             self._writable = None
 
     def pause_writing(self) -> None:
+        """See asyncio.Protocol."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
+        """See asyncio.Protocol."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None

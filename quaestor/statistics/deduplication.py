@@ -1,4 +1,4 @@
-"""Which entries of a write pipeline tell again what was told before.
+"""Deduplication of writes: which entries of a write pipeline repeat what was told before.
 
 Ingest appends at least once: when it is restarted, or while two of them overlap, the last writes come again. A change stream
 delivers in the order of versions, so what comes for the first time is never older than what was there already: the newest
@@ -25,13 +25,13 @@ _ANOTHER_ORDER: Final = 10 << 32
 
 
 def name_of(image: AfterImage) -> str:
-    """Of the record and of what happened to it: 64 bits, as a checkpoint holds them."""
+    """Name of a record and of what happened to it: 64 bits, as a checkpoint holds them."""
     record = record_key(image.key) + image.namespace.encode("utf-8", "surrogatepass")
     return f"{image.kind.value[0]}{record_hash(record):016x}"
 
 
-class Seen:
-    """What was read of one write pipeline."""
+class SeenWrites:
+    """Writes that were read of one write pipeline, as far as they may be repeated."""
 
     __slots__ = ("_keys", "since", "version")
 
@@ -66,19 +66,19 @@ class Seen:
         return False
 
     def at(self, offset: str, count: int | None) -> Position:
-        """As a position in its pipeline."""
+        """Position in the pipeline, with what was seen."""
         keys = tuple(sorted(self._keys))
         return Position(offset=offset, count=count, since=self.since, version=self.version, keys=keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Covered:
-    """What the write pipelines of another grid were read for: a position for each of its partitions."""
+class CoveredWrites:
+    """Writes that the pipelines of another grid were read for: a position for each of its partitions."""
 
     partitions: Sequence[Position]
 
-    def told(self, image: AfterImage) -> bool:
-        """Whether the write is among it."""
+    def covers(self, image: AfterImage) -> bool:
+        """Whether the write is among them."""
         place = record_hash(record_key(image.key)) % len(self.partitions) if image.key is not None else 0
         position = self.partitions[place]
         if not 0 < position.since <= image.version:

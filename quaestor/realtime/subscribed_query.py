@@ -1,4 +1,4 @@
-"""One standing query in its stage: the maintained result, who follows it, what the cells know of it. No I/O, no clock."""
+"""Subscribed query in its stage: its maintained result, its subscriptions, what the cells know of it. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Final
 from quaestor.incremental import MaintainedResult, PriorState, RenewalSettings, ResultEvent
 from quaestor.incremental.sides import pack_members, sides_of
 from quaestor.model import AfterImage, Cell, Query, Version, WriteKind
-from quaestor.realtime.messages import Changed, Shown, Standing
-from quaestor.realtime.quotas import Held
-from quaestor.realtime.reading import ReadDone, ReadOrder
+from quaestor.realtime.messages import Announcement, FullResult, ResultChange
+from quaestor.realtime.quotas import QueryCharge
+from quaestor.realtime.reading import ReadRequest, ReadResult
 from quaestor.realtime.snapshots import Snapshot
 
 _ALL_AT_ONCE: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 _LONGEST_BACKOFF_MS: Final = 10_000
-_NAMED: Final = 1_000
+_MOST_NAMED: Final = 1_000
 """So many subscriptions are named at most; more have to ask if they were meant."""
 
 
-class FollowedQuery:
-    """Not thread-safe.
+class SubscribedQuery:
+    """One subscribed query. Not thread-safe.
 
-    subscriptions: whose each is, and until when it is leased.
-    held: what it is charged (see quotas.py).
-    read_due_ms: when what is wanted may be read; None if nothing is.
+    subscriptions: by id, whose each is, and until when it is leased.
+    charge: of its tenants (see quotas.py).
+    read_due_ms: when a read that was requested may begin; None if none was.
     reading: it is being read.
     failures: of reads, since the last that succeeded.
     token: of the newest announcement, "" before it.
@@ -33,7 +33,7 @@ class FollowedQuery:
         self.query_id = query_id
         self.query = query
         self.subscriptions: dict[str, tuple[str, int]] = {}
-        self.held = Held()
+        self.charge = QueryCharge()
         self.read_due_ms: int | None = 0
         self.reading = False
         self.failures = 0
@@ -44,33 +44,33 @@ class FollowedQuery:
         self._sequence = 0
         self._read_at: Version = 0
         self._seen: Version = 0
-        self._order: ReadOrder | None = None
+        self._request: ReadRequest | None = None
         self._ready: set[Cell] = set()
         self._trust_images = True
-        self._meanwhile: list[AfterImage] = []
-        self._passed_over: Version = 0
+        self._buffered: list[AfterImage] = []
+        self._dropped_version: Version = 0
 
     @property
-    def known(self) -> bool:
-        """Whether there is a result to show."""
+    def has_result(self) -> bool:
+        """Whether there is a result to send."""
         return self._maintained is not None
 
-    def settled(self, cells: int) -> bool:
+    def is_caught_up(self, cells: int) -> bool:
         """Whether every write that the cells find reaches a result that is not waiting to be read again."""
-        standing = self._maintained is not None and self._maintained.renewal is None
-        return standing and not self.reading and self.read_due_ms is None and len(self._ready) == cells
+        current = self._maintained is not None and self._maintained.renewal is None
+        return current and not self.reading and self.read_due_ms is None and len(self._ready) == cells
 
-    def apply(self, image: AfterImage, *, now_ms: int) -> Changed | None:
-        """Take in a write that concerns the query. Asks for a renewal where one is needed (`read_due_ms`)."""
+    def apply(self, image: AfterImage, *, now_ms: int) -> ResultChange | None:
+        """Apply a write that concerns the query. Requests a renewal where one is needed (`read_due_ms`)."""
         if self.reading:
-            self._put_by(image)
+            self._buffer(image)
         if self._maintained is None:
             return None
-        events = self._absorbed(image)
-        self._see_to_renewal(now_ms)
-        return self._changed(events, image.version, image.wall_ms) if events else None
+        events = self._apply(image)
+        self._schedule_renewal(now_ms)
+        return self._change(events, image.version, image.wall_ms) if events else None
 
-    def _absorbed(self, image: AfterImage) -> list[ResultEvent]:
+    def _apply(self, image: AfterImage) -> list[ResultEvent]:
         maintained = self._maintained
         if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self._read_at):
             return []  # of several write partitions, or replayed: what was read is newer
@@ -79,16 +79,16 @@ class FollowedQuery:
             self._trust_images = False
         return maintained.apply(image)
 
-    def _put_by(self, image: AfterImage) -> None:
+    def _buffer(self, image: AfterImage) -> None:
         """What is being read may not contain it. The cells find it again once that is announced to them, but until then they go
         by an announcement before it: without this write, later ones would make a result that there never was."""
-        if len(self._meanwhile) >= self._settings.most_waiting:
-            self._passed_over = max(self._passed_over, *(one.version for one in self._meanwhile))
-            self._meanwhile.clear()
-        self._meanwhile.append(image)
+        if len(self._buffered) >= self._settings.most_waiting:
+            self._dropped_version = max(self._dropped_version, *(one.version for one in self._buffered))
+            self._buffered.clear()
+        self._buffered.append(image)
 
-    def want(self, reason: str, *, now_ms: int, after_ms: int = 0) -> None:
-        """Read again, because the cells cannot be relied on for what came in between."""
+    def request_read(self, reason: str, *, now_ms: int, after_ms: int = 0) -> None:
+        """Request a read, because the cells cannot be relied on for what came in between."""
         due_ms = now_ms + after_ms
         if self._maintained is not None:
             self._maintained.ask(reason)
@@ -97,17 +97,17 @@ class FollowedQuery:
         self._ready.clear()
         self.read_due_ms = due_ms if self.read_due_ms is None else max(due_ms, self.read_due_ms)
 
-    def order(self, *, reached: Version) -> ReadOrder:
-        """What to read now.
+    def begin_read(self, *, reached: Version) -> ReadRequest:
+        """Begin a read; returns what to read.
 
         reached: by all cells; what is newer they find again, so what is read need not be newer.
         """
         maintained = self._maintained
         self.reading, self.read_due_ms = True, None
-        self._meanwhile.clear()
-        self._passed_over = 0
+        self._buffered.clear()
+        self._dropped_version = 0
         renewal = None if maintained is None else maintained.renewal
-        self._order = ReadOrder(
+        self._request = ReadRequest(
             query_id=self.query_id,
             query=self.query,
             at_least=self._seen if renewal is None else max(self._seen, renewal.at_least),
@@ -117,50 +117,52 @@ class FollowedQuery:
             trust_images=self._trust_images,
             settings=self._settings,
         )
-        return self._order
+        return self._request
 
-    def awaits(self, order: ReadOrder) -> bool:
-        """Whether this is the read that was ordered last."""
-        return self.reading and order is self._order
+    def awaits(self, request: ReadRequest) -> bool:
+        """Whether this is the read that was begun last."""
+        return self.reading and request is self._request
 
-    def take(self, done: ReadDone, *, now_ms: int) -> tuple[bool, Changed | Shown | None]:
-        """What was read becomes the result. Returns whether it did, and what those that follow it have to be told.
+    def accept(self, result: ReadResult, *, now_ms: int) -> tuple[bool, ResultChange | FullResult | None]:
+        """Take over what was read as the result. Returns whether it was accepted, and what its subscribers have to be told.
 
-        It does not if it is no longer needed, or if it is too old after all; then it is wanted again.
+        It is not if it is no longer needed, or if it is too old after all; then it is requested again.
         """
         self.reading, self.failures = False, 0
-        version, maintained = done.snapshot.version, self._maintained
-        told: Changed | Shown | None = None
-        if done.maintained is not None and version < self._passed_over:
-            self.want("more was written while it was read than could be kept", now_ms=now_ms)
+        version, maintained = result.snapshot.version, self._maintained
+        message: ResultChange | FullResult | None = None
+        if result.maintained is not None and version < self._dropped_version:
+            self.request_read("more was written while it was read than could be kept", now_ms=now_ms)
             return False, None
-        if done.maintained is not None:
+        if result.maintained is not None:
             self._read_at = version
-            told = self._replaced(done.maintained, version)
+            message = self._replaced(result.maintained, version)
         elif maintained is None or (maintained.renewal is None and version < self._seen):
             return False, None
         else:
             try:
-                events = maintained.renew(done.snapshot.own, version, foreign=done.snapshot.foreign, now_ms=now_ms)
+                events = maintained.renew(result.snapshot.own, version, foreign=result.snapshot.foreign, now_ms=now_ms)
             except ValueError:
-                self.want("what was read is older than what was seen meanwhile", now_ms=now_ms)
+                self.request_read("what was read is older than what was seen meanwhile", now_ms=now_ms)
                 return False, None
             if events:
-                told = self._changed(events, version, 0)
+                message = self._change(events, version, 0)
         self._read_at = version
         self._seen = max(self._seen, version)
-        self._see_to_renewal(now_ms)
-        return True, told
+        self._schedule_renewal(now_ms)
+        return True, message
 
-    def failed(self, *, now_ms: int) -> None:
-        """It could not be read; try again later, with growing pauses."""
+    def read_failed(self, *, now_ms: int) -> None:
+        """Read again later, with growing pauses: it could not be read."""
         after_ms = min(100 * 2 ** min(self.failures, 10), _LONGEST_BACKOFF_MS)
         self.reading = False
         self.failures += 1
         self.read_due_ms = now_ms + after_ms
 
-    def announcement(self, snapshot: Snapshot, *, write_partitions: int, token: str, expires_at_ms: int) -> Standing:
-        """What the cells have to know of what was read."""
+    def announcement(
+        self, snapshot: Snapshot, *, write_partitions: int, token: str, expires_at_ms: int
+    ) -> Announcement:
+        """Announcement to the cells of what was read."""
         assert self._maintained is not None
         self.token = token
         self._ready.clear()
@@ -173,7 +175,7 @@ class FollowedQuery:
                 pack_members(namespace, (record["_id"] for record in found), write_partitions)
                 for namespace, found in zip(namespaces, records, strict=True)
             )
-        return Standing(
+        return Announcement(
             query_id=self.query_id,
             token=self.token,
             query=self.query,
@@ -183,16 +185,16 @@ class FollowedQuery:
             expires_at_ms=expires_at_ms,
         )
 
-    def is_ready(self, cell: Cell, token: str) -> None:
-        """A cell matches the announcement."""
+    def cell_ready(self, cell: Cell, token: str) -> None:
+        """Take in that a cell matches the announcement of this token."""
         if token == self.token:
             self._ready.add(cell)
 
-    def shown(self, subscription_ids: tuple[str, ...] | None) -> Shown:
-        """The whole result, for these. O(its length)."""
+    def full_result(self, subscription_ids: tuple[str, ...] | None) -> FullResult:
+        """Message with the full result, for these subscriptions. O(its length)."""
         assert self._maintained is not None
         rows = tuple((event.key, event.document) for event in self._maintained.initial_events())
-        return Shown(
+        return FullResult(
             query_id=self.query_id,
             subscription_ids=subscription_ids,
             epoch=self._epoch,
@@ -203,23 +205,23 @@ class FollowedQuery:
         )
 
     def forget(self, before: Version) -> None:
-        """No image older than this arrives any more."""
+        """Forget what is kept for images older than this: none arrives any more."""
         if self._maintained is not None:
             self._maintained.forget(before)
 
-    def _replaced(self, maintained: MaintainedResult, version: Version) -> Shown:
+    def _replaced(self, maintained: MaintainedResult, version: Version) -> FullResult:
         self._maintained = maintained
-        for image in self._meanwhile:
+        for image in self._buffered:
             if image.version > version or not image.version:
-                self._absorbed(image)
-        self._meanwhile.clear()
+                self._apply(image)
+        self._buffered.clear()
         self._sequence += 1
         ids = tuple(self.subscriptions)
-        return self.shown(ids if len(ids) <= _NAMED else None)
+        return self.full_result(ids if len(ids) <= _MOST_NAMED else None)
 
-    def _changed(self, events: list[ResultEvent], version: Version, written_at_ms: int) -> Changed:
+    def _change(self, events: list[ResultEvent], version: Version, written_at_ms: int) -> ResultChange:
         self._sequence += 1
-        return Changed(
+        return ResultChange(
             query_id=self.query_id,
             epoch=self._epoch,
             sequence=self._sequence,
@@ -228,7 +230,7 @@ class FollowedQuery:
             events=tuple(events),
         )
 
-    def _see_to_renewal(self, now_ms: int) -> None:
+    def _schedule_renewal(self, now_ms: int) -> None:
         maintained = self._maintained
         if maintained is None or maintained.renewal is None or self.reading or self.read_due_ms is not None:
             return

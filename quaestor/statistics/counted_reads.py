@@ -1,4 +1,4 @@
-"""Reading a pipeline so that what was trimmed before it was read is not only noticed but counted.
+"""Counted reads of a pipeline: what was trimmed before it was read is not only noticed but counted.
 
 Redis 7 and Valkey count the entries ever appended to a stream. Together with its length that numbers the oldest retained
 entry, so a reader that numbers what it reads knows exactly how many it missed. Older servers do not count; then a reader
@@ -17,7 +17,9 @@ from quaestor.ports import StreamEntry
 
 
 class Chunk(NamedTuple):
-    """broken: the place read from is not retained any more (or was no entry), so entries may be missing before the
+    """Entries that one read has brought, and whether some are missing before them.
+
+    broken: the place read from is not retained any more (or was no entry), so entries may be missing before the
         first.
     before: then, how many were ever appended before the oldest retained one; None if the server does not count.
     """

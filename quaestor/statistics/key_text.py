@@ -1,4 +1,4 @@
-"""A record's `_id` as text, for people and for counting: extended JSON, bounded."""
+"""Text of a record's `_id`, for people and for counting: extended JSON, bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OPTIONS: Final = json_util.RELAXED_JSON_OPTIONS
 
 
 def full(key: Any) -> str:
-    """Extended JSON (relaxed). A value that has none is shown by its type."""
+    """Text of an `_id` in Extended JSON (relaxed). A value that has none is shown by its type."""
     try:
         return json_util.dumps(key, json_options=_OPTIONS)
     except (TypeError, ValueError, OverflowError):

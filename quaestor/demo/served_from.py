@@ -1,4 +1,4 @@
-"""Who answered: told from the headers of a response, as any outside observer could."""
+"""Part of the stack that answered: told from the headers of a response, as any outside observer could."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class ServedFrom(StrEnum):
+    """Part of the stack that answered."""
+
     VARNISH = "varnish"
     """Varnish had it."""
     APP = "app"
@@ -16,7 +18,9 @@ class ServedFrom(StrEnum):
 
 
 def served_from(headers: Mapping[str, str]) -> ServedFrom:
-    """Each cache on the way has its say in Cache-Status (RFC 9211), the one nearest to the user last.
+    """Part of the stack that answered.
+
+    Each cache on the way has its say in Cache-Status (RFC 9211), the one nearest to the user last.
 
     headers: case-insensitive, as httpx gives them, or with lower-case names.
     """

@@ -1,4 +1,4 @@
-"""The query parameters of a list, read strictly: a name that is not known or is given twice is refused.
+"""Query parameters of a list, read strictly: a name that is not known or is given twice is refused.
 
 A mistyped `filter` would otherwise return everything.
 """
@@ -21,7 +21,9 @@ PARAMETERS: Final = ("filter", "sort", "skip", "limit", "representation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """sort: what was asked for, and `_id` behind it, so that pages neither overlap nor leave anything out; () if the
+    """Query of a list, as its parameters say.
+
+    sort: what was asked for, and `_id` behind it, so that pages neither overlap nor leave anything out; () if the
         filter orders by distance.
     representation: AUTO if nothing was asked for.
     """
@@ -34,7 +36,7 @@ class ListQuery:
 
 
 def parse_list(request: Request, limits: Limits) -> ListQuery:
-    """Raises Problem (400) with the parameter, the position and the reason."""
+    """Query in the parameters of a request. Raises Problem (400) with the parameter, the position and the reason."""
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in PARAMETERS:

@@ -1,4 +1,4 @@
-"""URLs and the queries behind them, told by whoever knows: for origins that do not declare them with every answer.
+"""Registered URLs and the queries behind them, told by whoever knows: for origins that do not declare them themselves.
 
 What is registered stays until it is removed; nothing is forgotten silently, because then an answer would not be guarded any more.
 """
@@ -21,19 +21,20 @@ class RegisteredUrls(Protocol):
     """Declarations (see `quaestor.capture.declared`) by the names of url_name(). Raises StoreError."""
 
     async def put(self, name: str, declaration: bytes) -> bool:
-        """False, and nothing is kept, if there are MAX_URLS already."""
+        """Keep a declaration; False, and nothing is kept, if there are MAX_URLS already."""
 
     async def remove(self, name: str) -> bool:
-        """Whether there was one."""
+        """Remove a declaration; whether there was one."""
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
-        """The declarations under any of these names. One round trip at most."""
+        """Declarations under any of these names. One round trip at most."""
 
-    async def count(self) -> int: ...
+    async def count(self) -> int:
+        """Number of registered URLs."""
 
 
 def url_name(url: str) -> str:
-    """The name under which a URL is registered: of an absolute one, for its scheme and host; of a path, for every host.
+    """Name under which a URL is registered: of an absolute one, for its scheme and host; of a path, for every host.
 
     Spellings of one URL have one name (see `quaestor.read_path.key`). Raises ConfigurationError.
     """
@@ -53,30 +54,34 @@ def url_name(url: str) -> str:
 
 
 class MemoryUrls:
-    """In this process only."""
+    """Registered URLs of this process only."""
 
     def __init__(self, limit: int = MAX_URLS) -> None:
         self._limit = limit
         self._declarations: dict[str, bytes] = {}
 
     async def put(self, name: str, declaration: bytes) -> bool:
+        """See RegisteredUrls."""
         if name not in self._declarations and len(self._declarations) >= self._limit:
             return False
         self._declarations[name] = declaration
         return True
 
     async def remove(self, name: str) -> bool:
+        """See RegisteredUrls."""
         return self._declarations.pop(name, None) is not None
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
+        """See RegisteredUrls."""
         return [self._declarations[name] for name in names if name in self._declarations]
 
     async def count(self) -> int:
+        """See RegisteredUrls."""
         return len(self._declarations)
 
 
 class RedisUrls:
-    """One hash for all processes of a deployment: `quaestor:{<d>}:urls`."""
+    """Registered URLs of all processes of a deployment, in one hash: `quaestor:{<d>}:urls`."""
 
     def __init__(self, client: SharedClient, *, deployment: str, limit: int = MAX_URLS) -> None:
         self._client = client
@@ -84,18 +89,22 @@ class RedisUrls:
         self._limit = limit
 
     async def put(self, name: str, declaration: bytes) -> bool:
+        """See RegisteredUrls."""
         if await self.count() >= self._limit and not await self._call("HEXISTS", name):
             return False
         await self._call("HSET", name, declaration)
         return True
 
     async def remove(self, name: str) -> bool:
+        """See RegisteredUrls."""
         return bool(await self._call("HDEL", name))
 
     async def find(self, names: Sequence[str]) -> list[bytes]:
+        """See RegisteredUrls."""
         return [declaration for declaration in await self._call("HMGET", *names) if declaration is not None]
 
     async def count(self) -> int:
+        """See RegisteredUrls."""
         return int(await self._call("HLEN"))
 
     async def _call(self, command: str, *arguments: str | bytes) -> Any:

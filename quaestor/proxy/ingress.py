@@ -1,4 +1,4 @@
-"""The outermost layer of the proxy: what may come in, as what it goes on, and the form in which answers leave.
+"""Ingress, the outermost layer of the proxy: what may come in, as what it goes on, and the form in which answers leave.
 
 Everything that decides how a request is understood is settled here, before the cache: cache and origin see the same fields,
 so nobody can make the cache key on something that the origin never saw. What is ambiguous is refused and not repaired (RFC 9112,
@@ -15,7 +15,7 @@ from quaestor.observability.event_log import EventLog
 from quaestor.proxy import fields
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import OriginBrokeOffError
-from quaestor.proxy.reading import Seen, target_of
+from quaestor.proxy.request_head import RequestHead, target_of
 
 HTTP_1_0_BYTES = 16 * 1024 * 1024
 """Answers of unknown length are collected for HTTP/1.0 clients, which know no chunks, up to this size."""
@@ -23,8 +23,8 @@ _DIGITS = re.compile(rb"[0-9]{1,18}")
 _ALLOWED = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, QUERY"
 
 
-class Gate:
-    """Wraps the cache, which wraps the forwarder."""
+class Ingress:
+    """Ingress of the proxy. It wraps the cache, which wraps the forwarder."""
 
     def __init__(self, app: App, options: ProxyOptions, telemetry: EventLog) -> None:
         self._app = app
@@ -37,13 +37,13 @@ class Gate:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         outgoing = Outgoing(send, buffered=scope["http_version"] == "1.0" and scope["method"] != "HEAD")
-        seen = Seen(scope["headers"], trust=self._options.trust_forwarded)
-        refusal = seen.refusal(scope["method"], scope["http_version"], self._options.hosts)
+        head = RequestHead(scope["headers"], trust=self._options.trust_forwarded)
+        refusal = head.refusal(scope["method"], scope["http_version"], self._options.hosts)
         if refusal is not None:
             return await problem(
                 outgoing.send, refusal.status, refusal.detail, head=scope["method"] == "HEAD", close=refusal.close
             )
-        scope = {**scope, "headers": seen.cleaned(scope["http_version"], authority=self._options.authority)}
+        scope = {**scope, "headers": head.cleaned(scope["http_version"], authority=self._options.authority)}
         if scope["method"] in ("GET", "HEAD") and not scope["query_string"] and target_of(scope).endswith(b"?"):
             scope["raw_path"] += b"?"  # the origin sees it, so the cache has to
         if _ends_here(scope):
@@ -62,7 +62,7 @@ class Gate:
 
 
 class Outgoing:
-    """A server's `send` that dates what has no date, and collects answers of unknown length if it has to."""
+    """Outgoing side: a server's `send` that dates what has no date, and collects answers of unknown length if it has to."""
 
     def __init__(self, send: Send, *, buffered: bool) -> None:
         self._send = send
@@ -72,6 +72,7 @@ class Outgoing:
         self.started = False
 
     async def send(self, message: Message) -> None:
+        """Send a message in the form in which answers leave."""
         if message["type"] == "http.response.start":
             headers = message["headers"]
             for name, _ in headers:

@@ -1,4 +1,4 @@
-"""Which query is behind a registration: for reports of reads by processes that know the registration's id only."""
+"""Registered queries by the registrations' ids: for reports of reads by processes that know only the id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.resizing.messages import TakenOver, concerns_resizing
 from quaestor.invalidation.grid.resizing.messages import decode as decode_resizing
 from quaestor.model import Cancellation, Registration, Usage
-from quaestor.statistics.counted import read_counted
+from quaestor.statistics.counted_reads import read_counted
 
 MOST_KNOWN: Final = 200_000
 _LOOK_BACK_MS: Final = 300_000
@@ -25,37 +25,39 @@ _LONGEST_TENANT: Final = 200
 
 
 def understood(payload: bytes) -> Registration | Cancellation | Usage | None:
-    """What an entry of a query pipeline says of reads; None if it is about something else. Raises EventLayerError."""
+    """Message about reads in an entry of a query pipeline; None if it is about something else. Raises EventLayerError."""
     return decode_query_event(payload) if _tells(payload) else None
 
 
 def _tells(payload: bytes) -> bool:
-    """Not one of those that standing queries and resizing put there besides; what is neither is unreadable."""
+    """Not one of those that subscribed queries and resizing put there besides; what is neither is unreadable."""
     letter = type_of(payload)
     return letter is None or letter in b"rcu"
 
 
-class Registrants:
-    """Of one query pipeline; the newest MOST_KNOWN. A hint: what is not known is counted without its query."""
+class RegisteredQueries:
+    """Registered queries of one query pipeline, the newest MOST_KNOWN. A hint: what is not known is counted without its query."""
 
     def __init__(self) -> None:
         self._queries: OrderedDict[str, str] = OrderedDict()
         self._up_to = offsets.START
 
     def add(self, registration: Registration) -> None:
+        """Remember the query of a registration; the oldest gives way."""
         self._queries[registration.id] = registration.query_id
         if len(self._queries) > MOST_KNOWN:
             self._queries.popitem(last=False)
 
     def query_of(self, registration_id: str) -> str | None:
+        """Id of the query of a registration; None if it is not known."""
         return self._queries.get(registration_id)
 
     def reached(self, offset: str) -> None:
-        """Entries up to here have been added."""
+        """Take note that entries up to here have been added."""
         self._up_to = offset
 
     def look_back(self, layer: RedisPipelines, stream: str, until: str) -> None:
-        """If another process read what lies before `until`, look at the last minutes of it. Bounded. Raises EventLayerError."""
+        """Look at the last minutes before `until` if another process read them. Bounded. Raises EventLayerError."""
         if until == offsets.START or self._up_to == until:
             return
         after = layer.offset_at(stream, max(offsets.appended_at_ms(until) - _LOOK_BACK_MS, 0))
@@ -72,7 +74,7 @@ class Registrants:
 
 
 def tenant_in(payload: bytes) -> str | None:
-    """Whose registration or report of reads it is; None if it is neither."""
+    """Tenant of a registration or of a report of reads; None if the entry is neither."""
     try:
         tenant = RawBSONDocument(payload).get("tenant") if _tells(payload) else None
     except BSONError:

@@ -1,4 +1,4 @@
-"""`quaestor explain`: from the text on the command line to an explanation."""
+"""Explanation of a query that is given as text: what `quaestor explain` and the admin API's `explain` do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quaestor.model import CapturedRead, Operation, Query, Reason, SortSpec
 _PATIENCE_MS: Final = 5_000
 
 
-def run(
+def explain_text(
     text: str,
     *,
     collection: str,
@@ -33,14 +33,14 @@ def run(
     text_index: str | None = None,
     mongo_url: str | None = None,
 ) -> str:
-    """What to print.
+    """The explanation, as text or as JSON.
 
     text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
-
     text_index: definition of the collection's text index, as list_indexes gives it.
     mongo_url: where to look up what the collection is: a view, capped, with a collation, images or a text index of
-        its own. Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse;
-        DatabaseError.
+        its own.
+
+    Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse; DatabaseError.
     """
     if "." not in collection.strip("."):
         raise ConfigurationError(f"--collection is database.collection, like demo.flights, not {collection!r}")

@@ -1,4 +1,4 @@
-"""What `quaestor cluster` does: the grid on Spark, in the foreground, until it is told to stop."""
+"""Run of the grid on Spark in the foreground, until it is told to stop: what `quaestor cluster` does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from typing import Any
 
 from quaestor.cli.cluster_metrics import served
 from quaestor.errors import ConfigurationError
@@ -14,11 +13,6 @@ from quaestor.event_layer.connecting import event_layer
 from quaestor.invalidation.grid.resizing.state import get_state
 from quaestor.model import GridShape
 from quaestor.settings import Settings
-
-
-def settings(**given: Any) -> Settings:
-    """QUAESTOR_* from the environment, and what the command line says, which wins."""
-    return Settings.from_env(**{name: value for name, value in given.items() if value is not None})
 
 
 def run(
@@ -32,10 +26,9 @@ def run(
     metrics_port: int | None = None,
     metrics_host: str = "127.0.0.1",
 ) -> None:
-    """Returns when SIGINT or SIGTERM has stopped it.
+    """Run the grid; returns when SIGINT or SIGTERM has stopped it.
 
     conf: Spark settings, `spark.name=value` each.
-
     metrics_port: where the grid's figures are served; listened on before anything is started. None: nowhere.
 
     Raises ConfigurationError (too few slots, no Java, no pyspark, no URL, a port in use), DependencyError (a part does not
@@ -61,7 +54,7 @@ def run(
 
 
 def require_resizable(settings: Settings, *, query_partitions: int, write_partitions: int) -> None:
-    """Whether there is a grid that one with these partitions can take over from.
+    """Require that there is a grid that one with these partitions can take over from.
 
     Raises ConfigurationError if there is none, or if it has these partitions already; EventLayerError if Redis does not answer.
     """

@@ -1,4 +1,4 @@
-"""A request's header fields as a proxy reads them: once, before anybody else, and with one meaning only.
+"""Head of a request as a proxy reads it: once, before anybody else, and with one meaning only.
 
 What is ambiguous is refused and not repaired (RFC 9112, section 11.2).
 """
@@ -20,6 +20,8 @@ _REMEMBERED = 2048
 
 
 class Refusal(NamedTuple):
+    """Refusal of a request: what is answered instead of sending it on."""
+
     status: int
     detail: str
     close: bool = True
@@ -68,8 +70,8 @@ class _Kinds(dict[bytes, _Kind]):
 _kinds = _Kinds()
 
 
-class Seen:
-    """One pass over a request's fields: what decides how it is understood, and what goes on."""
+class RequestHead:
+    """Head of a request, read in one pass over its fields: what decides how it is understood, and what goes on."""
 
     __slots__ = ("_kept", "_of", "_values")
 
@@ -89,7 +91,7 @@ class Seen:
                 self._kept.append((name, value))
 
     def refusal(self, method: str, version: str, hosts: frozenset[str]) -> Refusal | None:
-        """Why this request is not sent on, or None."""
+        """Refusal of this request, or None if it is sent on."""
         of = self._of
         if len(self._values) > MAX_FIELDS:
             return Refusal(431, f"More than {MAX_FIELDS} header fields.")
@@ -105,7 +107,7 @@ class Seen:
         return _framing(of.get(_Kind.LENGTH, []), of.get(_Kind.CODING, []), version)
 
     def cleaned(self, version: str, *, authority: bytes) -> fields.RawHeaders:
-        """The fields that go on: without those of the connection, with this hop in `Via`, and a Host in any case."""
+        """Fields that go on: without those of the connection, with this hop in `Via`, and a Host in any case."""
         kept = self._kept
         if _Kind.CONNECTION in self._of:
             kept = fields.without_named(kept, self._of[_Kind.CONNECTION])

@@ -1,0 +1,17 @@
+"""Settings of a command: the environment's, and what the options of the command line say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from quaestor.settings import Settings
+
+LayerUrl = Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")]
+Deployment = Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")]
+
+
+def command_settings(**given: Any) -> Settings:
+    """Settings from QUAESTOR_* in the environment, and from the command line, which wins where it says something."""
+    return Settings.from_env(**{name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,80 @@
+"""Subscription of one process to one query, shared by all its subscribers there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from quaestor.errors import SubscriptionError
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.incremental import ResultEvent
+from quaestor.model import GridShape
+from quaestor.realtime.live import LiveResult, SharedResult
+from quaestor.realtime.messages import Subscription, Unsubscription
+
+
+class StageAddress(NamedTuple):
+    """Address of the stage that is responsible for a query."""
+
+    partition: int
+    generation: int
+
+    @classmethod
+    def of(cls, query_id: str, shape: GridShape) -> StageAddress:
+        """The address in a grid of this shape."""
+        return cls(query_partition(query_id, shape.query_partitions), shape.generation)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LocalSubscription:
+    """Subscription of this process to one query. Guarded by the lock of its shared result.
+
+    id: names it in the grid.
+    stage: where it is.
+    live: the subscribers here.
+    asked_ms: when its stage was last told; 0: not yet.
+    """
+
+    id: str
+    query_id: str
+    stage: StageAddress
+    shared: SharedResult
+    live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
+    asked_ms: int = 0
+
+    def subscription(self, tenant: str, *, expires_at_ms: int) -> Subscription:
+        """The message to its stage that begins it and renews its lease."""
+        return Subscription(
+            id=self.id,
+            tenant=tenant,
+            query_id=self.query_id,
+            query=self.shared.query,
+            fresh=self.shared.needs_full_result,
+            expires_at_ms=expires_at_ms,
+        )
+
+    def unsubscription(self) -> Unsubscription:
+        """The message to its stage that ends it."""
+        return Unsubscription(query_id=self.query_id, subscription_ids=(self.id,))
+
+    def require_full_result(self) -> None:
+        """Ask for the full result as soon as possible."""
+        self.shared.needs_full_result, self.asked_ms = True, 1
+
+    def rename(self, name: str) -> None:
+        """Go on under another name, so that no older message can be taken for the answer. The old one's lease ends."""
+        self.id = name
+        self.shared.replica.reset(name)
+        self.shared.needs_full_result, self.asked_ms = True, min(self.asked_ms, 1)
+
+    def push(self, events: Sequence[ResultEvent]) -> None:
+        """Tell all subscribers here how the result has changed."""
+        for live in self.live:
+            live.push(events)
+
+    def fail(self, error: SubscriptionError) -> None:
+        """Tell all subscribers here that it has ended."""
+        for live in self.live:
+            live.fail(error)
