@@ -48,6 +48,14 @@ class Bracket:
         self.sets.extend(ranges)
         self.properties.extend(properties)
 
+    @property
+    def only(self) -> str:
+        """The one character that it is written with, if there is no other; PCRE takes that for a literal."""
+        if self.negated or self.sets or self.properties or len(self.ranges) != 1:
+            return ""
+        low, high = self.ranges[0]
+        return chr(low) if low == high else ""
+
     def text(self, *, ignore_case: bool) -> str:
         """The bracket expression, for both engines: cases are written out, their ideas of them differ from PCRE's."""
         written = folded(union(self.ranges)) if ignore_case else tuple(self.ranges)

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from quaestor.query.pcre.first_character import First
+
 LARGEST_SIZE: Final = 65522
 """Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
 DEEPEST: Final = 249
@@ -41,6 +43,7 @@ class Piece:
     quantifiable: PCRE lets a quantifier follow.
     size: bytes of PCRE's compiled form, which has a limit.
     group: repeating it repeats its compiled form.
+    first: its first character.
     """
 
     linear: str
@@ -50,6 +53,7 @@ class Piece:
     quantifiable: bool = True
     size: int = 1
     group: bool = False
+    first: First = field(default=First(), compare=False)
 
 
 @dataclass(slots=True)
