@@ -144,9 +144,9 @@ def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
 def _rounds_at_will(base: Decimal, exponent: Decimal, *, negative: bool) -> bool:
     """Whether mongod's library may take a power for infinite that is not, or the other way round; or for minus infinity.
 
-    It rounds the logarithm of the base to 28 decimals, raises e to its product with the exponent, and corrects the result by
-    what was cut off. What is infinite before the correction is plus infinity, also if the power is negative; what becomes so by it
-    keeps its sign.
+    It cuts the logarithm of the base off after 28 decimals, raises e to its product with the exponent, and corrects the result
+    by what was cut off. What is infinite before the correction is plus infinity, also if the power is negative; what becomes so
+    by it keeps its sign.
     """
     if exponent.is_infinite():
         return False

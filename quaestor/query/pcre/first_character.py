@@ -32,7 +32,7 @@ class First:
     passed: bool = False
 
     def as_look_ahead(self) -> First:
-        """Of look-ahead for this."""
+        """The first character of look-ahead for this."""
         return First(asserted=self.begins | self.asserted, ahead=True)
 
 
@@ -40,12 +40,12 @@ PASSED: Final = First(passed=True)
 
 
 def literal(character: str) -> First:
-    """Of a literal in a pattern."""
+    """The first character of a literal in a pattern."""
     return First(character=character.lower() if character.isascii() else "")
 
 
 def any_of(branches: Iterable[First]) -> First:
-    """Of alternatives. On the safe side: PCRE wants the same character of all of them."""
+    """The first character of alternatives. On the safe side: PCRE wants the same character of all of them."""
     branches = tuple(branches)
     return First(
         begins=_NOTHING.union(*(branch.begins for branch in branches)),
@@ -78,6 +78,6 @@ class Opening:
             self._done = True
 
     def first(self) -> First:
-        """As far as it was seen."""
+        """The first character of the branch, as far as it was seen."""
         found = self._first or First()
         return First(begins=frozenset(filter(None, (found.character,))), asserted=found.asserted)

@@ -18,7 +18,7 @@ _CALL: Final = re.compile(r"\?(R\)|[+-]?[0-9]+\)|&|P>)")
 
 
 class Grammar(Protocol):
-    """What reading a group needs of the translator."""
+    """The translator, as reading a group sees it."""
 
     reader: Reader
     options: Options
@@ -136,4 +136,6 @@ def _inner(
     if not grammar.reader.take(")"):
         raise grammar.reader.malformed("missing )")
     text = f"{full}{inner.full})"
-    return Piece(f"{linear}{inner.linear})", text, inner.width, size=inner.size + overhead, group=True, first=inner.first)
+    return Piece(
+        f"{linear}{inner.linear})", text, inner.width, size=inner.size + overhead, group=True, first=inner.first
+    )

@@ -18,7 +18,7 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the letters i, m, s, x and U switch on, and (*UCP): `\\w` and its like know all of Unicode."""
+    """The options of a regular expression, as the letters i, m, s, x and U switch them on, and (*UCP): `\\w` and its like know all of Unicode."""
 
     ignore_case: bool = False
     multiline: bool = False
@@ -58,7 +58,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Shape:
-    """How far the whole pattern is just an anchored literal."""
+    """The shape of a pattern: how far it is just an anchored literal."""
 
     starts: bool = False
     ends: bool = False

@@ -1,4 +1,4 @@
-"""From PCRE's syntax to that of two engines: RE2 (linear time) and `regex` (look-around and back references, bounded).
+"""Translation of PCRE's syntax to that of two engines: RE2 (linear time) and `regex` (look-around and back references, bounded).
 
 Only whether a pattern is found matters here, not where, so laziness, group numbers and names are dropped for RE2.
 Options are resolved while translating: each atom carries its own, since the engines scope them differently.
@@ -33,13 +33,17 @@ _LARGEST_RE2_REPEAT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """linear: for RE2, or None if it cannot express the pattern. full: for `regex`.
+    """A pattern as two engines take it.
 
+    linear: for RE2, or None if it cannot express the pattern.
+    full: for `regex`.
     newline_sensitive: on a text that ends with a newline, `linear` may differ from PCRE (`$` before it): use `full`.
     ascii_only: on other texts `linear` may differ (RE2 finds `\\B` inside a character of several bytes): use `full`.
-    starts: anchored to the start of the text. prefix: every match starts with this text (and at the start if `starts`).
+    starts: anchored to the start of the text.
+    prefix: every match starts with this text (and at the start if `starts`).
     plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
-    only_prefix: the pattern is nothing but `prefix`. ends: `$` follows it directly.
+    only_prefix: the pattern is nothing but `prefix`.
+    ends: `$` follows it directly.
     """
 
     linear: str | None
@@ -54,11 +58,13 @@ class Translation:
 
 
 def translate(source: str, options: Options) -> Translation:
-    """Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
+    """Translate a pattern. Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
     return Translator(source, options).run()
 
 
 class Translator:
+    """The state of one translation."""
+
     __slots__ = (
         "ascii_only",
         "characters",
