@@ -1,8 +1,8 @@
-"""How large a pipeline may become, beside how old. What is too large loses its oldest entries, read or not.
+"""Bounds of a pipeline's size, beside its age. A pipeline that is too large loses its oldest entries, read or not.
 
 Readers that miss some find out (`streams.missed`) and take everything for changed; so that looking for it costs nothing
 while they keep up, what is younger than YOUNGEST_TRIMMED_MS is never trimmed by size, and a reader asks when its place is older
-than half of that. The query pipeline holds what is registered, so there is more to it: see invalidation/query_retention.py.
+than half of that. The query pipeline holds what is registered, so there is more to it: see invalidation/grid/query_retention.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def doubtful_after_ms(retention_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineBounds:
-    """entries, bytes: of one pipeline, roughly; a burst within YOUNGEST_TRIMMED_MS may exceed them."""
+    """The largest size of one pipeline.
+
+    entries, bytes: roughly; a burst within YOUNGEST_TRIMMED_MS may exceed them."""
 
     entries: int = 2_000_000
     bytes: int = 512 * 1024 * 1024
@@ -42,7 +44,7 @@ class PipelineBounds:
             raise ConfigurationError(f"the bounds of pipelines must be positive, not {self.entries} and {self.bytes}")
 
     def excess(self, size: PipelineSize) -> float:
-        """How many times as large as it may be; above 1 it is too large."""
+        """The pipeline's size as a multiple of what it may be; above 1 it is too large."""
         return max(size.entries / self.entries, size.bytes / self.bytes)
 
     def enforce(self, layer: EventLayer, sizes: Mapping[str, PipelineSize]) -> None:

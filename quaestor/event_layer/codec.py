@@ -1,4 +1,4 @@
-"""What travels through the pipelines, as BSON. Each payload is one document that begins with `{"v": 1, "t": <type>}`.
+"""The wire format of all pipelines: BSON. Each payload is one document that begins with `{"v": 1, "t": <type>}`.
 
 | type | fields |
 |---|---|
@@ -176,7 +176,7 @@ def _image(fields: Fields) -> AfterImage:
 
 
 def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
-    """For a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
+    """The payload of an event on a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
     if isinstance(message, Cancellation):
         fields: dict[str, Any] = {
             "v": FORMAT, "t": "c", "tenant": message.tenant, "qid": message.query_id,
@@ -204,7 +204,7 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
 
 
 def decode_query_event(payload: bytes) -> Registration | Cancellation | Usage:
-    """Raises EventLayerError if it is none of these."""
+    """The event that a payload from a query pipeline holds. Raises EventLayerError if it is none of these."""
     return decode_payload(payload, _query_event, types="rcu")
 
 
@@ -232,7 +232,7 @@ def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:
 
 
 def encode_notification(notification: Notification) -> bytes:
-    """For the notification pipeline."""
+    """The payload of a notification."""
     cell = _cell_of(notification)
     fields: dict[str, Any] = {"v": FORMAT, "t": "", "cell": [cell.query_partition, cell.write_partition]}
     match notification:
@@ -267,7 +267,7 @@ def _cell_of(notification: Notification) -> Cell:
 
 
 def decode_notification(payload: bytes) -> Notification:
-    """Raises EventLayerError if it is none."""
+    """The notification that a payload holds. Raises EventLayerError if it is none."""
     return decode_payload(payload, _notification, types="+-!h")
 
 
@@ -308,7 +308,7 @@ def type_of(payload: bytes) -> bytes | None:
 
 
 def decode_payload(payload: bytes, build: Callable[[Fields], T], *, types: str | None = None) -> T:
-    """What `build` makes of the payload's fields;
+    """The message that `build` makes of a payload's fields.
 
     types: the only ones that are let through to it.
 

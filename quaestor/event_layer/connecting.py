@@ -1,4 +1,4 @@
-"""Which event layer a redis_url leads to."""
+"""The choice of an event layer by the redis_url."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quaestor.redis.address import is_cluster
 
 
 def event_layer(url: str, deployment: str, *, beside: Sequence[str] = ()) -> RedisPipelines:
-    """On one server or on a cluster, as the URL says (quaestor/redis/address.py). Connects on first use.
+    """The event layer on one server or on a cluster, as the URL says (quaestor/redis/address.py). Connects on first use.
 
     beside: keys of others whose loss is the event layer's loss. On one server it is anyway.
 

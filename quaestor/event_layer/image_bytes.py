@@ -33,7 +33,7 @@ def image_bytes(
     before: bytes | None,
     changed: Sequence[str] | None,
 ) -> bytes:
-    """What `encode_image` makes of the same image; see AfterImage.
+    """The payload that `encode_image` makes of the same image; see AfterImage.
 
     version: int64, little-endian, which is what a BSON timestamp is.
     wall: int64, as in a BSON date.

@@ -14,7 +14,7 @@ from quaestor.ports import StreamEntry
 
 
 class LayerClock:
-    """Not thread-safe. Every call is O(1)."""
+    """The event layer's clock as one reader knows it. Not thread-safe. Every call is O(1)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -44,7 +44,7 @@ class _Bell:
 
 
 class MemoryEventLayer:
-    """See ports.EventLayer. Nothing is lost while the object lives; nothing outlives it.
+    """The event layer in the memory of one process; see ports.EventLayer. Nothing is lost while the object lives; nothing outlives it.
 
     append and read cost O(entries), trim O(entries kept); an append wakes those who wait for its stream, and nobody else.
     """
@@ -134,7 +134,7 @@ class MemoryEventLayer:
         return {stream: self.measure(stream) for stream in before_ms}
 
     def measure(self, stream: str) -> PipelineSize:
-        """Of the payloads alone."""
+        """The size of a pipeline: of the payloads alone."""
         with self._lock:
             self._require_open()
             entries = self._streams.get(stream)

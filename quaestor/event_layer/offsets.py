@@ -1,7 +1,7 @@
 """Offsets: `<milliseconds>-<sequence>@<epoch>`, zero-padded, so that comparing strings compares positions.
 
-The milliseconds are when the entry was appended, by the event layer's clock. The epoch names one life of the layer's
-data: an offset from another life cannot be read from, however it was kept. "0" is before everything, in every life.
+The milliseconds are when the entry was appended, by the event layer's clock. The epoch names the layer's
+data until they are lost: an offset of another epoch cannot be read from, however it was kept. "0" is before everything, in each.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ def offset(at_ms: int, sequence: int, epoch: str) -> str:
 
 
 def of_digits(at_ms: str, sequence: str, epoch: str) -> str:
-    """As `offset`, of numbers that are written in digits already: no entry comes by without one."""
+    """The offset of numbers that are written in digits already: no entry comes by without one."""
     return f"{at_ms.zfill(15)}-{sequence.zfill(20)}@{epoch}"
 
 
 def just_before(at_ms: int, epoch: str) -> str:
-    """After it comes exactly what was appended at at_ms or later."""
+    """The offset after which comes exactly what was appended at at_ms or later."""
     return offset(max(at_ms - 1, 0), LAST_SEQUENCE, epoch)
 
 
@@ -39,10 +39,10 @@ def is_entry(text: str) -> bool:
 
 
 def appended_at_ms(text: str) -> int:
-    """When the entry at this offset was appended."""
+    """The time at which the entry at this offset was appended, by the event layer's clock."""
     return position(text)[0]
 
 
 def epoch_of(text: str) -> str | None:
-    """The life it belongs to; None for START, which belongs to all."""
+    """The data epoch it belongs to; None for START, which belongs to all."""
     return text.partition("@")[2] or None

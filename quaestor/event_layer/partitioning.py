@@ -1,4 +1,4 @@
-"""Which cell of the grid a record and a query belong to. Everybody who routes uses these functions, and only these.
+"""The cell of the grid that a record and a query belong to. Everybody who routes uses these functions, and only these.
 
 Write partition: hash of the record's `_id`, the one attribute that inserts, updates and deletes all carry. Query
 partition: hash of the normalised query, so that equal queries meet in one column whoever registers them. (InvaliDB,

@@ -19,7 +19,7 @@ def query_fields(query: Query) -> dict[str, Any]:
 
 
 def query_of(fields: Mapping[str, Any]) -> Query:
-    """Raises KeyError, TypeError or ValueError if these are not the fields of a query."""
+    """The query that these fields hold. Raises KeyError, TypeError or ValueError if they are not the fields of a query."""
     return Query(
         namespace=fields["ns"],
         operation=Operation(fields["op"]),

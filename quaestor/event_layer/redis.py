@@ -5,12 +5,12 @@ time that the client's own pipeline object takes.
 
 **Noticing that data are gone.** Whoever reads on after an offset trusts that nothing before it was lost. Three checks:
 
-- A key names this life of the data (`streams.epoch`). Every call reads it along; every offset carries it. It is gone
-  after a flush or a restart without persistence, and then every offset of the life before is refused for ever, also
+- A key names the data epoch (`streams.epoch`). Every call reads it along; every offset carries it. It is gone
+  after a flush or a restart without persistence, and then every offset of the epoch before is refused for ever, also
   one that was kept in a checkpoint and is presented by another process.
 - A server that lost only its last moments (a crash between two fsyncs, a fail-over to a replica that lagged) still has
   the key. So each new connection, before it is used for anything, looks up the newest entry that this object has
-  appended or read in each stream; if one is missing that nobody can have trimmed, the life is ended by renewing the key.
+  appended or read in each stream; if one is missing that nobody can have trimmed, the epoch is ended by renewing the key.
 - A server that evicts keys without a time-to-live when memory runs out is refused, and so is a node of a cluster: see cluster.py.
 """
 
@@ -46,7 +46,7 @@ from quaestor.redis import clients
 
 
 class RedisEventLayer(RedisPipelines):
-    """One server (or a Sentinel-managed primary behind one address), not Redis Cluster. `event_layer()` chooses.
+    """The event layer on one server (or a Sentinel-managed primary behind one address), not Redis Cluster. `event_layer()` chooses.
 
     Each call takes a connection of its own; idle ones are kept.
 
@@ -85,7 +85,7 @@ class RedisEventLayer(RedisPipelines):
         for connection in idle:
             connection.disconnect()
 
-    # The current life of the data
+    # The current data epoch
 
     def epoch(self) -> str:
         if self._epoch is None:

@@ -14,7 +14,7 @@ from quaestor.ports import PipelineSize, StreamEntry
 
 
 class RedisPipelines(ABC):
-    """See ports.EventLayer; RedisEventLayer and ClusterEventLayer say how a request reaches its server, and when it is said
+    """Pipelines and values as Redis keeps them; see ports.EventLayer. RedisEventLayer and ClusterEventLayer say how a request reaches its server, and when it is said
     that data were lost. Safe to use from several threads. Calls are not repeated on failure; the caller decides. A failed
     append may have been performed. Offsets count the server's milliseconds, so `offset_at` and `trim` expect the caller's
     clock to agree with the server's.
@@ -36,7 +36,7 @@ class RedisPipelines(ABC):
 
     @abstractmethod
     def epoch(self) -> str:
-        """The current life of the data. Raises EventLayerError if it has to be asked for in vain."""
+        """The current data epoch. Raises EventLayerError if it has to be asked for in vain."""
 
     @abstractmethod
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]: ...
@@ -53,7 +53,7 @@ class RedisPipelines(ABC):
         """This entry was there."""
 
     def entry_id(self, offset: str) -> str:
-        """The offset as Redis writes it. Raises EventLayerResetError if it is of another life."""
+        """The offset as Redis writes it. Raises EventLayerResetError if it is of another epoch."""
         epoch = _offsets.epoch_of(offset)
         if epoch is not None and epoch != self.epoch():
             raise EventLayerResetError(

@@ -29,7 +29,7 @@ Position = tuple[int, int]
 
 
 def exchange(connection: Connection, commands: Sequence[Command]) -> list[Any]:
-    """One request, all replies; refusals are returned as exceptions in their place."""
+    """Send commands in one request and read all replies; refusals are returned as exceptions in their place."""
     connection.send_packed_command(connection.pack_commands(commands))
     return [reply(connection) for _ in commands]
 
@@ -61,7 +61,7 @@ def offset(entry_id: bytes, epoch: str) -> str:
 
 
 def presence_of(stream: str, seen: Position) -> tuple[Command, ...]:
-    """What to ask for `is_lost`."""
+    """The commands whose replies `is_lost` judges."""
     entry_id = f"{seen[0]}-{seen[1]}"
     return (
         ("XRANGE", stream, entry_id, entry_id),
@@ -84,14 +84,17 @@ def is_lost(replies: Sequence[Any], seen: Position) -> bool:
 
 
 def facts_of(info: Any) -> dict[str, str]:
-    """What INFO tells; empty if it was refused: some hosted servers hide it."""
+    """The facts that INFO tells; empty if it was refused: some hosted servers hide it."""
     if isinstance(info, Exception):
         return {}
     return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
 
 
 def require_no_eviction(memory: Any) -> None:
-    """memory: the reply to INFO memory. Raises ConfigurationError."""
+    """Refuse a server that may evict what lies in it: raises ConfigurationError.
+
+    memory: the reply to INFO memory.
+    """
     facts = facts_of(memory)
     if facts.get("maxmemory", "0") != "0" and facts.get("maxmemory_policy", "").startswith("allkeys"):
         raise ConfigurationError(
@@ -101,7 +104,10 @@ def require_no_eviction(memory: Any) -> None:
 
 
 def require_one_server(cluster: Any) -> None:
-    """cluster: the reply to INFO cluster. Raises ConfigurationError if this server is a node of a cluster."""
+    """Refuse a node of a cluster: raises ConfigurationError.
+
+    cluster: the reply to INFO cluster.
+    """
     if facts_of(cluster).get("cluster_enabled") == "1":
         raise ConfigurationError(
             "this Redis is a node of a Redis Cluster; say so in redis_url: redis+cluster://host:port (or rediss+cluster://)"

@@ -8,13 +8,13 @@ from quaestor.model import GridShape
 
 
 def encode_shape(shape: GridShape) -> list[int]:
-    """See the module's text."""
+    """The array of a shape."""
     partitions = [shape.query_partitions, shape.write_partitions]
     return [*partitions, shape.generation] if shape.generation else partitions
 
 
 def decode_shape(fields: Sequence[int]) -> GridShape:
-    """Raises ValueError or TypeError if it is none."""
+    """The shape of an array. Raises ValueError or TypeError if it is none."""
     query_partitions, write_partitions, *generation = map(int, fields)
     return GridShape(
         query_partitions=query_partitions,

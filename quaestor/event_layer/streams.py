@@ -33,17 +33,17 @@ def queries(deployment: str, query_partition: int, generation: int = 0) -> str:
 
 
 def matched(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """What the cells of one query partition found for its standing queries; read by its later stage."""
+    """The pipeline of writes that the cells of one query partition found for its standing queries; read by its later stage."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:matched"
 
 
 def results(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """How the results of one query partition's standing queries change; read by the app processes that follow any."""
+    """The pipeline of changes to the results of one query partition's standing queries; read by the app processes that follow any."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:results"
 
 
 def notifications(deployment: str, tenant: str | None = None) -> str:
-    """What the cells say to one tenant (None: the one named like the deployment); each of its app processes reads all of it."""
+    """The pipeline of all cells' notifications to one tenant (None: the one named like the deployment); each of its app processes reads all of it."""
     return f"quaestor:{{{_tenant(deployment, tenant)}}}:notifications"
 
 
@@ -113,24 +113,24 @@ def attended(deployment: str, tenant: str | None = None) -> str:
 
 
 def epoch(deployment: str) -> str:
-    """Value: the name of this life of the server's data; gone or changed if the data are."""
+    """The value that names the server's data epoch; gone or changed if the data are."""
     return f"quaestor:{{{deployment}:n}}:epoch"
 
 
 def parts(deployment: str) -> str:
-    """On a cluster a set: the hash tags of all pipelines and values that were used in this life (see data_epoch.py)."""
+    """A set, on a cluster: the hash tags of all pipelines and values that were used in this data epoch (see data_epoch.py)."""
     return f"quaestor:{{{deployment}:n}}:parts"
 
 
 def tag_of(name: str) -> str:
-    """What decides where in a cluster it lies."""
+    """The hash tag of a name, which decides where in a cluster it lies."""
     opened = name.find("{") + 1
     closed = name.find("}", opened)
     return name[opened:closed] if 0 < opened < closed else name
 
 
 def epoch_beside(tag: str) -> str:
-    """As `epoch`, for what has this tag."""
+    """The value that names the data epoch of what has this tag."""
     return f"quaestor:{{{tag}}}:epoch"
 
 

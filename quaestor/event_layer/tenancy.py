@@ -1,5 +1,5 @@
-"""Whose registration it is, from its id alone: it begins with the origin, and this with `<tenant>~` for every tenant but the
-one that is named like the deployment. Everybody who routes notifications uses these functions, and only these."""
+"""The tenant of a registration, from its id alone: it begins with the origin, and this with `<tenant>~` for every tenant but
+the one that is named like the deployment. Everybody who routes notifications uses these functions, and only these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SEPARATOR: Final = "~"
 
 
 def origin_of(tenant: str, deployment: str, process: str) -> str:
-    """What the ids begin with that this process of a tenant gives."""
+    """The beginning of all ids that this process of a tenant gives."""
     return process if tenant == deployment else f"{tenant}{_SEPARATOR}{process}"
 
 
@@ -21,7 +21,7 @@ def tenant_of(registration_id: str, deployment: str) -> str:
 
 
 def by_tenant(registration_ids: Iterable[str], deployment: str) -> dict[str, list[str]]:
-    """In the order in which they come."""
+    """Registrations by tenant, in the order in which they come."""
     found: dict[str, list[str]] = {}
     for registration_id in registration_ids:
         found.setdefault(tenant_of(registration_id, deployment), []).append(registration_id)

@@ -64,7 +64,7 @@ def _nested(name: str, argument: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
 
 
 def refusals(pipeline: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
-    """Why the result of this pipeline cannot be invalidated by writes."""
+    """The reasons for which the result of this pipeline cannot be invalidated by writes."""
     for name, _ in stages(pipeline):
         if name in _REFUSED_STAGES:
             yield _REFUSED_STAGES[name]

@@ -1,4 +1,4 @@
-"""A filter as a tree, after parsing and normalisation. What the compiler, the index and `explain` all read.
+"""A filter as a tree, after parsing and normalisation: read by the compiler, the index and `explain`.
 
 Every node is hashable by identity only; equality of queries is decided by `identity()` of the normalised tree.
 
@@ -32,11 +32,15 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunction:
+    """A filter that holds where all of its members do."""
+
     members: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Disjunction:
+    """A filter that holds where any of its members does."""
+
     members: tuple[Node, ...]
 
 

@@ -95,7 +95,7 @@ def is_list(value: Any) -> bool:
 
 
 def milliseconds(value: datetime.datetime) -> int:
-    """What BSON stores of a datetime: milliseconds since the epoch (UTC assumed if naive), the rest cut off."""
+    """The number that BSON stores of a datetime: milliseconds since the epoch (UTC assumed if naive), the rest cut off."""
     if value.tzinfo is not None:
         value = value.replace(tzinfo=None) - (value.utcoffset() or _NO_TIME)
     since = value - _EPOCH

@@ -1,4 +1,4 @@
-"""From the tree to functions: everything that can be decided once is decided here, the rest are closures.
+"""Compilation of the tree to functions: everything that can be decided once is decided here, the rest are closures.
 
 A query that cannot match costs one call and one dictionary look-up. Conjunctions try their cheapest member first.
 """
@@ -29,7 +29,7 @@ def compile_node(node: Node) -> Matcher:
 
 
 def general_matcher(node: Node) -> Matcher:
-    """As `compile_node`, without a short cut for the node itself."""
+    """The function that `compile_node` makes, without a short cut for the node itself."""
     match node:
         case Predicate():
             return _predicate(node)

@@ -56,7 +56,9 @@ def encode_members(kind: type[Conjunction] | type[Disjunction] | type[Negation],
 
 
 def encode_predicate(predicate: Predicate, inner: bytes | None = None) -> bytes:
-    """inner: the encoding of the node that is the operand of an `$elemMatch`."""
+    """The encoding of a predicate.
+
+    inner: the encoding of the node that is the operand of an `$elemMatch`."""
     operand = _operand(predicate) if inner is None else inner
     return _joined(b"p", (predicate.path.encode(), predicate.operator.encode(), predicate.elements.encode(), operand))
 

@@ -1,4 +1,4 @@
-"""One tree for all ways to write the same query, with exactly the same matches.
+"""Normalisation: one tree for all ways to write the same query, with exactly the same matches.
 
 What changes: nested conjunctions (and disjunctions) become one, members are sorted by their encoding and duplicates go,
 an `$in` of one value becomes `$eq`, of none becomes nothing; comparisons with null that can only mean equality become

@@ -1,4 +1,4 @@
-"""From a filter, as pymongo takes it, to the tree of `ast.py`, refusing what mongod refuses.
+"""Parsing of a filter, as pymongo takes it, to the tree of `ast.py`, refusing what mongod refuses.
 
 mongod's rules in short: a key that starts with a dollar sign is a document operator; any other is a path, whose value
 is either a document of field operators (decided by its first key, see `shape.py`), a regular expression to be matched,

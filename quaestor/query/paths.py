@@ -1,4 +1,4 @@
-"""Which values a dotted path reaches in a document, by the rules of mongod's matcher.
+"""The values that a dotted path reaches in a document, by the rules of mongod's matcher.
 
 A path is walked through embedded documents. At an array on the way every element that is a document is entered, and a
 component that is an array index also selects that element. At an array in the last place the elements are reached one

@@ -48,7 +48,7 @@ class Pattern:
 
     @staticmethod
     def of_value(value: Any, options: str | None = None) -> Pattern:
-        """From a regex value (bson.Regex or re.Pattern) or a string. Raises like `pattern`."""
+        """The pattern of a regex value (bson.Regex or re.Pattern) or a string. Raises like `pattern`."""
         if isinstance(value, str):
             return pattern(value, options or "")
         source = value.pattern.decode() if isinstance(value.pattern, bytes) else value.pattern

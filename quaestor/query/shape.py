@@ -1,4 +1,4 @@
-"""What kind of thing a filter's value is: a plain value, or a document of operators.
+"""The kind of a filter's value: a plain value, or a document of operators.
 
 mongod decides by the first key: `{a: {$gt: 1}}` holds operators, `{a: {b: 1, $gt: 1}}` is an embedded document to be
 compared. A document with `$ref` and `$id` is a DBRef and therefore a value, wherever its keys stand.

@@ -31,7 +31,7 @@ class _Indexed:
 
 
 def rows(document: Mapping[str, Any], paths: Sequence[Parts]) -> Iterator[list[Any]]:
-    """One value per path in each row. At least one row.
+    """The rows of values that a document is sorted by: one value per path in each row. At least one row.
 
     Raises:
         MalformedQueryError: two paths go through different arrays, or a component is both a position and a field name.

@@ -61,7 +61,7 @@ def sort_documents(documents: Iterable[Document], sort: Any, *, by_id: bool = Fa
 
 
 def sort_key(document: Mapping[str, Any], sort: Any, *, by_id: bool = False) -> SortKey:
-    """Where the document stands: `sort_key(a, s) < sort_key(b, s)` iff a comes before b. Raises as `sort_documents`."""
+    """The document's place in the order: `sort_key(a, s) < sort_key(b, s)` iff a comes before b. Raises as `sort_documents`."""
     try:
         function = _prepared(sort, by_id)
     except TypeError:  # a list, or a {$meta: ...}

@@ -1,4 +1,4 @@
-"""What a redis_url says.
+"""The address in a redis_url.
 
     redis://..., rediss://..., unix://...                      one server, or the primary behind one address
     redis+cluster://[user:password@]host:port[,host:port...]   a Redis Cluster or Valkey Cluster; rediss+cluster:// with TLS
@@ -22,7 +22,9 @@ _FIRST_PORT: Final = 6379
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """hosts: (host, port) of those asked first.
+    """The address of a cluster.
+
+    hosts: (host, port) of those asked first.
     tls: over TLS.
     options: the driver's, the password among them; not for logs.
     """
@@ -38,7 +40,7 @@ def is_cluster(url: str) -> bool:
 
 
 def cluster_address(url: str) -> ClusterAddress:
-    """Raises ConfigurationError if it is not the URL of a cluster."""
+    """The address of a cluster in its URL. Raises ConfigurationError if it is none."""
     scheme, _, rest = url.partition("://")
     authority, slash, tail = rest.partition("/")
     if not slash:

@@ -1,4 +1,4 @@
-"""Every client that is made from a redis_url."""
+"""The clients that are made from a redis_url."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SharedClient = redis.asyncio.Redis | redis.asyncio.cluster.RedisCluster
 
 
 def connection_pool(url: str, **options: Any) -> redis.ConnectionPool:
-    """Makes connections to one server. Raises ConfigurationError if the URL is not that of one."""
+    """A pool of connections to one server. Raises ConfigurationError if the URL is not that of one."""
     with _naming(url):
         return redis.ConnectionPool.from_url(url, **options)
 
 
 def client(url: str, **options: Any) -> redis.Redis | redis.RedisCluster:
-    """A synchronous one, for tools and checks; one to a cluster connects at once.
+    """A synchronous client, for tools and checks; one to a cluster connects at once.
 
     Raises ConfigurationError if the URL is neither form, or leads to the other; RedisError if a cluster does not answer.
     """
@@ -43,7 +43,7 @@ def client(url: str, **options: Any) -> redis.Redis | redis.RedisCluster:
 
 
 def cluster_client(address: ClusterAddress, **options: Any) -> redis.RedisCluster:
-    """Asks at once who has which slot. Raises RedisError if nobody answers, ConfigurationError if that is no cluster."""
+    """A synchronous client to a cluster; asks at once who has which slot. Raises RedisError if nobody answers, ConfigurationError if that is no cluster."""
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]  # type: ignore[no-untyped-call]
     try:
         return redis.RedisCluster(
@@ -63,8 +63,9 @@ def spans_servers(client: SharedClient) -> bool:
 
 
 def shared_client(url: str, *, timeout_s: float = TIMEOUT_S) -> SharedClient:
-    """For everything that an app process shares with others. Connects on first use; answers or fails within timeout_s (a cluster:
-    twice that), without silent retries, because callers have a better fallback; if CONNECTIONS are in use, they wait.
+    """The client for everything that an app process shares with others.
+
+    Connects on first use; answers or fails within timeout_s (a cluster: twice that), without silent retries, because callers have a better fallback; if CONNECTIONS are in use, they wait.
 
     Raises ConfigurationError if the URL is neither form.
     """

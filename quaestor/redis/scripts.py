@@ -21,7 +21,9 @@ Argument = str | bytes | int
 
 
 class RedisScript:
-    """Sent to the server that has its keys when that one does not know it yet: the driver's own object would send it to all
+    """A script on the shared Redis.
+
+    Sent to the server that has its keys when that one does not know it yet: the driver's own object would send it to all
     servers of a cluster, and fail if any of them is away."""
 
     def __init__(self, client: SharedClient, source: str, *, frees: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for several pipelines at once, on a cluster: for each a blocked XREAD on a connection of its own, all of them watched.
+"""Blocking reads of several pipelines of a cluster: for each an XREAD on a connection of its own, all of them watched.
 
 What was asked stays asked when the reader goes off with what another pipeline had for him, and is taken up by his next read,
 so a reader that comes back soon costs a request only for the pipelines that had something. A reply that nobody waits for any
@@ -19,8 +19,8 @@ import redis
 from redis.exceptions import AskError, TryAgainError
 
 from quaestor.errors import EventLayerError
-from quaestor.event_layer.redis_cluster.connections import ClusterServers, Link
-from quaestor.event_layer.redis_cluster.data_epoch import ClusterLife, Part
+from quaestor.event_layer.redis_cluster.connections import ClusterConnections, Link
+from quaestor.event_layer.redis_cluster.data_epoch import DataEpoch, Part
 from quaestor.event_layer.redis_requests import Command, reply
 
 _BLOCK_MS: Final = 1_000
@@ -44,6 +44,11 @@ class Group:
     after: Mapping[str, str]
 
     def command(self, count: int, *block: Any) -> Command:
+        """The XREAD of these pipelines.
+
+        count: entries of each at most.
+        block: nothing, or BLOCK and for how many milliseconds.
+        """
         return ("XREAD", "COUNT", count, *block, "STREAMS", *self.after, *self.after.values())
 
 
@@ -56,22 +61,22 @@ class _Asked:
 
     group: Group
     count: int
-    life: str
+    epoch: str
     link: Link | None
 
 
-class Waiting:
-    """The outstanding requests of one event layer object. Safe to use from several threads."""
+class BlockingReads:
+    """The blocking reads of one event layer object that are not answered yet. Safe to use from several threads."""
 
-    def __init__(self, servers: ClusterServers, life: ClusterLife) -> None:
+    def __init__(self, servers: ClusterConnections, epoch: DataEpoch) -> None:
         self._servers = servers
-        self._life = life
+        self._epoch = epoch
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, ...], _Asked] = OrderedDict()
         self._closed = False
 
     def wait(self, groups: Sequence[Group], *, count: int, wait_s: float) -> dict[int, Answer]:
-        """By its place in `groups`, what the first of them to have anything has; empty if none has within wait_s."""
+        """The answers of the first groups to have anything, by their places in `groups`; empty if none has within wait_s."""
         deadline_s = time.monotonic() + wait_s
         asked: list[_Asked] = []
         answers: dict[int, Answer] = {}
@@ -98,7 +103,7 @@ class Waiting:
     # One request
 
     def _asked(self, group: Group, count: int) -> _Asked:
-        part, life = group.part, self._life.current()
+        part, epoch = group.part, self._epoch.current()
         for _ in range(_TRIES):
             link = self._servers.take(part.slot)
             try:
@@ -111,14 +116,14 @@ class Waiting:
                     self._servers.give_back(link)
                     if self._servers.redirected(refused):
                         continue
-                    return _Asked(group, count, life, None)
-                self._life.confirm(part, named, link.history)
+                    return _Asked(group, count, epoch, None)
+                self._epoch.confirm(part, named, link.history)
             except (redis.RedisError, OSError) as error:
                 raise self._servers.failed(link, error) from error
             except BaseException:
                 link.connection.disconnect()
                 raise
-            return _Asked(group, count, life, link)
+            return _Asked(group, count, epoch, link)
         raise EventLayerError(f"the servers of the Redis Cluster do not agree who has slot {part.slot}")
 
     def _answer(self, one: _Asked) -> Answer | None:
@@ -126,7 +131,7 @@ class Waiting:
         if one.link is None:
             part = one.group.part
             (named, told), history = self._servers.ask(part.slot, (("GET", part.key), one.group.command(one.count)))
-            self._life.confirm(part, named, history)
+            self._epoch.confirm(part, named, history)
             return _entries(told)
         link = one.link
         try:
@@ -146,7 +151,7 @@ class Waiting:
             return []
         entries = _entries(told)
         if entries:
-            self._life.answered(one.group.part, link.history)
+            self._epoch.answered(one.group.part, link.history)
         return entries
 
     def _until_ready(self, asked: Sequence[_Asked], deadline_s: float) -> None:
@@ -172,7 +177,7 @@ class Waiting:
             return None
         if one.group.after != group.after:
             self._recover(one)
-        elif one.count <= count and one.life == self._life.life:
+        elif one.count <= count and one.epoch == self._epoch.name:
             return one
         else:
             self._drop(one)
@@ -211,7 +216,7 @@ class Waiting:
             one.link = None
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """End all requests: nobody is answered any more."""
         with self._lock:
             self._closed = True
         self._keep(())

@@ -1,4 +1,4 @@
-"""The servers of a Redis Cluster, and how a request finds the one that has its keys.
+"""Connections to the servers of a Redis Cluster, and how a request finds the one that has its keys.
 
 The driver knows the topology: which server has which slot, and where to ask for it anew. Connections are used directly, as on one
 server. A request goes to whom the driver's map names; MOVED corrects the map; ASK and TRYAGAIN (a slot on its way from
@@ -44,8 +44,11 @@ class Link:
     history: str
 
 
-class ClusterServers:
-    """Safe to use from several threads. Raises EventLayerError when a server or the whole cluster does not answer."""
+class ClusterConnections:
+    """The connections of one event layer object to all servers of a cluster. Safe to use from several threads.
+
+    Raises EventLayerError when a server or the whole cluster does not answer.
+    """
 
     def __init__(self, address: ClusterAddress) -> None:
         """Connects on first use."""
@@ -120,7 +123,7 @@ class ClusterServers:
         self.give_back(link)
 
     def take(self, slot: int, node: Node | None = None) -> Link:
-        """As `link`, for somebody who gives it back, or says that it failed."""
+        """Take such a connection out, to be given back, or said to have failed."""
         node = node or self.node_of(slot)
         with self._lock:
             if self._closed:
@@ -145,6 +148,7 @@ class ClusterServers:
         return link
 
     def give_back(self, link: Link) -> None:
+        """Keep a connection for the next one who asks."""
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(link.node, []).append(link)
@@ -152,7 +156,7 @@ class ClusterServers:
         link.connection.disconnect()
 
     def failed(self, link: Link, error: Exception) -> EventLayerError:
-        """It does not answer: nor do the others that lead there, and somebody else may have its slots by now."""
+        """Give up the connections to a server that does not answer; somebody else may have its slots by now."""
         link.connection.disconnect()
         self.forget(link.node)
         self._refresh()
@@ -166,8 +170,8 @@ class ClusterServers:
             one.connection.disconnect()
 
     def survey(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
-        """One request to the server that the map names for this slot, which may have others, and is not sent on: replies, and the
-        server's history as of now. Connections on which another one was noted are ended."""
+        """Ask the server that the map names for this slot, which may have others, in one request that is not sent on: replies, and
+        the server's history as of now. Connections on which another one was noted are ended."""
         with self.link(slot) as link:
             told = exchange(link.connection, (("INFO", "server"), ("INFO", "replication"), *commands))
             known, link.history = link.history, _history(*told[:2])
@@ -176,7 +180,7 @@ class ClusterServers:
         return told[2:], link.history
 
     def node_of(self, slot: int) -> Node:
-        """Who has this slot, by the map."""
+        """The server that has this slot, by the map."""
         nodes = self._map().nodes_manager.slots_cache.get(slot)
         if not nodes:
             self._refresh()

@@ -1,19 +1,19 @@
-"""One life of the data of a deployment whose pipelines lie on several servers. If one of them loses anything, it is over for all.
+"""The data epoch of a deployment whose pipelines lie on several servers: it is over for all if one of them loses anything.
 
-A *part* is what has one hash tag. Each has a key that names the life its data belong to; it is read along with every request
-to the part. The part `{<deployment>:n}`, which everybody uses, holds the *current* life, and which parts were used in it. So:
+A *part* is what has one hash tag. Each has a key that names the epoch of its data; it is read along with every request
+to the part. The part `{<deployment>:n}`, which everybody uses, holds the *current* epoch, and which parts were used in it. So:
 
-- a part without its key that was used in this life has lost its data: the life is ended, by naming another one as the current;
-- a part without its key that was not used in this life is new;
-- a part that names an earlier life is taken into the current one; one that names a later life shows that `{<deployment>:n}`
-  itself went back to an earlier state: then a life after both begins. Lives are numbered for that.
+- a part without its key that was used in this epoch has lost its data: the epoch is ended, by naming another one as the current;
+- a part without its key that was not used in this epoch is new;
+- a part that names an earlier epoch is taken into the current one; one that names a later epoch shows that `{<deployment>:n}`
+  itself went back to an earlier state: then an epoch after both begins. Epochs are numbered for that.
 
 A server that lost only its last moments still has the key. So each object remembers the newest entry that it has seen in each
-stream, also what others tell it to have seen (seen_positions.py), and looks whether they are there whenever a part is answered
+stream, also those that others report (seen_positions.py), and looks whether they are there whenever a part is answered
 for by another server, or by one with another past, than before.
 
-Each object does that every LOOK_S, whatever it is asked for, and asks for the current life then; so within that time everybody
-knows that a life is over.
+Each object does that every LOOK_S, whatever it is asked for, and asks for the current epoch then; so within that time everybody
+knows that an epoch is over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from redis.crc import key_slot
 
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import streams
-from quaestor.event_layer.redis_cluster.connections import ClusterServers, Node
+from quaestor.event_layer.redis_cluster.connections import ClusterConnections, Node
 from quaestor.event_layer.redis_requests import Command, Position, is_lost, presence_of, require
 
 LOOK_S: Final = 0.5
@@ -47,8 +47,12 @@ return redis.call('GET', KEYS[1])
 
 @dataclass(slots=True)
 class Part:
-    """seen: the newest entry of each stream that was there.
-    told: those that others say were there.
+    """The pipelines and values that have one hash tag, and so lie on one server.
+
+    tag, slot: its hash tag, and the slot that follows from it.
+    key: of the value that names its epoch.
+    seen: the newest entry of each stream that was there.
+    reported: those that others say were there.
     history: of the server for which `seen` was found true; None: of none yet.
     """
 
@@ -56,17 +60,20 @@ class Part:
     slot: int
     key: str
     seen: dict[str, Position] = field(default_factory=dict)
-    told: dict[str, Position] = field(default_factory=dict)
+    reported: dict[str, Position] = field(default_factory=dict)
     history: str | None = None
 
 
-class ClusterLife:
-    """Of one event layer object. Safe to use from several threads."""
+class DataEpoch:
+    """The data epoch as one event layer object knows it, and what that object has seen in it. Safe to use from several threads.
 
-    def __init__(self, servers: ClusterServers, deployment: str) -> None:
-        self.life: str | None = None
+    name: None until it is asked for the first time.
+    reads: counts what was read; more than before, there is something new to report to others.
+    """
+
+    def __init__(self, servers: ClusterConnections, deployment: str) -> None:
+        self.name: str | None = None
         self.reads = 0
-        """Counts what was read: more than before, there is something new to tell others."""
         self._read: dict[str, Position] = {}
         self._servers = servers
         self._deployment = deployment
@@ -80,7 +87,7 @@ class ClusterLife:
     # Parts
 
     def part_of(self, name: str) -> Part:
-        """Where this stream or value lies. O(1)."""
+        """The part in which this stream or value lies. O(1)."""
         part = self._names.get(name)
         if part is None:
             tag = streams.tag_of(name)
@@ -91,13 +98,13 @@ class ClusterLife:
         return part
 
     def note(self, stream: str, position: Position, *, read_in: str | None = None) -> None:
-        """This entry was there.
+        """Remember that this entry was there.
 
-        read_in: it was read, in this life.
+        read_in: the epoch in which it was read, if it was.
         """
         part = self.part_of(stream)
         with self._lock:
-            if read_in not in (None, self.life):
+            if read_in not in (None, self.name):
                 return
             if part.seen.get(stream, (0, 0)) < position:
                 part.seen[stream] = position
@@ -111,69 +118,74 @@ class ClusterLife:
         with self._lock:
             return {name: position for name, position in self._read.items() if self._names[name] is not part}
 
-    def note_told(self, seen: Mapping[str, Position]) -> None:
-        """Somebody else has seen these entries; the next look finds out whether they are there."""
+    def note_reported(self, seen: Mapping[str, Position]) -> None:
+        """Remember what somebody else has seen; the next look finds out whether it is there."""
         for stream, position in seen.items():
             if stream.startswith(f"quaestor:{{{self._deployment}:"):
                 part = self.part_of(stream)
                 with self._lock:
-                    if max(part.seen.get(stream, (0, 0)), part.told.get(stream, (0, 0))) < position:
-                        part.told[stream] = position
+                    if max(part.seen.get(stream, (0, 0)), part.reported.get(stream, (0, 0))) < position:
+                        part.reported[stream] = position
 
     def seen(self) -> dict[str, Position]:
-        """All that was noted."""
+        """The newest entries that were noted, by stream."""
         with self._lock:
             return {stream: position for part in self._parts.values() for stream, position in part.seen.items()}
 
     # Requests
 
     def current(self) -> str:
-        """The life that offsets carry. Asks for it the first time."""
-        if self.life is None:
+        """The epoch that offsets carry. Asks for it the first time."""
+        if self.name is None:
             self.settle(self._main)
-        assert self.life is not None
-        return self.life
+        assert self.name is not None
+        return self.name
 
     def prepare(self, part: Part) -> None:
-        """Before a request to this part. Raises EventLayerResetError if data were lost."""
+        """Get ready for a request to this part. Raises EventLayerResetError if data were lost."""
         if time.monotonic() >= self._look_due_s:
             self.look()
         if part.history is None:
             self.settle(part)
 
     def confirm(self, part: Part, named: Any, history: str) -> None:
-        """After a request: the life that the part named along with its reply, and the history of the server that gave it."""
+        """Judge the reply to a request.
+
+        named: the epoch that the part named along with it.
+        history: of the server that gave it.
+        """
         if isinstance(named, Exception):
             raise EventLayerError(f"Redis refused a request: {named}") from named
-        if named is None or named.decode() != self.life:
+        if named is None or named.decode() != self.name:
             self.settle(part)
             raise EventLayerError(
-                f"what lies at {part.tag} has just been taken into another life of the data; try again"
+                f"what lies at {part.tag} has just been taken into another epoch of the data; try again"
             )
         self.answered(part, history)
 
     def answered(self, part: Part, history: str) -> None:
-        """A server with this history gave an answer, of which something may be noted then. If it is not the one that was looked
-        at last, or is not any more, what was seen is looked for. Raises EventLayerResetError if it is not there."""
+        """Take an answer of a server with this history, so that something of it may be noted.
+
+        If it is not the one that was looked at last, or is not any more, what was seen is looked for. Raises EventLayerResetError if it is not there."""
         if history != part.history and self.settle(part) != history:
             part.history = None  # also for what will be noted of this answer
 
     def require(self, seen: Mapping[str, Position]) -> None:
-        """What a value rests on: it is handed out only if this is there. Raises EventLayerResetError if it is not."""
-        self.note_told(seen)
+        """Look for what a value rests on, which is handed out only if that is there. Raises EventLayerResetError if it is not."""
+        self.note_reported(seen)
         for part in {id(part): part for part in map(self.part_of, seen)}.values():
-            if part.told:
+            if part.reported:
                 self.prepare(part)
                 self._verify(part)
 
     def look(self) -> None:
-        """Whether everything that this object has seen is there yet: one request a server.
+        """Look whether everything that this object has seen is there yet: one request a server.
 
         Raises EventLayerResetError if it is not, EventLayerError if a server that has some of it does not answer.
         """
         self._look_due_s = time.monotonic() + LOOK_S
         try:
-            if self.life is None:
+            if self.name is None:
                 self.settle(self._main)
             with self._lock:
                 parts = list(self._parts.values())
@@ -188,50 +200,50 @@ class ClusterLife:
 
     def _survey(self, parts: list[Part]) -> None:
         with self._lock:
-            told = {part.tag: list(part.told.items()) for part in parts}
+            reported = {part.tag: list(part.reported.items()) for part in parts}
         commands: list[Command] = []
         for part in parts:
             commands.append(("GET", part.key))
-            for stream, position in told[part.tag]:
+            for stream, position in reported[part.tag]:
                 commands += presence_of(stream, position)
         replies, history = self._servers.survey(parts[0].slot, commands)
         at = 0
         for part in parts:
             named, at = replies[at], at + 1
-            present = replies[at : at + _PRESENCE * len(told[part.tag])]
+            present = replies[at : at + _PRESENCE * len(reported[part.tag])]
             at += len(present)
-            sound = isinstance(named, bytes) and named.decode() == self.life and part.history == history
+            sound = isinstance(named, bytes) and named.decode() == self.name and part.history == history
             if sound and not any(isinstance(one, Exception) for one in present if not _no_such_key(one)):
-                self._judge(part, told[part.tag], present)
+                self._judge(part, reported[part.tag], present)
             else:
                 self.settle(part)
 
-    # Lives
+    # Epochs
 
     def settle(self, part: Part) -> str:
-        """Find out which life the part belongs to, and whether all that was seen in it is there; returns its server's history.
+        """Find out which epoch the part belongs to, and whether all that was seen in it is there; returns its server's history.
 
         Raises EventLayerResetError if data were lost, here or elsewhere.
         """
         for _ in range(_ATTEMPTS):
-            life, used = self._current_life(part)
+            epoch, used = self._current_epoch(part)
             (named,), history = self._ask(part, ("GET", part.key))
             if named is None and used:
                 raise self._over(f"{part.tag} was there, and is gone")
             if named is None:
-                self._ask(part, ("SET", part.key, life, "NX"))
+                self._ask(part, ("SET", part.key, epoch, "NX"))
                 self._use(part)
-            elif named.decode() == life:
+            elif named.decode() == epoch:
                 if not used:
                     self._use(part)
                 self._verify(part)
                 part.history = history
                 return history
-            elif _number(named.decode()) >= _number(life):
-                self._current_life(part)  # another one may have begun just now
-                raise self._over(f"{part.tag} has gone on to a life that nobody else knows", beyond=named.decode())
+            elif _number(named.decode()) >= _number(epoch):
+                self._current_epoch(part)  # another one may have begun just now
+                raise self._over(f"{part.tag} has gone on to an epoch that nobody else knows", beyond=named.decode())
             else:
-                self._ask(part, ("SET", part.key, life, "XX"))
+                self._ask(part, ("SET", part.key, epoch, "XX"))
         raise EventLayerError(f"what lies at {part.tag} changes hands; try again")
 
     def _ask(self, part: Part, *commands: Command) -> tuple[list[Any], str]:
@@ -242,27 +254,27 @@ class ClusterLife:
         """From now on its absence is a loss. Nobody appends before that is written down."""
         self._ask(self._main, ("SADD", self._parts_key, part.tag))
 
-    def _current_life(self, part: Part) -> tuple[str, bool]:
-        """What {<deployment>:n} says: the life, and whether the part was used in it. Raises EventLayerResetError if it is not
+    def _current_epoch(self, part: Part) -> tuple[str, bool]:
+        """What {<deployment>:n} says: the epoch, and whether the part was used in it. Raises EventLayerResetError if it is not
         the one that this object knows."""
         key = self._main.key
         (_, named, used), _ = self._ask(
             self._main, ("SET", key, _name(1), "NX"), ("GET", key), ("SISMEMBER", self._parts_key, part.tag)
         )
-        life = named.decode()
-        if self.life is None:
+        epoch = named.decode()
+        if self.name is None:
             with self._lock:
-                self.life = self.life or life
-        if life != self.life:
-            assert self.life is not None
-            if _number(life) <= _number(self.life):
-                life = self._renewed(life, beyond=self.life)
-            raise self._adopt(life, "its life is over")
-        return life, bool(used) or part is self._main
+                self.name = self.name or epoch
+        if epoch != self.name:
+            assert self.name is not None
+            if _number(epoch) <= _number(self.name):
+                epoch = self._renewed(epoch, beyond=self.name)
+            raise self._adopt(epoch, "its epoch is over")
+        return epoch, bool(used) or part is self._main
 
     def _verify(self, part: Part) -> None:
         with self._lock:
-            wanted = list((part.seen | part.told).items())
+            wanted = list((part.seen | part.reported).items())
         if wanted:
             commands = [command for stream, position in wanted for command in presence_of(stream, position)]
             replies, _ = self._servers.ask(part.slot, commands)
@@ -273,35 +285,35 @@ class ClusterLife:
             if is_lost(replies[i * _PRESENCE : (i + 1) * _PRESENCE], position):
                 raise self._over(f"the end of {stream} is missing")
             with self._lock:
-                if part.told.get(stream) == position:
-                    del part.told[stream]
+                if part.reported.get(stream) == position:
+                    del part.reported[stream]
             self.note(stream, position)
 
     def _over(self, why: str, beyond: str | None = None) -> EventLayerResetError:
-        assert self.life is not None
-        return self._adopt(self._renewed(self.life, beyond=beyond or self.life), why)
+        assert self.name is not None
+        return self._adopt(self._renewed(self.name, beyond=beyond or self.name), why)
 
-    def _renewed(self, life: str, *, beyond: str) -> str:
-        """The life after this one: another one's if somebody was faster."""
+    def _renewed(self, epoch: str, *, beyond: str) -> str:
+        """The epoch after this one: another one's if somebody was faster."""
         for _ in range(_ATTEMPTS):
-            following = _name(max(_number(life), _number(beyond)) + 1)
-            (named,), _ = self._ask(self._main, ("EVAL", _RENEW, 2, self._main.key, self._parts_key, life, following))
+            following = _name(max(_number(epoch), _number(beyond)) + 1)
+            (named,), _ = self._ask(self._main, ("EVAL", _RENEW, 2, self._main.key, self._parts_key, epoch, following))
             if named is not None and _number(named.decode()) > _number(beyond):
                 return str(named.decode())
             if named is None:
                 self._ask(self._main, ("SET", self._main.key, following, "NX"))
             else:
-                life = named.decode()
-        raise EventLayerError(f"the life of the data of deployment {self._deployment!r} could not be ended; try again")
+                epoch = named.decode()
+        raise EventLayerError(f"the epoch of the data of deployment {self._deployment!r} could not be ended; try again")
 
-    def _adopt(self, life: str, why: str) -> EventLayerResetError:
+    def _adopt(self, epoch: str, why: str) -> EventLayerResetError:
         with self._lock:
-            self.life = life
+            self.name = epoch
             self._read.clear()
             for part in self._parts.values():
                 part.history = None
                 part.seen.clear()
-                part.told.clear()
+                part.reported.clear()
         return EventLayerResetError(f"the event layer of deployment {self._deployment!r} lost its data: {why}")
 
 
@@ -309,9 +321,9 @@ def _name(number: int) -> str:
     return f"{number:08x}.{uuid.uuid4().hex}"
 
 
-def _number(life: str) -> int:
+def _number(epoch: str) -> int:
     try:
-        return int(life.partition(".")[0], 16)
+        return int(epoch.partition(".")[0], 16)
     except ValueError:
         return 0
 

@@ -17,20 +17,22 @@ from typing import Any, Final
 
 from quaestor.errors import EventLayerResetError
 from quaestor.event_layer.redis_cluster import seen_positions
-from quaestor.event_layer.redis_cluster.blocking_reads import Answer, Group, Waiting
-from quaestor.event_layer.redis_cluster.connections import ClusterServers
-from quaestor.event_layer.redis_cluster.data_epoch import ClusterLife
+from quaestor.event_layer.redis_cluster.blocking_reads import Answer, BlockingReads, Group
+from quaestor.event_layer.redis_cluster.connections import ClusterConnections
+from quaestor.event_layer.redis_cluster.data_epoch import DataEpoch
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.event_layer.redis_requests import LONGEST_BLOCK_MS, Command, Position, offset, position, require
 from quaestor.ports import StreamEntry
 from quaestor.redis.address import cluster_address
 
-_WITNESS: Final = b"s"
-"""Field of an entry: what whoever appended it had read, see seen_positions.py."""
+_SEEN: Final = b"s"
+"""Field of an entry: the positions that whoever appended it had read, see seen_positions.py."""
 
 
 class ClusterEventLayer(RedisPipelines):
-    """The loss of anything on any server is a loss for all: see data_epoch.py; it is told as on one server. A deployment waits
+    """The event layer of a deployment on a cluster.
+
+    The loss of anything on any server is a loss for all: see data_epoch.py; it is told as on one server. A deployment waits
     while a server that has something of what it uses is away, until a replica has taken over or it is back.
     """
 
@@ -43,28 +45,28 @@ class ClusterEventLayer(RedisPipelines):
         Raises ConfigurationError if it is not the URL of a cluster.
         """
         super().__init__(deployment)
-        self._servers = ClusterServers(cluster_address(url))
-        self._life = ClusterLife(self._servers, deployment)
+        self._servers = ClusterConnections(cluster_address(url))
+        self._epoch = DataEpoch(self._servers, deployment)
         for name in beside:
-            self._life.part_of(name)
-        self._waiting = Waiting(self._servers, self._life)
-        self._said: dict[str, int] = {}
-        self._heard: dict[str, bytes] = {}
+            self._epoch.part_of(name)
+        self._blocking_reads = BlockingReads(self._servers, self._epoch)
+        self._reads_sent: dict[str, int] = {}
+        self._last_received: dict[str, bytes] = {}
 
     # Pipelines
 
     def _add(self, stream: str, adds: Sequence[Command]) -> None:
-        """What was read since it was last said goes with the first entry."""
-        reads = self._life.reads
-        if reads and self._said.get(stream) != reads and (told := self._life.read_elsewhere(stream)):
-            adds = [(*adds[0], _WITNESS, seen_positions.encode(self.epoch(), told)), *adds[1:]]
+        """What was read since it was last sent goes with the first entry."""
+        reads = self._epoch.reads
+        if reads and self._reads_sent.get(stream) != reads and (told := self._epoch.read_elsewhere(stream)):
+            adds = [(*adds[0], _SEEN, seen_positions.encode(self.epoch(), told)), *adds[1:]]
         super()._add(stream, adds)
-        self._said[stream] = reads
+        self._reads_sent[stream] = reads
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         epoch = self.epoch()
         ids = {name: self.entry_id(offset) for name, offset in offsets.items()}
-        parts = {name: self._life.part_of(name) for name in ids}
+        parts = {name: self._epoch.part_of(name) for name in ids}
         groups = [
             Group(part, {name: ids[name] for name in ids if parts[name] is part})
             for part in {id(part): part for part in parts.values()}.values()
@@ -78,14 +80,14 @@ class ClusterEventLayer(RedisPipelines):
         elif block_ms > 0:
             self._require_open()
             for group in groups:
-                self._life.prepare(group.part)
-            woken = self._waiting.wait(groups, count=count, wait_s=block_ms / 1000)
+                self._epoch.prepare(group.part)
+            woken = self._blocking_reads.wait(groups, count=count, wait_s=block_ms / 1000)
             below = max(woken, default=0)
             for answer in woken.values():
                 self._take(answer, epoch, found)
         for group in reversed(groups[:below]):  # what one has was there before the next one is asked
             self._sweep(group, epoch, found, count)
-        if epoch != self._life.life:
+        if epoch != self._epoch.name:
             raise EventLayerResetError(f"the data of deployment {self._deployment!r} were lost while they were read")
         return [entry for name in ids for entry in found.get(name, ())]
 
@@ -111,56 +113,56 @@ class ClusterEventLayer(RedisPipelines):
             for entry_id, fields in entries:
                 taken.append(StreamEntry(stream, offset(entry_id, epoch), fields[1]))
                 if len(fields) > 2:
-                    self._hear(stream, fields[3], epoch)
+                    self._receive(stream, fields[3], epoch)
             if entries:
-                self._life.note(stream, position(entries[-1][0]), read_in=epoch)
+                self._epoch.note(stream, position(entries[-1][0]), read_in=epoch)
 
-    def _hear(self, stream: str, told: bytes, epoch: str) -> None:
-        if self._heard.get(stream) != told:
-            self._heard[stream] = told
-            self._life.note_told(seen_positions.decode(told, epoch))
+    def _receive(self, stream: str, told: bytes, epoch: str) -> None:
+        if self._last_received.get(stream) != told:
+            self._last_received[stream] = told
+            self._epoch.note_reported(seen_positions.decode(told, epoch))
 
     # Values
 
     def put(self, name: str, value: bytes) -> None:
-        told = seen_positions.encode(self.epoch(), self._life.seen())
+        told = seen_positions.encode(self.epoch(), self._epoch.seen())
         self.request(name, ("MSET", name, value, _beside(name), told))
 
     def get(self, name: str) -> bytes | None:
         ((value, told),) = self.request(name, ("MGET", name, _beside(name)))
         if told is not None:
-            self._life.require(seen_positions.decode(told, self._life.life))
+            self._epoch.require(seen_positions.decode(told, self._epoch.name))
         return None if value is None else bytes(value)
 
     # Requests
 
     def request(self, name: str, *commands: Command) -> list[Any]:
         self._require_open()
-        part = self._life.part_of(name)
-        self._life.prepare(part)
+        part = self._epoch.part_of(name)
+        self._epoch.prepare(part)
         replies, history = self._servers.ask(part.slot, (("GET", part.key), *commands))
-        self._life.confirm(part, replies[0], history)
+        self._epoch.confirm(part, replies[0], history)
         return require(replies[1:])
 
     def epoch(self) -> str:
-        return self._life.life or self._life.current()
+        return self._epoch.name or self._epoch.current()
 
     def _together(self, names: Iterable[str]) -> list[list[str]]:
         groups: dict[int, list[str]] = {}
         for name in names:
-            groups.setdefault(id(self._life.part_of(name)), []).append(name)
+            groups.setdefault(id(self._epoch.part_of(name)), []).append(name)
         return list(groups.values())
 
     def _note(self, stream: str, position: Position) -> None:
-        self._life.note(stream, position)
+        self._epoch.note(stream, position)
 
     def close(self) -> None:
         """Ends idle connections; every later call raises EventLayerError."""
         self._closed = True
-        self._waiting.close()
+        self._blocking_reads.close()
         self._servers.close()
 
 
 def _beside(name: str) -> str:
-    """Where the witness of a value lies."""
+    """The name of the value that holds what the writer of this one had seen."""
     return f"{name}:seen"

@@ -1,4 +1,6 @@
-"""What its writer had seen, kept beside a value or an entry: `{"life": <life>, "seen": {<stream>: [<ms>, <sequence>]}}`, as BSON.
+"""Seen positions, kept beside a value or an entry: what its writer had read.
+
+As BSON: `{"life": <data epoch>, "seen": {<stream>: [<ms>, <sequence>]}}`.
 
 On one server what was written later is lost first. Servers of a cluster lose their last moments each for itself, so what is still
 there may rest on what is not: a resume position on writes that it says are appended, an activation on a registration.
@@ -22,22 +24,25 @@ _MOST: Final = 1_000
 _LARGEST_BYTES: Final = 256 * 1024
 
 
-def encode(life: str, seen: Mapping[str, Position]) -> bytes:
-    """The youngest positions. O(n)."""
+def encode(epoch: str, seen: Mapping[str, Position]) -> bytes:
+    """The field that holds the youngest positions. O(n).
+
+    epoch: the data epoch in which they were seen.
+    """
     since_ms = time.time_ns() // 1_000_000 - _YOUNGER_THAN_MS
     young = {stream: list(position) for stream, position in seen.items() if position[0] >= since_ms}
     if len(young) > _MOST:
         young = dict(sorted(young.items(), key=lambda one: one[1])[-_MOST:])
-    return bson.encode({"life": life, "seen": young})
+    return bson.encode({"life": epoch, "seen": young})
 
 
-def decode(data: bytes, life: str | None) -> dict[str, Position]:
-    """Empty if it is from another life of the data, of which nothing can be asked any more, or is none."""
+def decode(data: bytes, epoch: str | None) -> dict[str, Position]:
+    """The positions in such a field. Empty if it is of another epoch, of which nothing can be asked any more, or is none."""
     if len(data) > _LARGEST_BYTES:
         return {}
     try:
         fields = bson.decode(data)
-        if fields["life"] != life:
+        if fields["life"] != epoch:
             return {}
         return {str(stream): (int(at_ms), int(sequence)) for stream, (at_ms, sequence) in fields["seen"].items()}
     except (BSONError, KeyError, TypeError, ValueError, AttributeError):

@@ -53,7 +53,7 @@ def _year_text(year: int) -> str:
 
 
 def check_format(form: str, letters: str) -> None:
-    """Raises ExpressionError for a specifier whose letter is not among letters."""
+    """Refuse a format: raises ExpressionError for a specifier whose letter is not among letters."""
     for piece in _PIECE.finditer(form):
         letter = piece[1]
         if letter == "":

@@ -1,147 +1,94 @@
-"""Trigonometric and hyperbolic functions of decimals, to 34 digits and then some. Arguments are finite."""
+"""Trigonometric and hyperbolic functions of decimals, correct to 34 digits and then some. Arguments are finite.
+
+Computed by mpmath on binary numbers. It is loaded on first use: few queries compute with decimals, and it takes as long to load
+as all the rest of the query language.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
-from functools import lru_cache
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 _DIGITS: Final = 50
 _CONTEXT: Final = Context(prec=_DIGITS, Emax=999_999, Emin=-999_999, traps=[])
+_BITS: Final = 180
+"""Precision of a result: some 54 digits."""
+_ARGUMENT_BITS: Final = 400
+"""Precision of an argument that has a fraction: also one of 34 digits beside a zero or a pole of the function is told from it."""
+_BEYOND_DECIMALS: Final = 15_000
+"""e to this power is larger than every Decimal128."""
+
+Function = Callable[[Decimal], Decimal]
 
 
-def _precisely(function: Callable[[Decimal], Decimal]) -> Callable[[Decimal], Decimal]:
-    def precise(x: Decimal) -> Decimal:
-        with localcontext(_CONTEXT):
-            return function(x)
+def _function(name: str, *, grows: bool = False) -> Function:
+    """mpmath's function of this name.
 
-    return precise
+    grows: exponentially, so that arguments are limited to those that have a result.
+    """
 
+    def function(x: Decimal) -> Decimal:
+        if grows and abs(x) > _BEYOND_DECIMALS:
+            x = Decimal(_BEYOND_DECIMALS).copy_sign(x)
+        result = _decimal(_functions()[name](_binary(x), _BITS, "n"))
+        return x if x.is_zero() and result.is_zero() else result
 
-@lru_cache(maxsize=8)
-def pi(digits: int = _DIGITS) -> Decimal:
-    """Machin's formula: pi/4 = 4 arctan(1/5) - arctan(1/239)."""
-    one = 10 ** (digits + 10)
-
-    def arctan_inverse(n: int) -> int:
-        power: int = one // n
-        total = power
-        k, sign = 3, -1
-        while power:
-            power //= n * n
-            total += sign * (power // k)
-            k, sign = k + 2, -sign
-        return total
-
-    return Decimal(4 * (4 * arctan_inverse(5) - arctan_inverse(239))).scaleb(-digits - 10)
+    return function
 
 
-def _reduced(x: Decimal) -> Decimal:
-    """x modulo 2 pi, between -pi and pi."""
-    with localcontext(_CONTEXT) as context:
-        context.prec = _DIGITS + max(x.adjusted(), 0) + 10
-        circle = 2 * pi(context.prec)
-        rest = x - (x / circle).to_integral_value() * circle
-    return +rest
+@cache
+def _functions() -> dict[str, Callable[..., Any]]:
+    from mpmath import libmp
+
+    return {
+        name.removeprefix("mpf_"): getattr(libmp, name) for name in dir(libmp) if name.startswith(("mpf_", "from_"))
+    }
 
 
-def _series(x: Decimal, term: Decimal, first: int, sign: int) -> Decimal:
-    """The alternating (sign -1) or plain (1) series of x**k/k! in steps of two."""
-    total, square, k = term, x * x * sign, first
-    while True:
-        term = term * square / ((k + 1) * (k + 2))
-        if total + term == total:
-            return total
-        total, k = total + term, k + 2
+def _binary(x: Decimal) -> Any:
+    """The number as mpmath has it: exactly if it is whole."""
+    numerator, denominator = x.as_integer_ratio()
+    if denominator == 1:
+        return _functions()["from_int"](numerator)
+    return _functions()["from_rational"](numerator, denominator, _ARGUMENT_BITS, "n")
 
 
-@_precisely
-def sin(x: Decimal) -> Decimal:
-    x = _reduced(x)
-    return _series(x, x, 1, -1)
+def _decimal(number: Any) -> Decimal:
+    sign, mantissa, exponent, _ = number
+    with localcontext(_CONTEXT):
+        return Decimal(-mantissa if sign else mantissa) * Decimal(2) ** exponent if mantissa else Decimal(0)
 
 
-@_precisely
-def cos(x: Decimal) -> Decimal:
-    return _series(_reduced(x), Decimal(1), 0, -1)
+@cache
+def pi() -> Decimal:
+    """The circle number, to 50 digits."""
+    return _decimal(_functions()["pi"](_BITS, "n"))
 
 
-@_precisely
-def tan(x: Decimal) -> Decimal:
-    return sin(x) / cos(x)
+def radians(degrees: Decimal) -> Decimal:
+    """An angle in radians."""
+    return _CONTEXT.divide(_CONTEXT.multiply(degrees, pi()), Decimal(180))
 
 
-@_precisely
-def atan(x: Decimal) -> Decimal:
-    if x < 0:
-        return -atan(-x)
-    if x > 1:
-        return pi() / 2 - atan(1 / x)
-    halvings = 0
-    while x > Decimal("0.05"):
-        x = x / (1 + (1 + x * x).sqrt())
-        halvings += 1
-    total = power = x
-    k = 1
-    while True:
-        power *= -x * x
-        k += 2
-        if total + power / k == total:
-            return total * Decimal(2**halvings)
-        total += power / k
+def degrees(radians: Decimal) -> Decimal:
+    """An angle in degrees."""
+    return _CONTEXT.divide(_CONTEXT.multiply(radians, Decimal(180)), pi())
 
 
-@_precisely
-def asin(x: Decimal) -> Decimal:
-    if abs(x) == 1:
-        return pi() / 2 * x
-    return atan(x / ((1 - x) * (1 + x)).sqrt())
-
-
-@_precisely
-def acos(x: Decimal) -> Decimal:
-    return Decimal(0) if x == 1 else pi() / 2 - asin(x)
-
-
-@_precisely
-def sinh(x: Decimal) -> Decimal:
-    if abs(x) < 1:
-        return _series(x, x, 1, 1)
-    return (x.exp() - (-x).exp()) / 2
-
-
-@_precisely
-def cosh(x: Decimal) -> Decimal:
-    return (x.exp() + (-x).exp()) / 2
-
-
-@_precisely
-def tanh(x: Decimal) -> Decimal:
-    if abs(x) > 100:
-        return Decimal(1).copy_sign(x)
-    return sinh(x) / cosh(x)
-
-
-@_precisely
-def asinh(x: Decimal) -> Decimal:
-    if x < 0:
-        return -asinh(-x)
-    if x < Decimal("1e-10"):
-        return x - x**3 / 6
-    return (x + (x * x + 1).sqrt()).ln()
-
-
-@_precisely
-def acosh(x: Decimal) -> Decimal:
-    return (x + (x * x - 1).sqrt()).ln()
-
-
-@_precisely
-def atanh(x: Decimal) -> Decimal:
-    if abs(x) < Decimal("1e-10"):
-        return x + x**3 / 3
-    return ((1 + x) / (1 - x)).ln() / 2
+sin: Final = _function("sin")
+cos: Final = _function("cos")
+tan: Final = _function("tan")
+asin: Final = _function("asin")
+acos: Final = _function("acos")
+atan: Final = _function("atan")
+sinh: Final = _function("sinh", grows=True)
+cosh: Final = _function("cosh", grows=True)
+tanh: Final = _function("tanh", grows=True)
+asinh: Final = _function("asinh")
+acosh: Final = _function("acosh")
+atanh: Final = _function("atanh")
 
 
 def atan2(y: Decimal, x: Decimal) -> Decimal:

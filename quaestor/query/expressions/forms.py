@@ -61,7 +61,7 @@ def check_exactly(name: str, operands: Sequence[Compiled], count: int) -> Sequen
 
 
 def check_count(name: str, count: int, least: int, most: int) -> None:
-    """Raises MalformedQueryError unless count lies between least and most."""
+    """Refuse a number of operands: raises MalformedQueryError unless count lies between least and most."""
     if not least <= count <= most:
         raise MalformedQueryError(
             f"Expression {name} takes at least {least} arguments, and at most {most}, but {count} were passed in."

@@ -1,4 +1,4 @@
-"""What compiling an expression yields and what it needs to know meanwhile.
+"""Compiled expressions, and the state of their compilation.
 
 A compiled expression is a closure over a *frame*: a list with one slot per variable, `$$ROOT` in slot 0, filled in as
 evaluation enters `$let`, `$map` and their kin. Expressions are strict and never escape, so one flat frame per
@@ -32,7 +32,7 @@ WHOLE_DOCUMENT: Final = ""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """One compiled expression.
+    """A compiled expression.
 
     constant: its value if mongod's optimiser knows it before any document, else NOT_CONSTANT.
     terms: for associative operators, the operator and its operands, so that nested uses can be flattened as mongod
@@ -58,7 +58,7 @@ ABSENT: Final = constant(MISSING)
 
 @dataclass(slots=True, eq=False)
 class Build:
-    """What one compilation gathers.
+    """The findings of one compilation.
 
     order_key: how values are compared; a collation brings its own.
     paths: the paths read from the document so far; WHOLE_DOCUMENT if all of it is.
@@ -75,7 +75,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """One place of an expression.
+    """A place in an expression, with the variables that are visible there.
 
     variables: those visible here, by name, as frame slots.
     optimised: mongod's optimiser comes here: constants are folded, and fail if they do. Below some operators it does
@@ -92,7 +92,7 @@ class Scope:
         return self.build.order_key
 
     def compile(self, expression: Any) -> Compiled:
-        """Raises MalformedQueryError or UnsupportedQueryError."""
+        """Compile an expression that stands here. Raises MalformedQueryError or UnsupportedQueryError."""
         compiled = self.compile_operand(expression, self)
         return compiled if self.optimised else Compiled(compiled.evaluate)
 

@@ -43,7 +43,7 @@ def _long_integer(text: str) -> int:
 
 
 def parse_double(text: str) -> float:
-    """What C's strtod accepts, without leading spaces. Raises NumberTextError."""
+    """The double that C's strtod reads, without leading spaces. Raises NumberTextError."""
     if text.startswith(("0x", "0X")):
         raise NumberTextError(text)
     if _NAN_PAYLOAD.match(text):

@@ -116,7 +116,7 @@ def _reader(slot: int, names: tuple[str, ...]) -> Evaluate:
 
 
 def value_at(value: Any, names: Sequence[str]) -> Any:
-    """What the path leads to from value; MISSING if it leads nowhere. O(depth x elements of the arrays on the way)."""
+    """The value that the path leads to from value; MISSING if it leads nowhere. O(depth x elements of the arrays on the way)."""
     for position, name in enumerate(names):
         if isinstance(value, DBRef):
             value = value.as_doc()

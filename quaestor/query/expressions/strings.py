@@ -98,7 +98,7 @@ def _index_of(search: Callable[[str, str, int, int | None], int]) -> Operator:
 
 
 def index_bounds(name: str, bounds: tuple[Any, ...]) -> tuple[int, int | None]:
-    """Where an index search starts and ends, from the operands that say so.
+    """Start and end of an index search, from the operands that say so.
 
     Raises ExpressionError unless they are whole numbers from 0 to 2**31-1.
     """

@@ -32,7 +32,7 @@ def date_text(at_ms: int) -> str:
 
 
 def coerced_text(value: Any) -> str:
-    """What `$toLower`, `$substrBytes` and their kin read: null as "", numbers and dates as text.
+    """The text that `$toLower`, `$substrBytes` and their kin read: null as "", numbers and dates as text.
 
     Raises ExpressionError for types without a text.
     """

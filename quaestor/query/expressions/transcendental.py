@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from bson import Decimal128
 
-from quaestor.errors import UnsupportedQueryError
+from quaestor.errors import UncertainMatchError, UnsupportedQueryError
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import fixed
 from quaestor.query.expressions.kinds import NUMERIC, is_nullish, kind_of
@@ -20,6 +20,11 @@ from quaestor.query.expressions.nodes import Operator
 from quaestor.query.expressions.numeric import DECIMAL, decimal128, fits_long, integer, to_decimal, to_double, widest
 from quaestor.query.expressions.rounding import number
 from quaestor.query.expressions.text import double_text
+
+_PRECISE: Final = Context(prec=60, traps=[])
+_FIRST_INFINITE: Final = _PRECISE.multiply(Decimal(DECIMAL.Emax + 1), _PRECISE.ln(Decimal(10)))
+"""Logarithm of the smallest power of ten that is larger than every Decimal128."""
+_CUT_OFF: Final = Decimal("1e-28")
 
 
 def _sqrt(name: str, value: Any) -> Any:
@@ -129,7 +134,24 @@ def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
     if exponent.is_zero() or base == 1:
         return Decimal(1)
     power = DECIMAL.power(base, exponent)
-    return abs(power) if power.is_infinite() and base.is_finite() else power
+    if not base.is_finite() or not (power.is_infinite() or power.adjusted() == DECIMAL.Emax):
+        return power
+    if _rounds_at_will(base, exponent, negative=power.is_signed()):
+        raise UncertainMatchError("a power beside the largest Decimal128: servers round it to that or to infinity")
+    return Decimal("Infinity") if power.is_infinite() else power
+
+
+def _rounds_at_will(base: Decimal, exponent: Decimal, *, negative: bool) -> bool:
+    """Whether mongod's library may take a power for infinite that is not, or the other way round; or for minus infinity.
+
+    It cuts the logarithm of the base off after 28 decimals, raises e to its product with the exponent, and corrects the result
+    by what was cut off. What is infinite before the correction is plus infinity, also if the power is negative; what becomes so
+    by it keeps its sign.
+    """
+    if exponent.is_infinite():
+        return False
+    above = _PRECISE.subtract(_PRECISE.multiply(exponent, _PRECISE.ln(base.copy_abs())), _FIRST_INFINITE)
+    return -_CUT_OFF <= above <= _CUT_OFF * (1 + abs(exponent) if negative else 1)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = {

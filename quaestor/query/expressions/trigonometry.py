@@ -101,11 +101,7 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     "$asinh": _function(_ANY, math.asinh, decimals.asinh),
     "$acosh": _function(_FROM_ONE, math.acosh, decimals.acosh),
     "$atanh": _function(_UNIT, math.atanh, decimals.atanh),
-    "$degreesToRadians": _function(
-        _ANY, lambda value: value * _RADIANS_PER_DEGREE, lambda value: value * decimals.pi() / 180
-    ),
-    "$radiansToDegrees": _function(
-        _ANY, lambda value: value * _DEGREES_PER_RADIAN, lambda value: value * 180 / decimals.pi()
-    ),
+    "$degreesToRadians": _function(_ANY, lambda value: value * _RADIANS_PER_DEGREE, decimals.radians),
+    "$radiansToDegrees": _function(_ANY, lambda value: value * _DEGREES_PER_RADIAN, decimals.degrees),
     "$atan2": fixed(2, _atan2, deciding=1),
 }

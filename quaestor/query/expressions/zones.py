@@ -27,13 +27,15 @@ Clock = tuple[int, bool]
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """clock: how clocks are set at a moment (UTC ms)."""
+    """A time zone.
+
+    clock: how clocks are set at a moment (UTC ms)."""
 
     name: str
     clock: Callable[[int], Clock] = field(compare=False)
 
     def offset_ms(self, at_ms: int) -> int:
-        """What is added to UTC at that moment to get local time."""
+        """The milliseconds that are added to UTC at that moment to get local time."""
         return self.clock(at_ms)[0]
 
     def local(self, at_ms: int) -> int:

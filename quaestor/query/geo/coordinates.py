@@ -21,7 +21,7 @@ EARTH_RADIUS_M: Final = 6_378_100.0
 
 
 class Point:
-    """One pair of numbers.
+    """A pair of numbers.
 
     x: degrees of longitude if it is taken for a place on the sphere.
     y: of latitude.
@@ -68,7 +68,7 @@ def holds_members(value: Any) -> bool:
 
 
 def members(value: Any) -> list[Any]:
-    """What is in an array or a document, in order: names do not matter where coordinates are expected."""
+    """The values in an array or a document, in order: names do not matter where coordinates are expected."""
     if is_array(value):
         return list(value)
     return list(as_document(value).values())
@@ -103,7 +103,7 @@ def point(value: Any, *, more: bool) -> Point:
 
 
 def point_on_sphere(value: Any, *, more: bool) -> Point:
-    """As `point`, and within the bounds of longitude and latitude."""
+    """The point that `point` reads, if it is within the bounds of longitude and latitude."""
     place = point(value, more=more)
     if not place.on_sphere:
         raise MalformedQueryError(f"longitude or latitude is out of bounds: {value!r}")

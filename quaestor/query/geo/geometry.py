@@ -13,10 +13,11 @@ from quaestor.query.geo.coordinates import Point
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Geometry:
-    """points: all of them on the sphere, unless `single`.
+    """A geometry, by its parts.
+
+    points: all of them on the sphere, unless `single`.
     lines: S2Polylines.
     polygons: S2Polygons.
-
     single: it is one point and nothing else; it can then be looked at in the plane as well.
     big: the S2Loop of a polygon whose winding order says which side is meant; it stands alone.
     """
@@ -33,7 +34,7 @@ class Geometry:
 
 
 def together(geometries: list[Geometry]) -> Geometry:
-    """All parts of several geometries as one."""
+    """The parts of several geometries as one."""
     return Geometry(
         points=tuple(point for geometry in geometries for point in geometry.points),
         lines=tuple(line for geometry in geometries for line in geometry.lines),

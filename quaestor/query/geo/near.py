@@ -32,7 +32,9 @@ _FARTHEST_M: Final = math.pi * EARTH_RADIUS_M
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Near:
-    """low, high: both included; metres if `spherical`, else the units of the coordinates.
+    """The operand of a near predicate.
+
+    low, high: both included; metres if `spherical`, else the units of the coordinates.
     boxes: as in `Area`.
     """
 
@@ -53,7 +55,7 @@ class Near:
         return ((x - reach, y - reach, x + reach, y + reach),)
 
     def distance(self, geometry: Geometry) -> float | None:
-        """From the centre to the geometry; None if it has no place in the plane or on the sphere, respectively."""
+        """The distance from the centre to the geometry; None if it has no place in the plane or on the sphere, respectively."""
         if geometry.big is not None:
             return None
         if self.spherical:
@@ -101,7 +103,7 @@ def near_of(root: Node) -> Predicate | None:
 
 
 def require_one(parsed: Node) -> None:
-    """Raises MalformedQueryError if a filter, before equal parts are made one, holds several near predicates, or one in
+    """Refuse a second near predicate: raises MalformedQueryError if a filter, before equal parts are made one, holds several near predicates, or one in
     a negation."""
     if sum(1 for _ in _all(parsed)) > 1:
         raise MalformedQueryError("a filter can hold only one $near or $nearSphere")

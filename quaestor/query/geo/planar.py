@@ -56,7 +56,7 @@ def center_and_radius(operand: Any, what: str) -> tuple[Point, float]:
 
 
 def beyond(a: Point, b: Point, radius: float) -> float:
-    """How much farther apart than the radius two points are; at most 0 within it.
+    """The distance of two points beyond the radius; at most 0 within it.
 
     Along an axis the sum is compared, not the difference: 51.9999 + 0.0001 is 52.0, 52.0 - 51.9999 is more than 0.0001.
     """
@@ -69,7 +69,7 @@ def beyond(a: Point, b: Point, radius: float) -> float:
 
 
 def distance(a: Point, b: Point) -> float:
-    """In the units of the coordinates."""
+    """The distance of two points in the plane, in the units of the coordinates."""
     dx, dy = b.x - a.x, b.y - a.y
     return math.sqrt(dx * dx + dy * dy)
 

@@ -19,7 +19,7 @@ _COVERED: Final = math.radians(2e-10)
 
 
 class Region(Protocol):
-    """What `$geoWithin` asks about on the sphere."""
+    """A region of the sphere, as `$geoWithin` asks about it."""
 
     def has_point(self, place: Point) -> bool: ...
 
@@ -29,7 +29,7 @@ class Region(Protocol):
 
 
 class Polygons:
-    """One or more S2Polygons; what is contained must lie in one of them."""
+    """A region of one or more S2Polygons; what is contained must lie in one of them."""
 
     __slots__ = ("polygons",)
 
@@ -48,7 +48,7 @@ class Polygons:
 
 
 class Cap:
-    """All within a distance of a place: `$centerSphere`.
+    """The region within a distance of a place: `$centerSphere`.
 
     radius: radians.
     """
@@ -169,7 +169,7 @@ def _polygon_touches(asked: Geometry, big: Big | None, polygon: Any) -> bool:
 
 
 def distance_m(place: Point, geometry: Geometry) -> float:
-    """How far the nearest part of the geometry is, in metres; 0 inside of a polygon."""
+    """The distance of the nearest part of the geometry, in metres; 0 inside of a polygon."""
     vertex = place.vertex
     angles = [angle(vertex, point.vertex) for point in geometry.points]
     angles.extend(angle(vertex, line.Project(vertex)[0]) for line in geometry.lines)

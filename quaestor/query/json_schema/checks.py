@@ -1,4 +1,4 @@
-"""What a compiled schema is: a function that says whether a value is valid."""
+"""A compiled schema: a function that says whether a value is valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Check = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a keyword may need besides its own value.
+    """The surroundings of a keyword, which it may need besides its own value.
 
     schema: the schema it stands in.
     compile: compiles a schema of a nested value.

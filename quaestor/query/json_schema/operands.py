@@ -1,4 +1,4 @@
-"""What a keyword's value must look like. Each function raises MalformedQueryError, in mongod's words, otherwise."""
+"""Checks of the form of a keyword's value. Each function raises MalformedQueryError, in mongod's words, otherwise."""
 
 from __future__ import annotations
 

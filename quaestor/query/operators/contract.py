@@ -1,4 +1,4 @@
-"""What an operator is: how its operand is read, and how it is evaluated. The tables are in `operators/__init__.py`.
+"""The contract of operators: how an operand is read, and how it is evaluated. The tables are in `operators/__init__.py`.
 
 There are two kinds. A field operator belongs to a path (`{price: {$gt: 5}}`) and holds when it holds for any value that
 the path reaches; it is written as a test of one such value, which may be MISSING. A document operator stands where a
@@ -17,14 +17,14 @@ from quaestor.query.paths import Matcher, Test
 
 
 class Level(Enum):
-    """Where in the filter an operator stands: some are only allowed in one place."""
+    """The place of an operator in the filter: some are only allowed in one place."""
 
     TOP = "the filter itself, or $and, $or, $nor directly below it"
     ELEMENT = "inside $elemMatch: the documents are elements of an array"
 
 
 class Parser(Protocol):
-    """What operators with filters inside need in order to read them."""
+    """The parser as operators with filters inside see it."""
 
     def document(self, source: Any, level: Level) -> Node:
         """Read a filter: a document of fields and document operators."""
@@ -37,7 +37,7 @@ class Parser(Protocol):
 
 
 class Compiler(Protocol):
-    """What operators with filters inside need in order to evaluate them."""
+    """The compiler as operators with filters inside see it."""
 
     def matcher(self, node: Node) -> Matcher:
         """A function of a document."""

@@ -26,10 +26,11 @@ _POSIX_OUTSIDE: Final = re.compile(r":\^?[a-z]+:\]|\.[^]\\]*\.\]|=[^]\\]*=\]")
 
 @dataclass(slots=True)
 class Bracket:
-    """What stands between the brackets.
+    """The characters between the brackets.
 
-    ranges: characters as written; ignoring case applies to them. sets: what escapes and POSIX names stand for; to these
-    it does not apply. properties: `\\p{...}` escapes, verbatim; not to these either.
+    ranges: characters as written; ignoring case applies to them.
+    sets: what escapes and POSIX names stand for; to these it does not apply.
+    properties: `\\p{...}` escapes, verbatim; not to these either.
     """
 
     negated: bool = False
@@ -38,7 +39,7 @@ class Bracket:
     properties: list[str] = field(default_factory=list)
 
     def add_escape(self, letter: str, options: Options) -> None:
-        """What `\\d` and its like stand for."""
+        """Add what `\\d` or its like stands for."""
         if options.unicode and letter in "WS":
             raise UnsupportedQueryError(f"a regular expression with (*UCP) and \\{letter}")
         if not options.unicode or letter not in UNICODE_ESCAPES:
@@ -47,6 +48,14 @@ class Bracket:
         ranges, properties = UNICODE_ESCAPES[letter]
         self.sets.extend(ranges)
         self.properties.extend(properties)
+
+    @property
+    def only(self) -> str:
+        """The one character that it is written with, if there is no other; PCRE takes that for a literal."""
+        if self.negated or self.sets or self.properties or len(self.ranges) != 1:
+            return ""
+        low, high = self.ranges[0]
+        return chr(low) if low == high else ""
 
     def text(self, *, ignore_case: bool) -> str:
         """The bracket expression, for both engines: cases are written out, their ideas of them differ from PCRE's."""

@@ -1,4 +1,4 @@
-"""Which characters differ in case alone: Unicode 7's simple case relation, which mongod's PCRE 8 has.
+"""Characters that differ in case alone: Unicode 7's simple case relation, which mongod's PCRE 8 has.
 
 Python knows a later Unicode. Its relation was compared with that of a mongod 6.0 for every character that has a case;
 what differs is written down here.

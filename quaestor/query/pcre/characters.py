@@ -107,7 +107,7 @@ CONTROL: Final = {"a": 0x07, "e": 0x1B, "f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x
 
 
 def escaped(code: int) -> str:
-    """One character, written so that both engines take it literally, inside and outside brackets."""
+    """A character, written so that both engines take it literally, inside and outside brackets."""
     if chr(code).isascii() and chr(code).isalnum():
         return chr(code)
     if code < 0x80:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from quaestor.errors import UnsupportedQueryError
+from quaestor.query.pcre.first_character import PASSED
 from quaestor.query.pcre.pieces import LETTERS, NAME, Options, Piece
 from quaestor.query.pcre.reader import Reader
 
@@ -17,7 +18,7 @@ _CALL: Final = re.compile(r"\?(R\)|[+-]?[0-9]+\)|&|P>)")
 
 
 class Grammar(Protocol):
-    """What reading a group needs of the translator."""
+    """The translator, as reading a group sees it."""
 
     reader: Reader
     options: Options
@@ -44,7 +45,8 @@ def read_group(grammar: Grammar, depth: int) -> list[Piece]:
         if reader.take(opening):
             grammar.linear = False
             inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
-            return [replace(inner, full=f"(?:{inner.full})", width=0)]
+            first = inner.first.as_look_ahead() if opening == "?=" else PASSED
+            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first)]
     if reader.take("?>"):
         grammar.linear = False
         return [_inner(grammar, depth, "(?:", "(?>")]
@@ -134,4 +136,6 @@ def _inner(
     if not grammar.reader.take(")"):
         raise grammar.reader.malformed("missing )")
     text = f"{full}{inner.full})"
-    return Piece(f"{linear}{inner.linear})", text, inner.width, size=inner.size + overhead, group=True)
+    return Piece(
+        f"{linear}{inner.linear})", text, inner.width, size=inner.size + overhead, group=True, first=inner.first
+    )

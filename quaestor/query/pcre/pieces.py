@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from quaestor.query.pcre.first_character import First
+
 LARGEST_SIZE: Final = 65522
 """Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
 DEEPEST: Final = 249
@@ -16,7 +18,7 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the letters i, m, s, x and U switch on, and (*UCP): `\\w` and its like know all of Unicode."""
+    """The options of a regular expression, as the letters i, m, s, x and U switch them on, and (*UCP): `\\w` and its like know all of Unicode."""
 
     ignore_case: bool = False
     multiline: bool = False
@@ -41,6 +43,7 @@ class Piece:
     quantifiable: PCRE lets a quantifier follow.
     size: bytes of PCRE's compiled form, which has a limit.
     group: repeating it repeats its compiled form.
+    first: its first character.
     """
 
     linear: str
@@ -50,11 +53,12 @@ class Piece:
     quantifiable: bool = True
     size: int = 1
     group: bool = False
+    first: First = field(default=First(), compare=False)
 
 
 @dataclass(slots=True)
 class Shape:
-    """How far the whole pattern is just an anchored literal."""
+    """The shape of a pattern: how far it is just an anchored literal."""
 
     starts: bool = False
     ends: bool = False

@@ -40,7 +40,7 @@ class Reader:
         return False
 
     def until(self, end: str, what: str) -> str:
-        """Everything up to `end`, which is gone past. Raises MalformedQueryError if it does not come."""
+        """The text up to `end`, which is gone past. Raises MalformedQueryError if it does not come."""
         found = self.source.find(end, self.at)
         if found < 0:
             raise self.malformed(f"missing {end} after {what}")
@@ -58,7 +58,7 @@ class Reader:
         return MalformedQueryError(f"regular expression {self.source!r} is invalid at {self.at}: {reason}")
 
     def code_point(self, letter: str) -> int | None:
-        """What follows `\\x`, `\\o`, `\\c` or `\\0`; None if the letter is none of these."""
+        """The code point that follows `\\x`, `\\o`, `\\c` or `\\0`; None if the letter is none of these."""
         if letter == "x":
             if self.take("{"):
                 return self._braced("x", _HEX, 16)

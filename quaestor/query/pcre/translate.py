@@ -1,4 +1,4 @@
-"""From PCRE's syntax to that of two engines: RE2 (linear time) and `regex` (look-around and back references, bounded).
+"""Translation of PCRE's syntax to that of two engines: RE2 (linear time) and `regex` (look-around and back references, bounded).
 
 Only whether a pattern is found matters here, not where, so laziness, group numbers and names are dropped for RE2.
 Options are resolved while translating: each atom carries its own, since the engines scope them differently.
@@ -10,6 +10,7 @@ backtracking verbs, single bytes, line breaks, grapheme clusters) raise Unsuppor
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from quaestor.errors import UnsupportedQueryError
 from quaestor.query.pcre.brackets import Bracket, property_escape, read_bracket
 from quaestor.query.pcre.case import other_cases
 from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped
+from quaestor.query.pcre.first_character import PASSED, First, Opening, any_of, literal
 from quaestor.query.pcre.groups import read_group
 from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, NAME, Options, Piece, Shape
 from quaestor.query.pcre.reader import Reader
@@ -31,13 +33,17 @@ _LARGEST_RE2_REPEAT: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """linear: for RE2, or None if it cannot express the pattern. full: for `regex`.
+    """A pattern as two engines take it.
 
+    linear: for RE2, or None if it cannot express the pattern.
+    full: for `regex`.
     newline_sensitive: on a text that ends with a newline, `linear` may differ from PCRE (`$` before it): use `full`.
     ascii_only: on other texts `linear` may differ (RE2 finds `\\B` inside a character of several bytes): use `full`.
-    starts: anchored to the start of the text. prefix: every match starts with this text (and at the start if `starts`).
+    starts: anchored to the start of the text.
+    prefix: every match starts with this text (and at the start if `starts`).
     plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
-    only_prefix: the pattern is nothing but `prefix`. ends: `$` follows it directly.
+    only_prefix: the pattern is nothing but `prefix`.
+    ends: `$` follows it directly.
     """
 
     linear: str | None
@@ -52,13 +58,16 @@ class Translation:
 
 
 def translate(source: str, options: Options) -> Translation:
-    """Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
+    """Translate a pattern. Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
     return Translator(source, options).run()
 
 
 class Translator:
+    """The state of one translation."""
+
     __slots__ = (
         "ascii_only",
+        "characters",
         "groups",
         "linear",
         "names",
@@ -80,6 +89,7 @@ class Translator:
         self.plain = True
         self.newline_sensitive = False
         self.ascii_only = False
+        self.characters: Counter[str] = Counter()
         self.shape = Shape()
 
     def run(self) -> Translation:
@@ -97,6 +107,8 @@ class Translator:
             known = reference in self.names if isinstance(reference, str) else 0 < reference <= self.groups
             if not known:
                 raise reader.malformed(f"reference to non-existent subpattern {reference!r}")
+        if any(self.characters[character] > 1 for character in piece.first.asserted):
+            raise UnsupportedQueryError("a regular expression of which PCRE 8 mistakes the first character")
         return Translation(
             linear=piece.linear if self.linear else None,
             full=piece.full,
@@ -133,18 +145,25 @@ class Translator:
         else:
             width = widths.pop() if len(widths) == 1 else None
         linear, full = "|".join(piece.linear for piece in pieces), "|".join(piece.full for piece in pieces)
-        return Piece(linear, full, width, size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1))
+        return Piece(
+            linear,
+            full,
+            width,
+            size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1),
+            first=any_of(piece.first for piece in pieces),
+        )
 
     def _sequence(self, depth: int) -> Piece:
         linear: list[str] = []
         full: list[str] = []
         width: int | None = 0
         size = 0
-        first = True
+        at_start = True
+        opening = Opening()
         while True:
             self._skip()
             if self.reader.done or self.reader.peek() in ("|", ")"):
-                return Piece("".join(linear), "".join(full), width, size=size)
+                return Piece("".join(linear), "".join(full), width, size=size, first=opening.first())
             pieces = self._atoms(depth)
             self._skip()
             for position, atom in enumerate(pieces, start=1):
@@ -154,10 +173,11 @@ class Translator:
                     if piece.linear == "\\z" and piece.full == "$" and self._at_end_of_branch():
                         # At the end of a branch the newline before which $ also holds can simply be consumed.
                         piece = replace(piece, linear="\\n?\\z")
-                    self.shape.see(piece, lowest, highest, at_start=first)
+                    self.shape.see(piece, lowest, highest, at_start=at_start)
                 if piece.linear == "\\z" and piece.full != "\\Z":
                     self.newline_sensitive = True
-                first = False
+                at_start = False
+                opening.see(piece.first, lowest)
                 linear.append(piece.linear)
                 full.append(piece.full)
                 size += piece.size
@@ -220,6 +240,7 @@ class Translator:
                 width,
                 literal=piece.literal,
                 size=_repeated_size(piece, lowest, highest),
+                first=piece.first,
             ),
         )
 
@@ -246,7 +267,7 @@ class Translator:
         if character == "[":
             bracket = read_bracket(reader, self.options)
             text = bracket.text(ignore_case=self.options.ignore_case)
-            return [Piece(text, text, size=33)]
+            return [Piece(text, text, size=33, first=self._first(bracket.only))]
         if character == ".":
             text = "(?s:.)" if self.options.dot_all else "[^\\n]"
             return [Piece(text, text)]
@@ -273,8 +294,14 @@ class Translator:
         size = 1 + len(character.encode())
         if self.options.ignore_case and (others := other_cases(character)):
             text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
-            return Piece(text, text, size=size)
-        return Piece(text, text, literal=character, size=size)
+            return Piece(text, text, size=size, first=self._first(character))
+        return Piece(text, text, literal=character, size=size, first=self._first(character))
+
+    def _first(self, character: str) -> First:
+        """Of a literal, which is counted."""
+        first = literal(character)
+        self.characters[first.character] += 1
+        return first
 
     def _escape(self) -> list[Piece]:
         reader = self.reader
@@ -299,7 +326,7 @@ class Translator:
             if letter in "bB" and self.options.unicode:
                 self.linear = False
                 full = full.replace(_WORD, UNICODE_WORD)
-            return [Piece(linear, full, 0, quantifiable=False)]
+            return [Piece(linear, full, 0, quantifiable=False, first=PASSED if letter in "bB" else First())]
         if letter == "K":
             return []
         if letter == "N":

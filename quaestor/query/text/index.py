@@ -20,9 +20,10 @@ _VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextIndex:
-    """weights: (path, weight) by path.
-    everything: all strings are searched, those without a weight of their own with 1.
+    """A text index.
 
+    weights: (path, weight) by path.
+    everything: all strings are searched, those without a weight of their own with 1.
     default_language: of records that do not say.
     override: the field by which a record or a part of it says.
     """
@@ -34,7 +35,7 @@ class TextIndex:
 
     @staticmethod
     def of(definition: Mapping[str, Any]) -> TextIndex:
-        """From what `list_indexes` says about it. Raises UnsupportedQueryError for versions before 3 (MongoDB 3.2)."""
+        """The index of what `list_indexes` says about it. Raises UnsupportedQueryError for versions before 3 (MongoDB 3.2)."""
         if definition.get("textIndexVersion", _VERSION) != _VERSION:
             raise UnsupportedQueryError(f"a text index of version {definition['textIndexVersion']}")
         weights = definition.get("weights", {})

@@ -40,7 +40,9 @@ _GERMAN_ENDINGS: Final = ("e", "em", "en", "er", "es")
 
 
 class Language:
-    """name: as mongod calls it. Thread-safe."""
+    """A language that texts are in. Thread-safe.
+
+    name: as mongod calls it."""
 
     __slots__ = ("_english", "_stem", "_stops", "name")
 
@@ -92,7 +94,7 @@ def _make(name: str) -> Language:
 
 
 def language(name: Any) -> Language:
-    """By name or two-letter code, in any case.
+    """The language of this name or two-letter code, in any case.
 
     Raises MalformedQueryError if mongod does not know it, UnsupportedQueryError if it is not evaluated here.
     """

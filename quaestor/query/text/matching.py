@@ -1,4 +1,4 @@
-"""Whether a record answers a search, and how well. The score is mongod's (`{$meta: "textScore"}`).
+"""The judgement of a record by a search: whether it answers it, and how well. The score is mongod's (`{$meta: "textScore"}`).
 
 A record must hold one of the words wanted, none of those unwanted, every phrase and none of the forbidden ones. Phrases
 are looked for as they are written, letter by letter, not by words.
@@ -40,7 +40,7 @@ class Search:
         return self._terms.keys
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        """Raises UncertainMatchError if the record is in a language that is not evaluated. O(length of its texts)."""
+        """Whether a record answers. Raises UncertainMatchError if it is in a language that is not evaluated. O(length of its texts)."""
         if not self._terms.keys:
             return False
         texts = self.index.texts(document)
@@ -55,7 +55,7 @@ class Search:
         )
 
     def score(self, document: Mapping[str, Any]) -> float:
-        """How well a record answers; only means something if it matches."""
+        """The measure of how well a record answers; only means something if it matches."""
         return sum(self._score(text, spoken, weight) for spoken, text, weight in self.index.texts(document))
 
     def _score(self, text: str, spoken: Language, weight: float) -> float:

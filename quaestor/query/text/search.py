@@ -28,7 +28,9 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """keys: looked up in the index, always folded.
+    """The terms of a search.
+
+    keys: looked up in the index, always folded.
     wanted and unwanted: compared with the record as the options say.
     """
 

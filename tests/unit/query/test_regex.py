@@ -114,3 +114,34 @@ def test_a_stored_expression_matches_itself_alone() -> None:
 def test_case_is_ignored_as_in_unicode_7(source: str, text: str, found: bool) -> None:
     """As a mongod 6.0 does it, whatever Unicode the engines here know."""
     assert pattern(source, "i").found(text) is found
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("(?=a)b*a", ""),
+        ("(?=a)^a", "m"),
+        ("((?=a))^a", "m"),
+        ("(?!b)(?=a)^a", "m"),
+        ("(?=[a])^a", "m"),
+        ("(?=a).*A", "i"),
+        ("(?=a+b)^\\Qa\\E", "m"),
+        ("(?=(?=a))x?a", ""),
+        ("(?:(?=a)b*a|(?=a)c*a)", ""),
+    ],
+)
+def test_what_pcre_8_mistakes_for_the_first_character_is_left_to_mongod(source: str, options: str) -> None:
+    """mongod 6.0 finds nothing in "a", other servers do."""
+    with pytest.raises(UnsupportedQueryError, match="first character"):
+        pattern(source, options)
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ("(?=a)a", ""), ("(?=a)a+", ""), ("(?=.*a)^a", "m"), ("^(?=a)b*a", ""), ("(?=a)(?=b*)(?!b)a", ""), ("(?=a)[ab]", ""),
+        ("(?=[ab])^a", "m"), ("x?(?=a)^a", "m"), ("(?!b)^a", "m"),
+    ],
+)  # fmt: skip
+def test_look_ahead_that_pcre_8_does_not_mistake_is_evaluated(source: str, options: str) -> None:
+    assert pattern(source, options).found("a")
