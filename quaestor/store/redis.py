@@ -166,7 +166,6 @@ class RedisStore:
             raise StoreError(f"renewing a lease in Redis failed: {error}") from error
 
     async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
-        """See Leases."""
         try:
             await self._release(keys=[self._lease(key)], args=[holder, solo_ms])
         except (RedisError, OSError) as error:
