@@ -9,7 +9,19 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
-from cdn_adapters import VarnishAdapter, varnish_vcl
+from cdn_adapters import (
+    BatchLimits,
+    Delivery,
+    FanOut,
+    MemoryAdapter,
+    MemoryCdn,
+    Outcome,
+    Place,
+    PurgeEvent,
+    Target,
+    VarnishAdapter,
+    varnish_vcl,
+)
 from middleware import QuaestorMiddleware
 from quaestor import (
     Access,
@@ -104,10 +116,27 @@ def around() -> AdminApi:
     return AdminApi(app, quaestor=quaestor, token=AdminToken.load(Path("/run/secrets/quaestor")))
 
 
+def observe(event: PurgeEvent) -> None:
+    if event.outcome is Outcome.ABANDONED:
+        print(event.place, event.targets, event.error)
+
+
 def cdn() -> str:
-    adapter: CdnAdapter = VarnishAdapter(["http://localhost:6081"])
-    quaestor.add_cdn(adapter)
+    limits = BatchLimits(max_targets=50, pause_ms=100)
+    varnish: CdnAdapter = VarnishAdapter(["http://localhost:6081"], limits=limits, observe=observe)
+    place: Place = MemoryCdn()
+    quaestor.add_cdn(FanOut("edge", [varnish, Delivery(place, limits=limits)]))
     return varnish_vcl("localhost", 8000)
+
+
+async def purged_in_a_test() -> list[Target]:
+    cdn = MemoryCdn()
+    adapter = MemoryAdapter(cdn)
+    cdn.store("https://shop.example/items", adapter.response_headers(["items"]))
+    await adapter.purge(tags=["items"], urls=[])
+    await adapter.aclose()
+    assert "https://shop.example/items" not in cdn
+    return cdn.purged
 
 
 async def follow() -> Sequence[Any]:
