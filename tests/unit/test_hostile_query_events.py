@@ -139,7 +139,8 @@ class Driven:
         for _ in range(times):
             self.loop.parts.periodic.heartbeat_due_s = self.loop.parts.periodic.maintenance_due_s = 0.0
             self.loop.step()
-        while self.loop.parts.query_intake.waiting:  # a step ends after a tenth of a second, though the machine stood still
+        # A step ends after a tenth of a second, though the machine may have stood still.
+        while self.loop.parts.query_intake.waiting:
             self.loop.step()
 
     def write(self, version: int, key: int, **fields: Any) -> None:
