@@ -202,7 +202,7 @@ class ResizingWorld:
         try:
             if not loop.started:
                 loop.start()
-            loop.periodic.heartbeat_due_s = 0.0
+            loop.parts.periodic.heartbeat_due_s = 0.0
             loop.step()
         except EventLayerResetError:
             loop.start_over()

@@ -25,11 +25,11 @@ class LittleRoom(ResizingWorld):
 
     def start_cell(self, generation: Generation, cell: Cell) -> None:
         super().start_cell(generation, cell)
-        generation.cells[cell].retention.bounds = BOUNDS
+        generation.cells[cell].parts.retention.bounds = BOUNDS
 
     def step_cell(self, generation: Generation, cell: Cell) -> None:
         loop = generation.cells[cell]
-        retention, before = loop.retention, loop.retention.given_up
+        retention, before = loop.parts.retention, loop.parts.retention.given_up
         super().step_cell(generation, cell)  # looks for room itself once a second: on a slow machine each time
         try:
             retention.bound(worked_off=loop.position.queries, now_ms=self.now_ms)

@@ -128,20 +128,20 @@ class ColumnWorld:
             deployment=self.deployment, heartbeat_ms=1, retention_ms=RETENTION_MS, telemetry=self.telemetry,
         )  # fmt: skip
         # Of the query pipeline alone: this app does not look whether it has missed what is trimmed elsewhere.
-        self.cells[row].retention.bounds = self.bounds
+        self.cells[row].parts.retention.bounds = self.bounds
 
     def step(self, row: int, *, trims: bool = False) -> None:
         loop = self.cells[row]
         if not loop.started:
             loop.start()
-        loop.periodic.heartbeat_due_s = 0.0
-        loop.periodic.maintenance_due_s = 0.0 if trims else float("inf")
+        loop.parts.periodic.heartbeat_due_s = 0.0
+        loop.parts.periodic.maintenance_due_s = 0.0 if trims else float("inf")
         loop.step()
 
     def look_after(self, row: int) -> None:
         """Everything that this cell can do for the room in the pipelines now."""
         self.step(row, trims=True)
-        while self.cells[row].retention.unfinished:
+        while self.cells[row].parts.retention.unfinished:
             self.step(row)
 
     def settle(self, *rows: int) -> None:
@@ -153,7 +153,7 @@ class ColumnWorld:
                 self.step(row)
                 loop = self.cells[row]
                 caught_up = not newest or loop.position.queries >= newest[-1].offset
-                if caught_up and loop.node.watermark == self.version and not loop.outbox:
+                if caught_up and loop.node.watermark == self.version and not loop.parts.outbox:
                     break
         self.listen()
 

@@ -77,7 +77,7 @@ class World:
         return loop
 
     def step(self, cell: CellLoop) -> None:
-        cell.periodic.heartbeat_due_s = cell.periodic.maintenance_due_s = 0.0
+        cell.parts.periodic.heartbeat_due_s = cell.parts.periodic.maintenance_due_s = 0.0
         cell.step()
 
     def tick(self) -> None:

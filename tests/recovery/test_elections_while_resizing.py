@@ -68,7 +68,7 @@ class Grids:
 
     def step(self, *generations: int) -> None:
         for generation in generations:
-            self.cells[generation].periodic.heartbeat_due_s = 0.0
+            self.cells[generation].parts.periodic.heartbeat_due_s = 0.0
             self.cells[generation].step()
         stream = streams.notifications(self.deployment)
         for entry in self.layer.read({stream: self.after}, count=10_000, block_ms=0):

@@ -87,8 +87,8 @@ class World:
         self.layer.append(streams.queries("d", 0), [encode_query_event(registration)])
 
     def step(self, *, trims: bool = False) -> None:
-        self.loop.periodic.heartbeat_due_s = 0.0
-        self.loop.periodic.maintenance_due_s = 0.0 if trims else float("inf")
+        self.loop.parts.periodic.heartbeat_due_s = 0.0
+        self.loop.parts.periodic.maintenance_due_s = 0.0 if trims else float("inf")
         self.loop.step()
 
     def dead(self) -> list[str]:
@@ -225,11 +225,11 @@ def test_writes_wait_for_two_round_trips_of_upkeep_however_many_pipelines_there_
         told = Invalidated(
             registration_ids=ids, query_id="q", match_type=MatchType.ADD, version=1, key=1, written_at_ms=1, source=CELL
         )
-        loop.outbox.add([told])
+        loop.parts.outbox.add([told])
         loop.start()
         loop.step()
         requests.clear()
-        loop.periodic.maintain(loop.position, waiting=False)
+        loop.parts.periodic.maintain(loop.position, waiting=False)
     assert [commands[-1][0] for commands in requests] == ["MEMORY", "SET"]
     assert sum(command[0] == "XLEN" for command in requests[0]) > 9
 

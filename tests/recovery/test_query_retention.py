@@ -197,11 +197,11 @@ def test_a_cell_that_cannot_keep_up_refuses_what_waits_until_there_is_room(opene
     waiting = [world.register(number) for number in range(2_000)]
     world.age(old=True)
     world.look_after(0)
-    assert world.cells[0].retention.behind
+    assert world.cells[0].parts.retention.behind
     for _ in range(3):  # the app cancels what it is told of
         world.settle()
         world.look_after(0)
-    assert not world.cells[0].retention.behind
+    assert not world.cells[0].parts.retention.behind
     assert world.entries() <= BOUNDS.entries
     assert world.live().isdisjoint({first, *waiting[600:]}), "guarded or refused, and not in between"
     world.write(5)
@@ -218,7 +218,7 @@ def test_a_burst_is_kept_however_large_it_is(opened: Opened) -> None:
     world.settle()
     world.look_after(0)
     assert world.live() == set(live)
-    assert not world.cells[0].retention.behind
+    assert not world.cells[0].parts.retention.behind
 
 
 def test_entries_of_one_moment_are_all_gone_through(opened: Opened) -> None:

@@ -176,7 +176,7 @@ class Flooded:
         self.loop.start()
 
     def step(self) -> None:
-        self.loop.periodic.heartbeat_due_s = 0.0
+        self.loop.parts.periodic.heartbeat_due_s = 0.0
         self.loop.step()
 
     def finish(self) -> None:

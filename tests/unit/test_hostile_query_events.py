@@ -137,11 +137,10 @@ class Driven:
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
-            self.loop.periodic.heartbeat_due_s = self.loop.periodic.maintenance_due_s = 0.0
+            self.loop.parts.periodic.heartbeat_due_s = self.loop.parts.periodic.maintenance_due_s = 0.0
             self.loop.step()
-        while (
-            self.loop.query_intake.waiting
-        ):  # a step ends after a tenth of a second, though the machine may have stood still
+        # A step ends after a tenth of a second, though the machine may have stood still.
+        while self.loop.parts.query_intake.waiting:
             self.loop.step()
 
     def write(self, version: int, key: int, **fields: Any) -> None:
@@ -222,7 +221,7 @@ def test_no_payload_stops_a_resize() -> None:
     handover.complete()
     for _ in range(3):
         cell.step()
-    assert cell.succession.joined
+    assert cell.parts.succession.joined
     image = AfterImage(namespace="db.c", kind=WriteKind.COLLECTION, version=9)
     driven.layer.append(streams.writes(DEPLOYMENT, 0, 1), [encode_image(image)])
     cell.step()
@@ -297,4 +296,4 @@ def test_a_lease_of_centuries_is_refused_and_does_not_keep_the_pipeline() -> Non
     driven.step(2)
     assert driven.refused() == {"good:1"}
     now_ms = system_clock()
-    assert driven.loop.leases.needed_since_ms(now_ms) == now_ms
+    assert driven.loop.parts.leases.needed_since_ms(now_ms) == now_ms

@@ -61,7 +61,8 @@ class CellRecovery:
         """
         since = self._layer.offset_at(self._names.writes, self._clock() - self._retention_ms)
         saved = self._checkpoints.load()
-        self._succession.joined |= saved is not None
+        if saved is not None:
+            self._succession.resumed()
         self._succession.look_for_fence()
         if saved is None:
             return self._first_position(since)

@@ -53,7 +53,7 @@ class QueryEvents:
     def take(self, entry: StreamEntry, *, refused: bool = False) -> None:
         """Do what an entry says.
 
-        refused: guard nothing for it, because there is no room for what is waiting (query_retention.py).
+        refused: guard nothing for it, because the pipeline is too large (query_retention.py).
         """
         if concerns_subscriptions(entry.payload):
             self._keep(entry, self._subscriptions.take_query_event(entry.payload))

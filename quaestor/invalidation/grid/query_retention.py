@@ -14,7 +14,7 @@ has missed entries says that it has begun anew, and all is announced again) and 
 pipeline.
 
 **When the cell's own place is in the way** (more is registered than it can take in), it is `behind`: then what is waiting is
-refused unread, until there is room.
+refused unread, until the pipeline is small enough.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _MOST_AT_ONCE: Final = 1_000
 class QueryRetention:
     """One cell's part in bounding the query pipeline that it reads. Not thread-safe.
 
-    behind: there can be no more room before the cell has worked off what it has.
-    unfinished: there can, at the next call.
-    given_up: registrations, since the cell started.
+    behind: the pipeline is too large, and no more can go before the cell has worked off what it has read.
+    unfinished: it is too large, and more can go at the next call.
+    given_up: registrations that were given up, since the cell started.
     bounds: of the pipeline.
     """
 
@@ -83,7 +83,9 @@ class QueryRetention:
         """Give up and trim a part of the pipeline, if it is too large. Does nothing if the layer cannot tell.
 
         worked_off: everything up to this offset has been dealt with.
-        size: the pipeline's, if it was measured just now. O(_MOST_AT_ONCE). Raises EventLayerError; call it again.
+        size: the pipeline's, if it was measured just now.
+
+        O(_MOST_AT_ONCE). Raises EventLayerError; call it again.
         """
         if not isinstance(self._layer, MeasuredPipelines):
             return

@@ -41,6 +41,10 @@ class Succession:
         self._present = not shape.generation
         self._all_written = False
 
+    def resumed(self) -> None:
+        """Note that the cell before this one had joined: it has saved a checkpoint."""
+        self.joined = True
+
     def lost(self) -> None:
         """Begin anew, because the event layer has lost its data.
 

@@ -1,0 +1,108 @@
+"""Parts of a cell, and how they are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaestor.clock import Clock
+from quaestor.event_layer.bounds import PipelineBounds
+from quaestor.event_layer.layer_clock import LayerClock
+from quaestor.invalidation.grid.cell_meter import CellMeter
+from quaestor.invalidation.grid.cell_names import CellNames
+from quaestor.invalidation.grid.cell_outbox import CellOutbox
+from quaestor.invalidation.grid.cell_reader import CellReader
+from quaestor.invalidation.grid.cell_recovery import CellRecovery
+from quaestor.invalidation.grid.checkpoint import CheckpointStore
+from quaestor.invalidation.grid.lease_horizon import LeaseHorizon
+from quaestor.invalidation.grid.periodic_work import PeriodicWork
+from quaestor.invalidation.grid.pipeline_maintenance import PipelineMaintenance
+from quaestor.invalidation.grid.query_events import QueryEvents
+from quaestor.invalidation.grid.query_intake import QueryIntake
+from quaestor.invalidation.grid.query_retention import QueryRetention
+from quaestor.invalidation.grid.resizing.succession import Succession
+from quaestor.invalidation.grid.subscription_events import SubscriptionEvents
+from quaestor.invalidation.grid.write_events import WriteEvents
+from quaestor.invalidation.matching.node import MatchingNode
+from quaestor.model import Cell, GridShape
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import EventLayer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellParts:
+    """The parts of one cell.
+
+    recovery, checkpoints: how it takes over, and lets others take over.
+    reader: of both pipelines.
+    query_intake, write_events: deal with what was read.
+    succession: to other generations of the grid.
+    subscriptions, outbox: what there is to say.
+    leases, retention: what has to be kept in the query pipeline, and can be.
+    periodic: heartbeats and maintenance.
+    """
+
+    recovery: CellRecovery
+    checkpoints: CheckpointStore
+    reader: CellReader
+    query_intake: QueryIntake
+    write_events: WriteEvents
+    succession: Succession
+    subscriptions: SubscriptionEvents
+    outbox: CellOutbox
+    leases: LeaseHorizon
+    retention: QueryRetention
+    periodic: PeriodicWork
+
+
+def cell_parts(
+    node: MatchingNode,
+    layer: EventLayer,
+    cell: Cell,
+    shape: GridShape,
+    *,
+    deployment: str,
+    heartbeat_ms: int,
+    retention_ms: int,
+    bounds: PipelineBounds,
+    clock: Clock,
+    telemetry: Telemetry,
+) -> CellParts:
+    """The parts around this node; see CellLoop. Nothing is read yet."""
+    names = CellNames.of(deployment, cell, shape)
+    layer_clock, meter = LayerClock(clock), CellMeter()
+    outbox, leases = CellOutbox(layer, deployment), LeaseHorizon()
+    checkpoints = CheckpointStore(layer, names.checkpoint, shape)
+    succession = Succession(layer, cell, shape, deployment=deployment, leases=leases)
+    subscriptions = SubscriptionEvents(node, layer, names.matched, telemetry=telemetry)
+    events = QueryEvents(
+        node, deployment=deployment, subscriptions=subscriptions, succession=succession, leases=leases, outbox=outbox,
+        clock=clock, telemetry=telemetry,
+    )  # fmt: skip
+    retention = QueryRetention(
+        layer, names.queries, node, deployment=deployment, succession=succession, leases=leases, outbox=outbox,
+        bounds=bounds,
+    )  # fmt: skip
+    maintenance = PipelineMaintenance(
+        layer, node, names, outbox=outbox, leases=leases, retention=retention, bounds=bounds, retention_ms=retention_ms
+    )
+    return CellParts(
+        recovery=CellRecovery(
+            layer, node, names, checkpoints=checkpoints, events=events, succession=succession, outbox=outbox,
+            retention_ms=retention_ms, clock=clock, telemetry=telemetry,
+        ),
+        checkpoints=checkpoints,
+        reader=CellReader(layer, names, layer_clock=layer_clock, retention_ms=retention_ms),
+        query_intake=QueryIntake(events, succession=succession, leases=leases, retention=retention),
+        write_events=WriteEvents(
+            node, subscriptions=subscriptions, outbox=outbox, meter=meter, clock=clock, telemetry=telemetry
+        ),
+        succession=succession,
+        subscriptions=subscriptions,
+        outbox=outbox,
+        leases=leases,
+        retention=retention,
+        periodic=PeriodicWork(
+            layer, node, names, outbox=outbox, meter=meter, maintenance=maintenance, retention=retention, bounds=bounds,
+            heartbeat_ms=heartbeat_ms, clock=clock, layer_clock=layer_clock, telemetry=telemetry,
+        ),
+    )  # fmt: skip
