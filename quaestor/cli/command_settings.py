@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quaestor.settings import Settings
+if TYPE_CHECKING:
+    from quaestor.settings import Settings
 
 LayerUrl = Annotated[str | None, typer.Option(envvar="REDIS_URL", help="The event layer.")]
 Deployment = Annotated[str | None, typer.Option(help="Separates deployments that share one Redis.")]
@@ -14,4 +15,6 @@ Deployment = Annotated[str | None, typer.Option(help="Separates deployments that
 
 def command_settings(**given: Any) -> Settings:
     """Settings from QUAESTOR_* in the environment, and from the command line, which wins where it says something."""
+    from quaestor.settings import Settings
+
     return Settings.from_env(**{name: value for name, value in given.items() if value is not None})
