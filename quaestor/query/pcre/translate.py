@@ -58,7 +58,10 @@ class Translation:
 
 
 def translate(source: str, options: Options) -> Translation:
-    """Translate a pattern. Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
+    """Translate a pattern. O(length).
+
+    Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed.
+    """
     return Translator(source, options).run()
 
 
