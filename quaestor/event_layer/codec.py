@@ -176,7 +176,10 @@ def _image(fields: Fields) -> AfterImage:
 
 
 def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
-    """The payload of an event on a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
+    """The payload of an event on a query pipeline.
+
+    Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client.
+    """
     if isinstance(message, Cancellation):
         fields: dict[str, Any] = {
             "v": FORMAT, "t": "c", "tenant": message.tenant, "qid": message.query_id,

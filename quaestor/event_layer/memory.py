@@ -44,7 +44,9 @@ class _Bell:
 
 
 class MemoryEventLayer:
-    """The event layer in the memory of one process; see ports.EventLayer. Nothing is lost while the object lives; nothing outlives it.
+    """The event layer in the memory of one process; see ports.EventLayer.
+
+    Nothing is lost while the object lives; nothing outlives it.
 
     append and read cost O(entries), trim O(entries kept); an append wakes those who wait for its stream, and nobody else.
     """

@@ -46,7 +46,9 @@ from quaestor.redis import clients
 
 
 class RedisEventLayer(RedisPipelines):
-    """The event layer on one server (or a Sentinel-managed primary behind one address), not Redis Cluster. `event_layer()` chooses.
+    """The event layer on one server (or a Sentinel-managed primary behind one address), not Redis Cluster.
+
+    `event_layer()` chooses.
 
     Each call takes a connection of its own; idle ones are kept.
 

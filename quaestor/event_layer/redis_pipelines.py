@@ -14,10 +14,12 @@ from quaestor.ports import PipelineSize, StreamEntry
 
 
 class RedisPipelines(ABC):
-    """Pipelines and values as Redis keeps them; see ports.EventLayer. RedisEventLayer and ClusterEventLayer say how a request reaches its server, and when it is said
-    that data were lost. Safe to use from several threads. Calls are not repeated on failure; the caller decides. A failed
-    append may have been performed. Offsets count the server's milliseconds, so `offset_at` and `trim` expect the caller's
-    clock to agree with the server's.
+    """Pipelines and values as Redis keeps them; see ports.EventLayer.
+
+    RedisEventLayer and ClusterEventLayer say how a request reaches its server, and when it is said that data were lost. Safe
+    to use from several threads. Calls are not repeated on failure; the caller decides. A failed append may have been
+    performed. Offsets count the server's milliseconds, so `offset_at` and `trim` expect the caller's clock to agree with the
+    server's.
     """
 
     immediate = False

@@ -38,12 +38,18 @@ def matched(deployment: str, query_partition: int, generation: int = 0) -> str:
 
 
 def results(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """The pipeline of changes to the results of one query partition's standing queries; read by the app processes that follow any."""
+    """The pipeline of changes to the results of one query partition's standing queries.
+
+    Read by the app processes that follow any.
+    """
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:results"
 
 
 def notifications(deployment: str, tenant: str | None = None) -> str:
-    """The pipeline of all cells' notifications to one tenant (None: the one named like the deployment); each of its app processes reads all of it."""
+    """The pipeline of all cells' notifications to one tenant (None: the one named like the deployment).
+
+    Each of its app processes reads all of it.
+    """
     return f"quaestor:{{{_tenant(deployment, tenant)}}}:notifications"
 
 

@@ -20,7 +20,8 @@ import regex
 from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
 from quaestor.query.bson_order import regex_flags
 from quaestor.query.pcre.pieces import Options
-from quaestor.query.pcre.translate import Translation, translate
+from quaestor.query.pcre.translate import translate
+from quaestor.query.pcre.translation import Translation
 
 TIME_LIMIT_S: Final = 0.05
 """How long the bounded engine may look at one text."""

@@ -43,7 +43,10 @@ def client(url: str, **options: Any) -> redis.Redis | redis.RedisCluster:
 
 
 def cluster_client(address: ClusterAddress, **options: Any) -> redis.RedisCluster:
-    """A synchronous client to a cluster; asks at once who has which slot. Raises RedisError if nobody answers, ConfigurationError if that is no cluster."""
+    """A synchronous client to a cluster; asks at once who has which slot.
+
+    Raises RedisError if nobody answers, ConfigurationError if that is no cluster.
+    """
     nodes = [redis.cluster.ClusterNode(host, port) for host, port in address.hosts]  # type: ignore[no-untyped-call]
     try:
         return redis.RedisCluster(
@@ -65,7 +68,8 @@ def spans_servers(client: SharedClient) -> bool:
 def shared_client(url: str, *, timeout_s: float = TIMEOUT_S) -> SharedClient:
     """The client for everything that an app process shares with others.
 
-    Connects on first use; answers or fails within timeout_s (a cluster: twice that), without silent retries, because callers have a better fallback; if CONNECTIONS are in use, they wait.
+    Connects on first use; answers or fails within timeout_s (a cluster: twice that), without silent retries, because callers
+    have a better fallback; if CONNECTIONS are in use, they wait.
 
     Raises ConfigurationError if the URL is neither form.
     """

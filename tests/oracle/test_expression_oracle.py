@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from decimal import ROUND_DOWN, Decimal, localcontext
 from random import Random
 from typing import Any
 
 import pymongo
 import pytest
+from bson import Decimal128
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pymongo.collection import Collection
@@ -32,6 +34,7 @@ from tests.oracle.expressions.shapes import shaped
 BATCH = 12
 """Expressions in one aggregate."""
 DOCUMENTS = 3
+LARGEST = Decimal("9.999999999999999999999999999999999E+6144")
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +143,34 @@ def found(collection: Collection[Document], expression: Any, key: Any) -> bool |
         return collection.find_one({"_id": key, "$expr": expression}) is not None
     except OperationFailure:
         return "fails"
+
+
+def test_powers_beside_the_largest_decimal_are_as_in_mongod(database: Database[Document]) -> None:
+    """mongod's library rounds what is finite to infinity there, and infinity to either sign."""
+    known = 0
+    for seed in range(20):
+        random = Random(f"powers/{seed}")
+        powers = [
+            {"$pow": [Decimal128(base), Decimal128(exponent)]} for base, exponent in map(end_of_range, [random] * 50)
+        ]
+        for power in powers:
+            try:
+                known += isinstance(ours(power, [{}])[0], Decimal128)
+            except UnknownError:
+                continue
+        wrong = disagreements(database, powers, [{"_id": 0}])
+        assert not wrong, f"seed {seed}: {wrong[0]}"
+    assert known > 500, f"only {known} of 1000 powers were computed"
+
+
+def end_of_range(random: Random) -> tuple[Decimal, Decimal]:
+    """Base and exponent of a power that is the largest decimal, but for a share between 1e-42 and 1e-10."""
+    exponent = Decimal(random.choice((1, 2, 3, 7, 101, 9999, random.randrange(1, 10 ** random.randrange(1, 12)))))
+    with localcontext(prec=120) as context:
+        share = Decimal(random.randrange(-(10**6), 10**6)).scaleb(-random.randrange(16, 42))
+        base = (6145 * Decimal(10).ln() / exponent).exp() * (1 + share)
+        context.prec, context.rounding = 34, ROUND_DOWN
+        return min(+base, LARGEST).copy_sign(random.choice((1, 1, -1))), exponent
 
 
 @pytest.mark.slow

@@ -170,8 +170,10 @@ class ClusterConnections:
             one.connection.disconnect()
 
     def survey(self, slot: int, commands: Sequence[Command]) -> tuple[list[Any], str]:
-        """Ask the server that the map names for this slot, which may have others, in one request that is not sent on: replies, and
-        the server's history as of now. Connections on which another one was noted are ended."""
+        """Ask the server that the map names for this slot, which may have others, in one request that is not sent on.
+
+        Returns the replies, and the server's history as of now. Connections on which another one was noted are ended.
+        """
         with self.link(slot) as link:
             told = exchange(link.connection, (("INFO", "server"), ("INFO", "replication"), *commands))
             known, link.history = link.history, _history(*told[:2])

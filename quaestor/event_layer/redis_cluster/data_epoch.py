@@ -166,7 +166,9 @@ class DataEpoch:
     def answered(self, part: Part, history: str) -> None:
         """Take an answer of a server with this history, so that something of it may be noted.
 
-        If it is not the one that was looked at last, or is not any more, what was seen is looked for. Raises EventLayerResetError if it is not there."""
+        If it is not the one that was looked at last, or is not any more, what was seen is looked for. Raises
+        EventLayerResetError if it is not there.
+        """
         if history != part.history and self.settle(part) != history:
             part.history = None  # also for what will be noted of this answer
 

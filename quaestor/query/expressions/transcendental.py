@@ -130,7 +130,7 @@ def _double_power(base: float, exponent: float) -> float:
 
 def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
     if exponent.is_infinite() or (base.is_infinite() and exponent != exponent.to_integral_value()):
-        base = abs(base)
+        base = base.copy_abs()
     if exponent.is_zero() or base == 1:
         return Decimal(1)
     power = DECIMAL.power(base, exponent)

@@ -61,7 +61,7 @@ def _of_decimal(
     exact: Decimal, argument: float, double: Callable[[float], float], decimal: Callable[[Decimal], Decimal]
 ) -> Decimal128:
     limit = _of_double(argument, double)
-    if not exact.is_finite() or (math.isinf(limit) and double is math.atanh):
+    if not exact.is_finite() or (double is math.atanh and exact in (1, -1)):
         return decimal128(
             Decimal(limit) if math.isinf(limit) else decimal(Decimal(10) ** 60 * (1 if argument > 0 else -1))
         )

@@ -103,8 +103,7 @@ def near_of(root: Node) -> Predicate | None:
 
 
 def require_one(parsed: Node) -> None:
-    """Refuse a second near predicate: raises MalformedQueryError if a filter, before equal parts are made one, holds several near predicates, or one in
-    a negation."""
+    """Refuse a second near predicate, and one in a negation, before equal parts are made one: raises MalformedQueryError."""
     if sum(1 for _ in _all(parsed)) > 1:
         raise MalformedQueryError("a filter can hold only one $near or $nearSphere")
     if any(True for negation in _negations(parsed) for _ in _all(negation)):

@@ -18,7 +18,7 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a regular expression, as the letters i, m, s, x and U switch them on, and (*UCP): `\\w` and its like know all of Unicode."""
+    """The options of a regular expression: the letters i, m, s, x and U, and (*UCP): `\\w` and its like know all of Unicode."""
 
     ignore_case: bool = False
     multiline: bool = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
@@ -22,6 +22,7 @@ from quaestor.query.pcre.first_character import PASSED, First, Opening, any_of, 
 from quaestor.query.pcre.groups import read_group
 from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, NAME, Options, Piece, Shape
 from quaestor.query.pcre.reader import Reader
+from quaestor.query.pcre.translation import Translation
 
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
 _WORD: Final = "[A-Za-z0-9_]"
@@ -31,34 +32,11 @@ _LONGEST_REPEAT: Final = 65535
 _LARGEST_RE2_REPEAT: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A pattern as two engines take it.
-
-    linear: for RE2, or None if it cannot express the pattern.
-    full: for `regex`.
-    newline_sensitive: on a text that ends with a newline, `linear` may differ from PCRE (`$` before it): use `full`.
-    ascii_only: on other texts `linear` may differ (RE2 finds `\\B` inside a character of several bytes): use `full`.
-    starts: anchored to the start of the text.
-    prefix: every match starts with this text (and at the start if `starts`).
-    plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
-    only_prefix: the pattern is nothing but `prefix`.
-    ends: `$` follows it directly.
-    """
-
-    linear: str | None
-    full: str
-    newline_sensitive: bool
-    ascii_only: bool
-    plain: bool
-    starts: bool
-    prefix: str
-    only_prefix: bool
-    ends: bool
-
-
 def translate(source: str, options: Options) -> Translation:
-    """Translate a pattern. Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed. O(length)."""
+    """Translate a pattern. O(length).
+
+    Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed.
+    """
     return Translator(source, options).run()
 
 

@@ -40,7 +40,10 @@ class Search:
         return self._terms.keys
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        """Whether a record answers. Raises UncertainMatchError if it is in a language that is not evaluated. O(length of its texts)."""
+        """Whether a record answers. O(length of its texts).
+
+        Raises UncertainMatchError if it is in a language that is not evaluated.
+        """
         if not self._terms.keys:
             return False
         texts = self.index.texts(document)
