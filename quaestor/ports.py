@@ -173,7 +173,7 @@ class ClaimedDependent:
 class SharedInvalidation(Protocol):
     """The first three effects of an invalidation as one operation; atomic where index, sketch and store share a server."""
 
-    async def strike(
+    async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
         """Claim what depends on these registrations, report it as written, evict its entries, those named in `entries` for
@@ -263,7 +263,7 @@ class QueryRegistry(Protocol):
     def serving(self, *, now_ms: int) -> bool:
         """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""
 
-    def abreast(self, *, now_ms: int) -> bool:
+    def caught_up(self, *, now_ms: int) -> bool:
         """Whether all of it is: every change that is older than the staleness bound has been reported."""
 
 
