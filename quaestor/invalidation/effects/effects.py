@@ -58,11 +58,14 @@ class Registrations(Protocol):
 
     origin: str
 
-    def keep_dead(self, registration_ids: Sequence[str]) -> None: ...
+    def keep_dead(self, registration_ids: Sequence[str]) -> None:
+        """Remember for longer that these are dead."""
 
-    def cancel(self, registration_ids: Sequence[str]) -> None: ...
+    def cancel(self, registration_ids: Sequence[str]) -> None:
+        """Let the grid forget these: what relied on them is gone."""
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """End a reset: everything that was stored before it is gone."""
 
 
 class _Cause(NamedTuple):
@@ -352,7 +355,7 @@ class Effects:
                 await asyncio.sleep(RETRY_S)
 
     async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
-        """Until acknowledged, or until every copy is dead anyway."""
+        """Purge until it is acknowledged, or until every copy is dead anyway."""
         wait_s = RETRY_S
         while True:
             try:

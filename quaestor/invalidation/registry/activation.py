@@ -110,17 +110,17 @@ class Activations:
         return rate_hz
 
     def observe(self, activated: Activated) -> None:
-        """One cell has activated one registration."""
+        """Note that one cell has activated one registration."""
         if (activation := self.pending.get(activated.registration_id)) is not None:
             activation.observe(activated)
 
     def refuse(self, registration_id: str, why: str) -> None:
-        """One registration is not activated, or died while it was."""
+        """Fail the response that waits for this one: it is not activated, or died meanwhile."""
         if (activation := self.pending.get(registration_id)) is not None:
             activation.finish(RegistrationRefusedError(why))
 
     def refuse_all(self, why: str) -> None:
-        """Nothing that waits now is activated."""
+        """Fail whatever waits now."""
         for activation in list(self.pending.values()):
             activation.finish(RegistrationRefusedError(why))
 

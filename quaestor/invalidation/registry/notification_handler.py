@@ -81,7 +81,7 @@ class NotificationHandler:
             self._on_invalidated(invalidated)
 
     def reset(self, why: str) -> None:
-        """Nothing stored may be served: what we registered dies, what is pending fails, the grid must prove itself anew."""
+        """Stop serving what is stored: what we registered dies, what is pending fails, the grid must prove itself anew."""
         self._suspended = True
         self._validity.prove(Freshness())
         self._view.reset()
@@ -91,7 +91,7 @@ class NotificationHandler:
         self._on_reset(why)
 
     def resume(self) -> None:
-        """Called when everything stored before a reset is gone: the next heartbeats may open the cache again."""
+        """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
         self._suspended = False
 
     def _invalidate(self, one: Invalidated, now_ms: int) -> None:

@@ -32,7 +32,7 @@ MISCONFIGURED_S = 5.0
 
 
 class NotificationTaker(Protocol):
-    """Whatever acts on notifications, in the thread that reads them."""
+    """A part that acts on notifications, in the thread that reads them."""
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
         """Act on these; every notification comes, in order, at least once.
@@ -41,7 +41,7 @@ class NotificationTaker(Protocol):
         """
 
     def reset(self, why: str) -> None:
-        """Nothing that is stored may be trusted: something was missed."""
+        """Trust nothing that is stored: something was missed."""
 
 
 class NotificationReader:

@@ -112,13 +112,13 @@ class NullRegistry:
         """See ports.QueryRegistry; nothing is registered."""
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
-        """Nothing is registered."""
+        """Nothing to do: nothing is registered."""
 
     def keep_dead(self, registration_ids: Sequence[str]) -> None:
-        """Nothing with registrations is ever served, dead or not."""
+        """Nothing to do: nothing with registrations is ever served, dead or not."""
 
     def resume(self) -> None:
-        """What only its own lifetime guards was served all along."""
+        """Nothing to do: entries that only their own lifetime guards were served all along."""
 
     def housekeep(self, served: Served = ()) -> None:
         """Set the metrics, once a second."""

@@ -14,10 +14,10 @@ from quaestor.ports import EventLayer
 
 
 class Waiting(Protocol):
-    """Whoever waits for an answer to what is sent."""
+    """A part that waits for an answer to what is sent."""
 
     def finish(self, error: Exception | None = None) -> None:
-        """It could not be sent."""
+        """Stop waiting: it could not be sent."""
 
 
 @dataclass(slots=True)

@@ -143,7 +143,7 @@ class Registry:
         self._housekeeping.run(served)
 
     def resume(self) -> None:
-        """Called when everything stored before a reset is gone: the next heartbeats may open the cache again."""
+        """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
         self._handler.resume()
 
     def start(self) -> None:

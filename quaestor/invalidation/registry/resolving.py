@@ -25,7 +25,7 @@ class LateResolver:
         self.resolver: Resolver | None = None
 
     def connect(self, resolver: Resolver) -> None:
-        """From now on reads are resolved. Called once, at the start."""
+        """Resolve reads by this one from now on. Called once, at the start."""
         self.resolver = resolver
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:

@@ -55,7 +55,7 @@ class Validity:
         return now_ms <= self._all_until_ms
 
     def prove(self, freshness: Freshness) -> None:
-        """From now on this is known of the query partitions; Freshness() is nothing."""
+        """Replace what is known of the query partitions; Freshness() is nothing."""
         self.freshness = freshness
         self._all_until_ms = freshness.all_until_ms
 
