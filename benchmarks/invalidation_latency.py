@@ -28,7 +28,7 @@ from cdn_adapters import VarnishAdapter
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo import children, reaper, servers
-from quaestor.invalidation.effects.effects import Observed
+from quaestor.observability.hooks import InvalidationDone
 
 DATABASE = "invalidation_latency"
 LOADS = ((10, 200), (100, 1_000), (1_000, 5_000))
@@ -44,7 +44,7 @@ def app() -> FastAPI:
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
         os.environ["MONGO_URL"], event_listeners=[quaestor.capture]
     )
-    observed: list[Observed] = []
+    observed: list[InvalidationDone] = []
     quaestor.on_invalidated(observed.append)
     application.add_middleware(
         QuaestorMiddleware, quaestor=quaestor, cdn=[VarnishAdapter(os.environ["BENCHMARK_VARNISH"])]

@@ -33,7 +33,7 @@ class SketchEndpoint:
             if self._making is None or self._making.done() or self._making.get_loop() is not asyncio.get_running_loop():
                 self._making = asyncio.create_task(self._make())
             await asyncio.shield(self._making)
-        if self._body is None or not self._engine.registry.abreast(now_ms=self._engine.read_path.clock()):
+        if self._body is None or not self._engine.registry.caught_up(now_ms=self._engine.read_path.clock()):
             return await _answer(send, 503, b"", [(b"retry-after", b"1"), (b"cache-control", b"no-store")])
         age_s = max(0, self._engine.read_path.clock() - self._made_at_ms) // 1000
         headers = [

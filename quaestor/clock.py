@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], int]
-"""Returns milliseconds since the epoch."""
+"""A clock: returns milliseconds since the epoch."""
 
 
 def system_clock() -> int:

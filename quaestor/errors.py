@@ -1,4 +1,4 @@
-"""What can go wrong, by who is to blame: the configuration, the query, or a part we depend on.
+"""Errors, by who is to blame: the configuration, the query, or a part we depend on.
 
 Every message says what was wrong, with which value, and what to do. Driver exceptions are translated at the adapter
 that met them and chained, so nothing outside an adapter names a driver's exception.
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 
 class QuaestorError(Exception):
-    """The root: catching it catches everything that Quaestor raises on purpose."""
+    """Root of all errors: catching it catches everything that Quaestor raises on purpose."""
 
 
 class ConfigurationError(QuaestorError):
-    """A setting is missing, contradictory or out of range; nothing was started."""
+    """Error of the configuration: a setting is missing, contradictory or out of range; nothing was started."""
 
 
 class QueryError(QuaestorError):
-    """A query could not be understood."""
+    """Error of a query: it could not be understood."""
 
 
 class MalformedQueryError(QueryError):
-    """mongod would refuse this filter, sort or pipeline too; the message carries the reason."""
+    """Error of a query that mongod would refuse too: its filter, sort or pipeline; the message carries the reason."""
 
 
 class UnsupportedQueryError(QueryError):
-    """mongod accepts it, this engine does not match it exactly: the dependency is widened instead.
+    """Error of a query that mongod accepts and this engine does not match exactly: the dependency is widened instead.
 
     reason: a short sentence for `explain`, the metric and the debug header.
     """
@@ -35,11 +35,11 @@ class UnsupportedQueryError(QueryError):
 
 
 class UncertainMatchError(QueryError):
-    """Whether this record matches this query could not be decided in the time allowed: treat it as matching."""
+    """Error of a match that could not be decided in the time allowed: treat the record as matching the query."""
 
 
 class DependencyError(QuaestorError):
-    """A part outside this process failed.
+    """Failure of a part outside this process.
 
     retryable: whether the same call may succeed later without anyone mending anything by hand.
     retry_after_s: when to try again, if the part said so.
@@ -52,49 +52,52 @@ class DependencyError(QuaestorError):
 
 
 class StoreError(DependencyError):
-    """The response store or the dependency index did not answer."""
+    """Failure of the response store or the dependency index: it did not answer."""
 
 
 class SketchError(DependencyError):
-    """The Cache Sketch's backing server did not answer."""
+    """Failure of the Cache Sketch: its backing server did not answer."""
 
 
 class EventLayerError(DependencyError):
-    """A pipeline could not be appended to or read."""
+    """Failure of the event layer: a pipeline could not be appended to or read."""
 
 
 class EventLayerResetError(EventLayerError):
-    """The event layer lost its contents (it was restarted without its data): whatever was in flight is gone.
+    """Loss of the event layer's contents (it was restarted without its data): whatever was in flight is gone.
 
     Whoever meets it treats every cached result as possibly stale and starts over.
     """
 
 
 class DatabaseError(DependencyError):
-    """MongoDB did not answer, or cannot serve change streams."""
+    """Failure of MongoDB: it did not answer, or cannot serve change streams."""
 
 
 class RegistrationRefusedError(DependencyError):
-    """The grid did not activate a registration in time, or refused it; the response is served but not cached.
+    """Refusal of a registration: the grid did not activate it in time, or refused it. The response is served but not cached.
 
-    reason: one of metrics.REASONS.
+    reason: one of vocabularies.REASONS.
     """
 
     reason = "refused"
 
 
 class PartitionLagsError(RegistrationRefusedError):
-    """The grid does not keep up with a query partition: nothing of it is cached until it has caught up."""
+    """Refusal because the grid does not keep up with a query partition: nothing of it is cached until it has caught up."""
 
     reason = "lagging"
 
 
 class SubscriptionError(DependencyError):
-    """A query cannot be followed (any more); the message says why. retryable: subscribing again may succeed."""
+    """Failure of a subscription: the query cannot be followed (any more); the message says why.
+
+    retryable: subscribing again may succeed.
+    """
 
 
 class NotCacheableError(QuaestorError):
-    """What was read can go stale without a write that anyone could see.
+    """Refusal of reads that can go stale without a write that anyone could see.
 
     reasons: values of `model.Uncacheable`.
     """
@@ -105,4 +108,4 @@ class NotCacheableError(QuaestorError):
 
 
 class CdnError(DependencyError):
-    """A CDN did not accept a purge."""
+    """Failure of a CDN: it did not accept a purge."""

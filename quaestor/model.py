@@ -1,4 +1,4 @@
-"""What flows through Quaestor. Read this, `ports.py` and `errors.py` first.
+"""Values that flow through Quaestor. Read this, `ports.py` and `errors.py` first.
 
 All values are frozen. `Version` is MongoDB's cluster time as one integer, `seconds << 32 | increment`: totally ordered
 across a replica set, comparable between a read's `operationTime` and a write's `clusterTime`. 0 means "unknown, older
@@ -18,7 +18,7 @@ SortSpec = tuple[tuple[str, Any], ...]
 
 
 class Operation(StrEnum):
-    """The read commands that capture understands."""
+    """Read commands that capture understands."""
 
     FIND = "find"
     COUNT = "count"
@@ -27,6 +27,8 @@ class Operation(StrEnum):
 
 
 class WriteKind(StrEnum):
+    """Kinds of entries in the write pipelines: writes, and what stands for many of them or none."""
+
     INSERT = "insert"
     UPDATE = "update"
     REPLACE = "replace"
@@ -42,6 +44,8 @@ class WriteKind(StrEnum):
 
 
 class MatchType(StrEnum):
+    """Kinds of changes that a write makes to a query's result."""
+
     ADD = "add"
     CHANGE = "change"
     CHANGE_INDEX = "changeIndex"
@@ -53,7 +57,7 @@ class MatchType(StrEnum):
 
 
 class Uncacheable(StrEnum):
-    """Why a response is not cached. The value is the label in metrics, in `explain` and in the debug header."""
+    """Reasons why a response is not cached. The value is the label in metrics, in `explain` and in the debug header."""
 
     CLOCK = "clock"
     """The filter carries a datetime close to now, or $$NOW: it goes stale without any write."""
@@ -84,7 +88,7 @@ class Uncacheable(StrEnum):
 
 
 class Reason(NamedTuple):
-    """Why a response must not be cached, and what in particular led to it."""
+    """Reason why one response must not be cached, and what in particular led to it."""
 
     reason: Uncacheable
     detail: str
@@ -92,7 +96,7 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterImage:
-    """One write, as the change stream told it.
+    """After-image: one write, as the change stream told it.
 
     namespace: `database.collection`; `*` for GAP and TICK.
     key: the record's `_id` (a BSON value); None for COLLECTION, GAP and TICK.
@@ -119,7 +123,7 @@ class AfterImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One read command, reduced to what decides its result.
+    """Query: one read command, reduced to what decides its result.
 
     filter: the find/count/distinct filter, {} if absent. Empty for aggregate.
     sort: ((path, 1 | -1 | {"$meta": ...}), ...), in order; () if absent.
@@ -151,7 +155,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedRead:
-    """One query that a handler ran, and what its reply says about when and what it read.
+    """Captured read: one query that a handler ran, and what its reply says about when and what it read.
 
     read_at: the reply's operationTime. Writes up to it *may* be contained in the result.
     ids: the `_id` of every record returned, in order; None if the result was not read to its end, if it does not show
@@ -171,11 +175,11 @@ class CapturedRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A query result that somebody cached, as the matching nodes need to know it. The unit of validity: one
+    """Registration of a query result that somebody cached, as the matching nodes need to know it. The unit of validity: one
     registration is activated, and later invalidated at most once; a cached response is valid while all of its
     registrations are live.
 
-    id: unique for ever (invalidation/registration_ids.py); the origin in it names the app process that will act on
+    id: unique for ever (invalidation/registry/registration_ids.py); the origin in it names the app process that will act on
         notifications first, the hash at its end tells the query partition.
     query_id: hash of the normalised query: equal queries share it, whoever registers them. Decides the query
         partition.
@@ -203,7 +207,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancellation:
-    """The registrations' results are gone from every cache: stop matching for them."""
+    """Cancellation of registrations whose results are gone from every cache: stop matching for them."""
 
     tenant: str
     query_id: str
@@ -212,7 +216,7 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Reads that one app process has answered from cache since its last report: what it saved that these are guarded.
+    """Usage report: reads that one app process has answered from cache since its last one, what it saved that these are guarded.
 
     A hint: lost or repeated reports do no harm, nodes cap what they believe.
 
@@ -228,7 +232,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cell:
-    """One matching node of the grid: a query partition crossed with a write partition."""
+    """Cell: one matching node of the grid, a query partition crossed with a write partition."""
 
     query_partition: int
     write_partition: int
@@ -236,7 +240,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridShape:
-    """generation: counts how often the deployment was partitioned anew; each has pipelines of its own."""
+    """Shape of the grid: its cells, by their partitions.
+
+    generation: counts how often the deployment was partitioned anew; each has pipelines of its own.
+    """
 
     query_partitions: int
     write_partitions: int
@@ -244,7 +251,7 @@ class GridShape:
 
     @property
     def cells(self) -> list[Cell]:
-        """All of them, one query partition after the other."""
+        """All cells, one query partition after the other."""
         return [
             Cell(query_partition=query_partition, write_partition=write_partition)
             for query_partition in range(self.query_partitions)
@@ -254,7 +261,7 @@ class GridShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activated:
-    """One cell matches this registration from now on and has replayed what it had to.
+    """Activation: one cell matches this registration from now on and has replayed what it had to.
 
     write_rate_hz: summed write rate of the registration's members in this cell (writes per second), for the TTL.
     """
@@ -266,7 +273,7 @@ class Activated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """One cell cannot match this registration (older than its retention, node full, bad query): do not cache."""
+    """Refusal: one cell cannot match this registration (older than its retention, node full, bad query). Do not cache."""
 
     registration_id: str
     cell: Cell
@@ -309,7 +316,7 @@ class Invalidated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """One cell's sign of life.
+    """Heartbeat: one cell's sign of life.
 
     fresh_as_of_ms: wall_ms of the newest TICK that went through ingest, pipeline and this cell: results it guards are
         invalidated for every write that the database performed before then.
@@ -330,7 +337,7 @@ Notification = Activated | Refused | Invalidated | Heartbeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedResponse:
-    """A stored HTTP response.
+    """Cached response: a stored answer of HTTP.
 
     headers: raw (lower-case name, value) pairs as the application sent them, in order, duplicates kept, without the
         ones the cache computes per hit (Age, Cache-Status).
@@ -361,7 +368,7 @@ class CachedResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependent:
-    """What has to be undone when one of `registrations` is invalidated: a cache key and the copies made of it.
+    """Dependent: a cache key and the copies made of it, to be undone when one of `registrations` is invalidated.
 
     resource: its Cache Sketch key.
     urls: absolute URLs handed out (for CDNs that purge by URL).

@@ -1,4 +1,7 @@
-"""The seams. Each has an in-memory implementation, at least one real one, and a conformance suite that all of them run."""
+"""Ports: the seams between the parts.
+
+Each has an in-memory implementation, at least one real one, and a conformance suite that all of them run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
 
 
 class StreamEntry(NamedTuple):
-    """One entry of a pipeline. `offset` is opaque, ordered within its stream, and survives restarts."""
+    """Entry of a pipeline.
+
+    offset: opaque, ordered within its stream; it survives restarts.
+    """
 
     stream: str
     offset: str
@@ -19,7 +25,7 @@ class StreamEntry(NamedTuple):
 
 
 class EventLayer(Protocol):
-    """Append-only pipelines, retained and replayable. Synchronous: it runs in Spark tasks and in threads.
+    """Event layer: append-only pipelines, retained and replayable. Synchronous: it runs in Spark tasks and in threads.
 
     Order: entries of one stream are read in the order they were appended. Delivery: at least once, by offset; nothing
     is removed by reading. Offsets: "0" is before everything. Raises EventLayerError when the server does not answer and
@@ -52,13 +58,18 @@ class EventLayer(Protocol):
     def put(self, name: str, value: bytes) -> None:
         """Keep a small named value (resume token, checkpoint) beside the streams."""
 
-    def get(self, name: str) -> bytes | None: ...
+    def get(self, name: str) -> bytes | None:
+        """The value that was put under this name last; None if there is none."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the server. Nothing is called afterwards."""
 
 
 class PipelineSize(NamedTuple):
-    """bytes: what the entries take in the server, roughly.
+    """Size of a pipeline.
+
+    entries: how many it retains.
+    bytes: what they take in the server, roughly.
     at_ms: the moment, by the clock that dates entries.
     """
 
@@ -72,7 +83,7 @@ class MeasuredPipelines(Protocol):
     """An event layer that can tell how large its pipelines are."""
 
     def measure(self, stream: str) -> PipelineSize:
-        """O(1). Raises EventLayerError."""
+        """Size of one pipeline. O(1). Raises EventLayerError."""
 
     def trim_and_measure(self, before_ms: Mapping[str, int | None]) -> dict[str, PipelineSize]:
         """Trim each of these pipelines, unless None; how large each is then. One round trip for each server that has some.
@@ -82,30 +93,35 @@ class MeasuredPipelines(Protocol):
 
 
 class Guarded(Protocol):
-    """What stands for one entry, and not for the next one under the same key: a CachedResponse or a Dependent."""
+    """Guarded entry: what stands for one, and not for the next one under the same key. A CachedResponse or a Dependent."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Cache key."""
 
     @property
-    def registrations(self) -> tuple[str, ...]: ...
+    def registrations(self) -> tuple[str, ...]:
+        """Ids of the registrations that guard it."""
 
 
 class ResponseStore(Protocol):
-    """Keeps responses by key. Losing an entry is always allowed; returning another one never is. Raises StoreError."""
+    """Store of responses by key. Losing an entry is always allowed; returning another one never is. Raises StoreError."""
 
-    async def get(self, key: str) -> CachedResponse | None: ...
+    async def get(self, key: str) -> CachedResponse | None:
+        """The entry under this key; None if there is none."""
 
-    async def put(self, response: CachedResponse, *, ttl_ms: int) -> None: ...
+    async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
+        """Keep a response under its key, instead of the one before, for at most ttl_ms."""
 
     async def evict(self, dead: Sequence[Guarded]) -> None:
         """Remove these entries, unless others with other registrations have taken their place."""
 
-    async def clear(self) -> None: ...
+    async def clear(self) -> None:
+        """Remove everything."""
 
 
 class Turn(Enum):
-    """Who fetches what the shared store has not got."""
+    """Turn to fetch what the shared store has not got."""
 
     MINE = auto()
     """The asking process, which holds the lease from now on."""
@@ -116,42 +132,43 @@ class Turn(Enum):
 
 
 class Leases(Protocol):
-    """A response store that lets one of all processes fetch what is missing. Losing a lease is always allowed: then two
+    """Leases of a response store that lets one of all processes fetch what is missing. Losing a lease is always allowed: then two
     fetch the same. Every call is one atomic round trip. Raises StoreError."""
 
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
     ) -> CachedResponse | Turn:
-        """The entry; or, if there is none but the one to be passed over, whose turn it is.
+        """The entry; or, if there is none but the one to be passed over, the turn to fetch it.
 
         holder: unique per attempt.
         """
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
-        """The holder is still at work."""
+        """Prolong the lease: its holder is still at work."""
 
     async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
-        """The holder is done.
+        """End the lease: its holder is done.
 
         solo_ms: for so long nobody gets or needs a lease; 0: the next one takes it.
         """
 
 
 class DependencyIndex(Protocol):
-    """registration -> the cache keys and outside copies that depend on it. Durable until the effects are settled.
+    """Index of dependents: registration -> the cache keys and outside copies that depend on it. Durable until the effects are
+    settled.
 
     An invalidation is worked off as claim -> effects -> settle. A claimant that dies in between leaves its claim to be
     reclaimed by somebody else after the lease, so no purge is lost. Every call is one atomic round trip. Raises StoreError.
     """
 
     async def add(self, dependent: Dependent) -> None:
-        """Must return before the response is handed to anyone with leave to keep it."""
+        """Add a dependent. Must return before the response is handed to anyone with leave to keep it."""
 
     async def claim(self, registration_ids: Sequence[str], *, now_ms: int) -> list[Dependent]:
         """Take over the effects for what depends on any of these; a second claim of the same yields nothing."""
 
     async def settle(self, dependents: Sequence[Dependent]) -> None:
-        """The effects of these claims are done."""
+        """Forget these claims: their effects are done."""
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
         """Claims taken before then and never settled, claimed anew."""
@@ -159,7 +176,7 @@ class DependencyIndex(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDependent:
-    """A dependent whose effects were begun: it is claimed, and the sketch knows.
+    """Dependent whose effects were begun: it is claimed, and the sketch knows.
 
     outside_ms: remaining lifetime of the longest-lived copy outside our own stores; 0: no copy, no purge needed.
     evicted: its entry is gone from the shared store as well.
@@ -171,9 +188,11 @@ class ClaimedDependent:
 
 
 class SharedInvalidation(Protocol):
-    """The first three effects of an invalidation as one operation; atomic where index, sketch and store share a server."""
+    """Shared invalidation: the first three effects of an invalidation as one operation; atomic where index, sketch and store
+    share a server.
+    """
 
-    async def strike(
+    async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
         """Claim what depends on these registrations, report it as written, evict its entries, those named in `entries` for
@@ -185,10 +204,10 @@ class CacheSketch(Protocol):
     """Server side of the Cache Sketch. Keys are resources (path and sorted query string). Atomic. Raises SketchError."""
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
-        """A copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
+        """Note that a copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
-        """The resources changed: put each that may still have a living copy into the filter until that copy is dead.
+        """Note that the resources changed: put each that may still have a living copy into the filter until that copy is dead.
 
         Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
         """
@@ -201,7 +220,7 @@ class CacheSketch(Protocol):
 
 
 class CdnAdapter(Protocol):
-    """One CDN. Purges are effective when purge() returns; raises CdnError (retryable) otherwise."""
+    """Adapter of one CDN. Purges are effective when purge() returns; raises CdnError (retryable) otherwise."""
 
     name: str
 
@@ -211,12 +230,13 @@ class CdnAdapter(Protocol):
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
         """Remove every object with any of the tags, or under any of the URLs, whichever this CDN can."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close its connections. Nothing is called afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """Activated registrations of one response.
+    """Registrations of one response, activated.
 
     ids: one per distinct query, and before them, if others rely on the first of those too, one that is the response's
         own: it names the response, and no cell knows of it.
@@ -240,42 +260,50 @@ class QueryRegistry(Protocol):
         """Newest version seen from the grid; taken before the handler runs, it is the registration's `since`."""
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
-        """Returns when every cell concerned has activated every query and none was invalidated meanwhile.
+        """Register what a response read; returns when every cell concerned has activated every query and none was invalidated
+        meanwhile.
 
         Raises RegistrationRefusedError otherwise, NotCacheableError if a read turns out to be unguardable (a view
         that does not resolve, a time-series collection): the response may be sent, not stored, and nobody may keep it.
         """
 
     def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
-        """The copies guarded by these registrations are dead after until_ms; the grid may forget them then."""
+        """Note that the copies guarded by these registrations are dead after until_ms; the grid may forget them then."""
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""
 
     @property
     def known_since_ms(self) -> int:
-        """Of responses that others stored before then it is not known whether they were invalidated."""
+        """The moment before which it is not known of what others stored whether it was invalidated."""
 
     def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
-        """Whether nobody can vouch for these now, because their part of the grid lags behind. If they are not dead, they are as
+        """Whether nothing proves these fresh now, because their part of the grid lags behind. If they are not dead, they are as
         good as before once it has caught up. No I/O."""
 
     def serving(self, *, now_ms: int) -> bool:
         """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""
 
-    def abreast(self, *, now_ms: int) -> bool:
-        """Whether all of it is: every change that is older than the staleness bound has been reported."""
+    def caught_up(self, *, now_ms: int) -> bool:
+        """Whether all of the grid is fresh: every change that is older than the staleness bound has been reported."""
 
 
 class LifetimeEstimator(Protocol):
-    """How long a result is told to live. Pure arithmetic over what it was told; no I/O."""
+    """Estimator of how long a result will probably live. Pure arithmetic over what it was told; no I/O, no clock. Observations
+    may come in any order, and never raise."""
 
-    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int: ...
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
+        """Lifetime in ms of a response made of these queries, within the bounds of the implementation. Asking changes nothing.
+
+        write_rate_hz: of all their records together.
+        """
 
     def observe_read(self, query_ids: Sequence[str], *, now_ms: int, ttl_ms: int | None = None) -> None:
-        """Read from the database, and guarded from now on for ttl_ms; None: until somebody says otherwise."""
+        """Note that these were read from the database, and are guarded from now on for ttl_ms; None: until somebody says
+        otherwise."""
 
-    def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...
+    def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
+        """Note that the result of this query has changed."""
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
-        """No longer guarded, though nothing was written: what happens from now on is not seen."""
+        """Note that this is no longer guarded, though nothing was written: what happens from now on is not seen."""

@@ -1,4 +1,4 @@
-"""Every knob, with its unit and bounds. Read once, when a Quaestor is made; never at import."""
+"""Settings: every knob, with its unit and bounds. Read once, when a Quaestor is made; never at import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_OTHERS = frozenset({"admin_token", "admin_url"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Defaults suit one process on one MongoDB.
+    """Settings of one Quaestor. Defaults suit one process on one MongoDB. Raises ConfigurationError for what cannot be.
 
     mongo_url: where change streams are read. None: taken from the client that capture is attached to.
     redis_url: event layer, shared store and sketch: redis://host:port, or redis+cluster://host:port,host:port for a
@@ -25,7 +25,7 @@ class Settings:
     deployment: name that separates deployments sharing one Redis.
     tenant: the app, on a grid that several share: what it caches, and what it is told, is its own. Empty: named like
         the deployment.
-    staleness_bound_ms: a column of the grid that has not proved itself fresher than this is not served from cache.
+    staleness_bound_ms: a query partition of the grid that has not proved itself fresher than this is not served from cache.
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     retention_ms: how long after-images are kept for replay.
@@ -144,17 +144,17 @@ class Settings:
 
     @property
     def owner(self) -> str:
-        """The tenant's name."""
+        """Name of the tenant, the deployment's if there is but one."""
         return self.tenant or self.deployment
 
     @property
     def scope(self) -> str:
-        """What an app's entries, index, sketch and labels are named by: no two tenants see each other's."""
+        """Scope of an app's entries, index, sketch and labels, part of their names: no two tenants see each other's."""
         return self.deployment if self.owner == self.deployment else f"{self.deployment}@{self.tenant}"
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-        """QUAESTOR_<NAME> for every field, MONGO_URL and REDIS_URL besides; overrides win.
+        """Settings from the environment: QUAESTOR_<NAME> for every field, MONGO_URL and REDIS_URL besides; overrides win.
 
         Raises ConfigurationError for an unknown QUAESTOR_ variable or a value of the wrong type.
         """

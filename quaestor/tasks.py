@@ -1,4 +1,4 @@
-"""Ending background tasks."""
+"""Background tasks and their end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _AGAIN_S: Final = 1.0
 
 
 async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
-    """Returns when these have been cancelled and are over; what they raised is theirs. Those of other event loops are left alone.
+    """Cancel these and return when they are over; what they raised is theirs. Those of other event loops are left alone.
 
     A task is asked again while it goes on: up to Python 3.11 asyncio.wait_for(), which the Redis client uses, forgets a
     cancellation that comes together with the answer, and a loop would run for ever. The caller's own cancellation is raised.

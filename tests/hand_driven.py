@@ -78,7 +78,7 @@ class HandRegistry:
     def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         return not self.up
 
-    def abreast(self, *, now_ms: int) -> bool:
+    def caught_up(self, *, now_ms: int) -> bool:
         return self.up and not self.behind
 
     def serving(self, *, now_ms: int) -> bool:

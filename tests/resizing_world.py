@@ -333,8 +333,8 @@ class ResizingWorld:
         try:
             reader._step()
         except EventLayerResetError as error:
-            app._reset(str(error))
-            reader._offset = reader._to_mark = reader._heard = None
+            app._handler.reset(str(error))
+            reader._offset = reader._to_mark = reader._beats_offset = None
             reader._beats.clear()
         for _ in range(3):
             await asyncio.sleep(0)
@@ -383,7 +383,7 @@ class ResizingWorld:
             if until is not None and until():
                 return
             if until is None and all(
-                app.abreast(now_ms=self.now_ms) and app.shape == self.generations[-1].shape for app in self.apps
+                app.caught_up(now_ms=self.now_ms) and app.shape == self.generations[-1].shape for app in self.apps
             ) and not any(not one.task.done() for one in self.cached):  # fmt: skip
                 return
         raise AssertionError("it does not settle")

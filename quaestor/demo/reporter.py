@@ -18,7 +18,7 @@ _EFFECTS_A_REPORT = 500
 
 
 class Observation(Protocol):
-    """One invalidation, done: see quaestor.invalidation.effects.effects.Observed."""
+    """One invalidation, done: see quaestor.observability.hooks.InvalidationDone."""
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -10,31 +10,45 @@ import structlog
 
 from quaestor.observability import vocabularies
 from quaestor.observability.families import Families
+from quaestor.observability.hooks import FailureSeen, Hooks
 from quaestor.observability.tracing import Tracing
 
 
 class EventLog:
-    """Events and failures by name. No bodies, no secrets, no raw keys; each carries the trace id of its request.
+    """Events and failures by name. No bodies, no secrets, no raw keys; each carries the trace id of its request. May be used from
+    several threads.
 
-    failures: by part. May be used from several threads.
+    failures: counts by part.
+    hooks: observers of this Quaestor.
     """
 
     def __init__(self, families: Families, tracing: Tracing) -> None:
         self.failures = families.counters("failures", "failures of parts we depend on", part=vocabularies.PARTS)
+        self.hooks = Hooks(self._observer_failed)
         self._tracing = tracing
         self._log = structlog.get_logger("quaestor")
 
     def event(self, name: str, **fields: Any) -> None:
-        """An ordinary event, e.g. event("engine.started", mode="embedded")."""
+        """Log an ordinary event, e.g. event("engine.started", mode="embedded")."""
         self._say(self._log.info, name, fields)
 
     def failure(self, part: str, name: str, error: BaseException | str, **fields: Any) -> None:
-        """The failure of a part we depend on: one count, one log line.
+        """Report the failure of a part we depend on: one count, one log line, observers told.
 
         part: one of vocabularies.PARTS.
         """
+        self._count(part, name, error, fields)
+        if self.hooks.failures:
+            self.hooks.failures.tell(FailureSeen(part=part, name=name, error=str(error), fields=fields))
+
+    def _observer_failed(self, error: Exception) -> None:
+        self._count(
+            "observer", "hooks.observer_failed", repr(error), {}
+        )  # no observer is told: it may be the one that fails
+
+    def _count(self, part: str, name: str, error: BaseException | str, fields: Mapping[str, Any]) -> None:
         self.failures.labels(part).inc()
-        self._say(self._log.warning, name, {"part": part, "error": str(error)} | fields)
+        self._say(self._log.warning, name, {"part": part, "error": str(error), **fields})
 
     def _say(self, say: Callable[..., object], name: str, fields: Mapping[str, Any]) -> None:
         with suppress(OSError, ValueError):  # whoever read the log is gone, or it is closed: that stops nothing else

@@ -47,7 +47,7 @@ class Labelled(Generic[M]):
         return series
 
     def remove(self, *values: str) -> None:
-        """Say nothing of these values any more. No error if nothing was said."""
+        """Forget the series of these values. No error if there is none."""
         self._series.pop(values, None)
         with suppress(KeyError):
             self._metric.remove(*values)
@@ -64,11 +64,13 @@ class Gathered(Histogram):
         super().__init__(name, documentation, **options)
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        """Take one observation."""
         self._waiting.append(amount)
         if len(self._waiting) >= _MOST_WAITING:
             self._sort_in()
 
     def collect(self) -> Iterable[Metric]:
+        """See prometheus_client."""
         self._sort_in()
         return super().collect()
 
@@ -100,21 +102,27 @@ class Families:
         self.vocabularies: dict[str, dict[str, Vocabulary]] = {}
 
     def counter(self, name: str, text: str) -> Counter:
+        """A counter without labels."""
         return Counter(f"quaestor_{name}", text, registry=self.registry)
 
     def counters(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Counter]:
+        """Counters by label, each with its vocabulary."""
         return self._labelled(Counter(f"quaestor_{name}", text, list(labels), registry=self.registry), name, labels)
 
     def gauge(self, name: str, text: str) -> Gauge:
+        """A gauge without labels."""
         return Gauge(f"quaestor_{name}", text, registry=self.registry)
 
     def gauges(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Gauge]:
+        """Gauges by label, each with its vocabulary."""
         return self._labelled(Gauge(f"quaestor_{name}", text, list(labels), registry=self.registry), name, labels)
 
     def histogram(self, name: str, text: str) -> Histogram:
+        """A histogram of seconds without labels, cheap to observe."""
         return Gathered(f"quaestor_{name}", text, buckets=_LATENCY_BUCKETS_S, registry=self.registry)
 
     def histograms(self, name: str, text: str, **labels: Vocabulary) -> Labelled[Histogram]:
+        """Histograms of seconds by label, each with its vocabulary."""
         metric = Histogram(f"quaestor_{name}", text, list(labels), buckets=_LATENCY_BUCKETS_S, registry=self.registry)
         return self._labelled(metric, name, labels)
 

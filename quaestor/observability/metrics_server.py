@@ -1,4 +1,7 @@
-"""Metrics over HTTP, for a process that serves nothing else. Small on purpose: GET /metrics, few at a time, none for long."""
+"""Server of metrics over HTTP, for a process that serves nothing else.
+
+Small on purpose: GET /metrics, few at a time, none for long.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +61,18 @@ class _Server(ThreadingHTTPServer):
 
 
 class MetricsServer:
-    """Prometheus text of a registry at `url`. Listens from the beginning, answers from start() on, ends with its block.
+    """Server of a registry's metrics at `url`, as Prometheus text.
+
+    Listens from the beginning, answers from start() on, ends with its block.
 
     Raises ConfigurationError, in one sentence, if it cannot listen there.
     """
 
     def __init__(self, registry: CollectorRegistry, *, host: str, port: int) -> None:
-        """port: 0 takes any that is free."""
+        """Listen.
+
+        port: 0 takes any that is free.
+        """
         if not 0 <= port <= _LARGEST_PORT:
             raise ConfigurationError(f"the metrics' port must lie in 0..{_LARGEST_PORT}, not {port}")
         handler = type("Handler", (_Handler,), {"registry": registry})
@@ -82,6 +90,7 @@ class MetricsServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Answer, in a thread of its own."""
         self._thread = threading.Thread(target=self._server.serve_forever, name="quaestor-metrics", daemon=True)
         self._thread.start()
 

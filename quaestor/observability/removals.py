@@ -1,4 +1,4 @@
-"""Why what is asked for is not there: what has left this process's memory lately, and how it was answered then.
+"""Removals from this process's memory: which entries have left it lately, why, and how they were answered then.
 
 For metrics alone; nothing is decided by it. An answer that is made anew after an invalidation and is the same as before was
 invalidated for nothing, as far as its client is concerned: the false invalidations of the running product.
@@ -24,16 +24,16 @@ class _Departed:
 
 
 class Removals:
-    """Use from one event loop. Every call is O(1)."""
+    """Entries that have left memory, the youngest `limit` of them. Use from one event loop. Every call is O(1)."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
         self._departed: OrderedDict[int, _Departed] = OrderedDict()
 
     def left(self, response: CachedResponse, why: str) -> None:
-        """An entry has left memory.
+        """Note that an entry has left memory.
 
-        why: one of metrics.LEFT.
+        why: one of vocabularies.LEFT.
         """
         name = hash(response.key)
         self._departed[name] = _Departed(why, response.status, response.etag)
@@ -42,7 +42,10 @@ class Removals:
             self._departed.popitem(last=False)
 
     def judged(self, key: str, precision: str) -> None:
-        """How precisely the invalidation that it left for was judged; "withdrawn": it was none."""
+        """Note how precisely the invalidation was judged that an entry has left for.
+
+        precision: one of vocabularies.PRECISION; "withdrawn": it was no invalidation.
+        """
         departed = self._departed.get(hash(key))
         if departed is not None and departed.why == "invalidated":
             if precision == "withdrawn":
@@ -51,12 +54,12 @@ class Removals:
                 departed.precision = precision
 
     def why(self, key: str) -> str:
-        """Why this key is missing: one of metrics.LEFT, or "absent"."""
+        """The reason why this key is missing: one of vocabularies.LEFT, or "absent"."""
         departed = self._departed.get(hash(key))
         return "absent" if departed is None else departed.why
 
     def returned(self, response: CachedResponse) -> tuple[str, bool] | None:
-        """An answer was made anew: how precisely the old one's invalidation was judged, and whether both are the same.
+        """Note that an answer was made anew: how precisely the old one's invalidation was judged, and whether both are the same.
 
         None if it was not missing because of an invalidation.
         """

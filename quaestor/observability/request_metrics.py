@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from quaestor.observability import vocabularies
 from quaestor.observability.families import Families
+from quaestor.observability.hooks import HIT_IN_MEMORY, Observers, ReadAnswered
 
 
 class RequestMetrics:
     """Requests by outcome, and what they waited for. Event loop only.
 
+    observers: told of each answered request.
     requests: by outcome.
     hits: by layer.
     misses: by reason.
@@ -21,7 +23,8 @@ class RequestMetrics:
     handler_s: handler called to answer complete.
     """
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self, families: Families, observers: Observers[ReadAnswered]) -> None:
+        self._observers = observers
         self.requests = families.counters("requests", "requests by outcome", outcome=vocabularies.OUTCOMES)
         self.hits = families.counters(
             "hits", "answers out of the cache by where they came from", layer=vocabularies.LAYERS
@@ -52,42 +55,51 @@ class RequestMetrics:
         self._uncounted_hits = 0
 
     def hit(self) -> None:
-        """A hit in memory. Event loop only: without the metric's lock, which would be a good part of what a hit costs."""
+        """Count a hit in memory: without the metric's lock, which would be a good part of what a hit costs."""
         self._uncounted_hits += 1
+        if self._observers:
+            self._observers.tell(HIT_IN_MEMORY)
 
     def count_hits(self) -> None:
-        """Move the hits into the metrics; called on the event loop, once a second."""
+        """Move the hits into the metrics. Called on the event loop, once a second."""
         hits, self._uncounted_hits = self._uncounted_hits, 0
         self._hits.inc(hits)
         self._memory_hits.inc(hits)
 
     def served(self, layer: str) -> None:
-        """A hit that took a closer look.
+        """Count a hit that took a closer look.
 
         layer: one of vocabularies.LAYERS.
         """
         self._hits.inc()
         self.hits.labels(layer).inc()
+        if self._observers:
+            self._observers.tell(ReadAnswered(outcome="hit", detail=layer))
 
     def missed(self, reason: str, *, seconds: float) -> None:
-        """A handler run, answered `seconds` after the request came.
+        """Count a handler run.
 
         reason: one of vocabularies.MISSES.
+        seconds: request to answer.
         """
         self.requests.labels("miss").inc()
         self.misses.labels(reason).inc()
         self.miss_s.observe(seconds)
+        if self._observers:
+            self._observers.tell(ReadAnswered(outcome="miss", detail=reason, seconds=seconds))
 
     def followed(self, where: str) -> None:
-        """An answer out of another request's handler run.
+        """Count an answer out of another request's handler run.
 
         where: one of vocabularies.WAITS.
         """
         self.requests.labels("coalesced").inc()
         self.coalesced.labels(where).inc()
+        if self._observers:
+            self._observers.tell(ReadAnswered(outcome="coalesced", detail=where))
 
     def list_assembled(self, *, ready: bool) -> None:
-        """A list put together from records;
+        """Count a list put together from records.
 
         ready: all of them were there.
         """

@@ -40,7 +40,7 @@ class StoreMetrics:
         self.store_s = families.histogram("store_seconds", "index, sketch and stores told of an entry")
 
     def left(self, response: CachedResponse, why: str) -> None:
-        """An entry has left this process's memory.
+        """Note that an entry has left this process's memory.
 
         why: one of vocabularies.LEFT.
         """
@@ -48,7 +48,7 @@ class StoreMetrics:
         self.removals.left(response, why)
 
     def kept(self, response: CachedResponse) -> None:
-        """An answer has become an entry."""
+        """Note that an answer has become an entry."""
         compared = self.removals.returned(response)
         if compared is not None:
             precision, same = compared

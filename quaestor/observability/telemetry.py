@@ -18,7 +18,7 @@ from quaestor.observability.tracing import Tracing
 
 
 class Telemetry(EventLog):
-    """One per Quaestor, with a registry of its own, so that several can live in one process.
+    """Telemetry with a metrics registry of its own, so that several Quaestors can live in one process.
 
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
@@ -29,7 +29,7 @@ class Telemetry(EventLog):
         self.tracing = tracing or Tracing()
         self.families = Families()
         super().__init__(self.families, self.tracing)
-        self.requests = RequestMetrics(self.families)
+        self.requests = RequestMetrics(self.families, self.hooks.reads)
         self.stores = StoreMetrics(self.families)
         self.invalidations = InvalidationMetrics(self.families)
         self.grid = GridMetrics(self.families)

@@ -39,11 +39,12 @@ def trace_id_of(headers: Headers) -> str | None:
 
 
 def asked_by(headers: Headers) -> Token[Headers]:
-    """What is logged from now on carries the request's trace id, whether spans are made or not, until asked_no_more()."""
+    """Let what is logged from now on carry the request's trace id, whether spans are made or not, until asked_no_more()."""
     return _asked.set(headers)
 
 
 def asked_no_more(token: Token[Headers]) -> None:
+    """End what asked_by() began."""
     _asked.reset(token)
 
 
@@ -53,12 +54,12 @@ def version_text(version: int) -> str:
 
 
 def versions_text(versions: Iterable[int]) -> list[str]:
-    """The causing writes, each once, the youngest few of them."""
+    """Versions of the causing writes as text, each once, the youngest few of them."""
     return [version_text(version) for version in sorted(set(versions) - {0})[-_MOST_VERSIONS:]]
 
 
 class Tracing:
-    """One per Quaestor. Without `enabled` every call returns at once."""
+    """Spans of one Quaestor. Without `enabled` every call returns at once."""
 
     def __init__(self, *, enabled: bool = False) -> None:
         """Raises ConfigurationError if spans are wanted and opentelemetry-api is not installed."""
@@ -98,7 +99,7 @@ class Tracing:
         )
 
     def inside(self, span: Span | None) -> AbstractContextManager[Span | None]:
-        """The span is current inside; it does not end with the block."""
+        """Make a span current inside; it does not end with the block."""
         if span is None:
             return nullcontext()
         return self._trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
@@ -108,7 +109,7 @@ class Tracing:
         return self._tracer.start_span(name, attributes=_named(attributes)) if self.enabled else None
 
     def trace_id(self) -> str | None:
-        """Of the current span, or of the request that this code runs for; for log lines."""
+        """The trace id of the current span, or of the request that this code runs for; for log lines."""
         if self.enabled:
             context = self._trace.get_current_span().get_span_context()
             if context.is_valid:
@@ -124,12 +125,12 @@ def _named(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell(span: Span | None, **attributes: Any) -> None:
-    """Attributes that are known later."""
+    """Add attributes to a span that are known later."""
     if span is not None:
         span.set_attributes(_named(attributes))
 
 
 def end(span: Span | None) -> None:
-    """Ending twice changes nothing."""
+    """End a span of begin(). Ending twice changes nothing."""
     if span is not None and span.is_recording():
         span.end()

@@ -19,8 +19,8 @@ LAYERS = frozenset({"memory", "redis", "assembled", "stale"})
 LEFT = frozenset({"invalidated", "withdrawn", "expired", "demand", "outdated", "cleared"})
 """Why an entry left this process's memory. demand: others are asked for more. outdated: by name, by an unsafe request."""
 MISSES = LEFT | {"absent", "lagging", "request", "refresh"}
-"""lagging: it is there, but nobody vouches for it now. request: the client or the origin wants it made anew. refresh: nobody
-waits for it."""
+"""lagging: it is there, but what guards it is not fresh now. request: the client or the origin wants it made anew. refresh:
+nobody waits for it."""
 PRECISION = frozenset({"exact", "widened", "unknown"})
 ANSWERS = frozenset({"same", "changed"})
 WAITS = frozenset({"process", "workers"})
@@ -30,10 +30,10 @@ REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "admin",
-        "effects", "handler", "read-path", "routes", "statistics",
+        "effects", "handler", "read-path", "routes", "statistics", "observer",
     }
 )  # fmt: skip
-"""Parts that failures() names; docs/failure_modes.md describes each."""
+"""Parts that failure() names; docs/failure_modes.md describes each."""
 MATCH_TYPES = frozenset(match.value for match in MatchType)
 REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the answer

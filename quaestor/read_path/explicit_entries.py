@@ -33,12 +33,14 @@ class ExplicitEntries:
     announce: None if this process is alone.
     """
 
-    def __init__(self, store: LocalStore, *, telemetry: EventLog, clock: Clock) -> None:
+    def __init__(
+        self, store: LocalStore, *, telemetry: EventLog, clock: Clock, announce: Announce | None = None
+    ) -> None:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
         self._strikes = OutdatedLabels()
-        self.announce: Announce | None = None
+        self.announce = announce
 
     async def keep(
         self,

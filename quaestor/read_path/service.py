@@ -30,7 +30,7 @@ from quaestor.read_path.entries import (
     kept_until_ms,
 )
 from quaestor.read_path.eviction_retry import EvictionRetry
-from quaestor.read_path.explicit_entries import ExplicitEntries
+from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.key import Target
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.variant_key import covered
@@ -59,6 +59,7 @@ class ReadPath:
         telemetry: Telemetry,
         clock: Clock,
         leases: Leases | None = None,
+        announce: Announce | None = None,
     ) -> None:
         self.clock = clock
         self.settings = settings
@@ -74,7 +75,7 @@ class ReadPath:
         self._alone = isinstance(store, MemoryStore)
         self._served: list[Resident] = []
         self._back = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
-        self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock)
+        self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock, announce=announce)
 
     # Hits
 

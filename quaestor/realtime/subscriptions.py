@@ -61,13 +61,14 @@ class Subscriptions:
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock = system_clock,
+        resolver: Resolver | None = None,
     ) -> None:
         self._layer = layer
         self._shape = shape
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock
-        self.resolver: Resolver | None = None
+        self.resolver = resolver
         self._origin = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
         self._lock = threading.RLock()

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from quaestor.capture import Outcome, not_recording, recording
 from quaestor.errors import UncertainMatchError
-from quaestor.invalidation.registry.registry import TOMBSTONE_MS
+from quaestor.invalidation.registry.validity import TOMBSTONE_MS
 from quaestor.model import CapturedRead, SortSpec
 from quaestor.query import CompiledQuery
 from quaestor.rest.etags import list_etag

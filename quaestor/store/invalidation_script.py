@@ -38,7 +38,7 @@ class StepByStep:
         self._sketch = sketch
         self._store = store
 
-    async def strike(
+    async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
         dependents = await self._index.claim(registration_ids, now_ms=now_ms)
@@ -62,7 +62,7 @@ class RedisInvalidation:
         self._store = store
         self._script = sketch.joined(source("index_claiming", "store_evicting", "invalidate"))
 
-    async def strike(
+    async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
         if not registration_ids and not entries:

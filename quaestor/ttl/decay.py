@@ -1,4 +1,4 @@
-"""Counts that fade: how much of each key there was lately, in bounded memory. Pure.
+"""Decayed counts: how much of each key there was lately, in bounded memory. Pure.
 
 Forward decay (Cormode et al., "Forward decay: a practical time decay model for streaming systems", ICDE 2009): what happens
 later weighs more, by a factor that doubles every half-life since a landmark; a count is a plain sum of such weights, and is
@@ -41,12 +41,12 @@ class DecayedCounts:
         return len(self._counts)
 
     def begin(self, *, now_ms: int) -> None:
-        """Counting has begun, whether or not there is anything to count. O(1); only the first call matters."""
+        """Begin counting, whether or not there is anything to count. O(1); only the first call matters."""
         if self.since_ms is None:
             self.since_ms = now_ms
 
     def add(self, key: Hashable, *, now_ms: int, count: float = 1.0) -> None:
-        """So many events of this key. O(1), but for O(keys) once in 300 time constants."""
+        """Count so many events of this key. O(1), but for O(keys) once in 300 time constants."""
         counts = self._counts
         if now_ms != self._at_ms:
             self._weigh(now_ms)
@@ -60,7 +60,7 @@ class DecayedCounts:
             counts.popitem(last=False)
 
     def of(self, key: Hashable, *, now_ms: int) -> float:
-        """What is left by now of the events of this key. O(1)."""
+        """Decayed count of the events of this key. O(1)."""
         count = self._counts.get(key)
         if count is None:
             return 0.0
@@ -70,7 +70,7 @@ class DecayedCounts:
         return count / self._weight
 
     def total(self, keys: Iterable[Hashable], *, now_ms: int) -> float:
-        """What is left by now of the events of all these keys. O(their number)."""
+        """Decayed count of the events of all these keys. O(their number)."""
         if now_ms != self._at_ms:
             self._weigh(now_ms)
         counts = self._counts

@@ -1,4 +1,4 @@
-"""How long a query result will probably live. Pure.
+"""Estimator of how long a query result will probably live. Pure.
 
 Before anything is known of a query, the writes to the records it contains count: a result changes with the first write to any
 of them, so their rates add up. After its first invalidation the lifetimes that were observed count instead: they know of
@@ -26,7 +26,7 @@ _FOR_EVER_MS = 1 << 62
 
 @dataclass(slots=True)
 class History:
-    """What is known of one query.
+    """History of one query: its observed lifetimes, and the one that is running.
 
     mean_ms: moving average of its observed lifetimes, of which there were `lifetimes`.
     watched_ms: guarded time since the last invalidation, up to the interval [from_ms, until_ms] that is still
@@ -40,6 +40,7 @@ class History:
     until_ms: int = 0
 
     def read(self, now_ms: int, until_ms: int) -> None:
+        """Note that it was read, and is watched until then."""
         if self.from_ms is None:
             self.from_ms, self.until_ms = now_ms, until_ms
         elif now_ms <= self.until_ms:
@@ -49,14 +50,16 @@ class History:
             self.from_ms, self.until_ms = now_ms, until_ms
 
     def quiet_ms(self, now_ms: int) -> int:
-        """For how long it has been watched without an invalidation."""
+        """The time for which it has been watched without an invalidation."""
         if self.from_ms is None:
             return 0
         return self.watched_ms + max(0, min(now_ms, self.until_ms) - self.from_ms)
 
 
 class TtlEstimator:
-    """Implements LifetimeEstimator. O(1) a query and call. Not thread-safe: use it from one event loop.
+    """Estimator that learns from write rates and observed lifetimes; implements LifetimeEstimator. O(1) a query and call.
+
+    Not thread-safe: use it from one event loop.
 
     quantile: probability that a result has changed before its TTL ends (0..1, exclusive): -ln(1 - p) times the mean
         lifetime.
@@ -119,7 +122,9 @@ class TtlEstimator:
             yield 1 / mean_ms
 
     def observe_read(self, query_ids: Sequence[str], *, now_ms: int, ttl_ms: int | None = None) -> None:
-        """These queries were read from the database and are guarded from now on for ttl_ms; None: for as long as it takes."""
+        """Note that these queries were read from the database and are guarded from now on for ttl_ms; None: for as long as
+        it takes.
+        """
         until_ms = _FOR_EVER_MS if ttl_ms is None else now_ms + ttl_ms
         for query_id in query_ids:
             history = self._histories.get(query_id)
@@ -132,7 +137,7 @@ class TtlEstimator:
             history.read(now_ms, until_ms)
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
-        """The result of this query changed. Ignored if nobody read it since the last time: writes come in clusters."""
+        """Note that the result of this query changed. Ignored if nobody read it since the last time: writes come in clusters."""
         history = self._histories.get(query_id)
         if history is None or history.from_ms is None:
             return
@@ -144,7 +149,7 @@ class TtlEstimator:
         history.watched_ms, history.from_ms = 0, None
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
-        """The result of this query is no longer guarded, though nothing was written: from now on nobody is watching."""
+        """Note that the result of this query is no longer guarded, though nothing was written: from now on nobody is watching."""
         history = self._histories.get(query_id)
         if history is not None and history.from_ms is not None:
             history.until_ms = max(history.from_ms, min(history.until_ms, now_ms))

@@ -1,4 +1,4 @@
-"""Whether a list is better kept whole, or as ids from which it is put together. Pure.
+"""Representation of a list: kept whole, or as ids from which it is put together, whichever costs less. Pure.
 
 Kept whole ("object list"), it is a hit that costs next to nothing, and every change of a member makes it a miss. Kept as ids, a
 change of a member that leaves it where it stands costs one record; in return every hit is put together.
@@ -18,10 +18,10 @@ STEADINESS = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One query, per second.
+    """Load of one query.
 
     length: records in its result.
-
+    reads_hz: reads a second.
     changes_hz: writes to members that leave them where they are.
     moves_hz: writes by which a record comes, goes or changes places.
     """
@@ -34,7 +34,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """In microseconds of the server's time; measured on one core, only their ratios matter.
+    """Costs in microseconds of the server's time; measured on one core, only their ratios matter.
 
     hit: of a whole list out of memory.
     assembled_hit, member: of a list put together, and of each of its members.
@@ -52,12 +52,16 @@ class Costs:
 
 
 def objects_cost(load: Load, costs: Costs) -> float:
-    """Microseconds per second. Every change makes at most one miss, and so does at most every read."""
+    """Cost of keeping the list whole, in microseconds per second.
+
+    Every change makes at most one miss, and so does at most every read.
+    """
     misses_hz = min(load.reads_hz, load.changes_hz + load.moves_hz)
     return load.reads_hz * costs.hit + misses_hz * (costs.query + load.length * costs.record)
 
 
 def ids_cost(load: Load, costs: Costs) -> float:
+    """Cost of keeping the list as ids, in microseconds per second."""
     misses_hz = min(load.reads_hz, load.moves_hz)
     refreshes_hz = min(load.reads_hz, load.changes_hz)
     hits = load.reads_hz * (costs.assembled_hit + load.length * costs.member)
@@ -65,7 +69,7 @@ def ids_cost(load: Load, costs: Costs) -> float:
 
 
 def choose(load: Load, present: Representation, costs: Costs | None = None) -> Representation:
-    """OBJECTS or IDS: the cheaper one, if it is clearly cheaper than `present`. Without any write that is OBJECTS."""
+    """Representation to take: the cheaper one, if it is clearly cheaper than `present`. Without any write that is OBJECTS."""
     costs = costs or Costs()
     whole, ids = objects_cost(load, costs), ids_cost(load, costs)
     if present is Representation.IDS:

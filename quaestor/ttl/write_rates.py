@@ -1,4 +1,4 @@
-"""How often each record is written, from the writes alone: exponentially decayed counts, in bounded memory. Pure.
+"""Write rates of records, from the writes alone: exponentially decayed counts, in bounded memory. Pure.
 
 A count that halves every so often has no edge that a window slides over, and follows a rate that changes. What it is
 divided by is the weight that the time watched so far can have given it, so the rate is right from the start: dividing by
@@ -14,14 +14,17 @@ from quaestor.ttl.decay import DecayedCounts
 
 
 class WriteRates(DecayedCounts):
-    """Rates by record, by default over about the last minute and a half (the time constant, half_life_ms / ln 2).
+    """Write rates by record, by default over about the last minute and a half (the time constant, half_life_ms / ln 2).
+
+    Not thread-safe.
+
+    Writes may be reported late (replays): they count as much as their age leaves of them.
 
     since_ms: when watching began; by default at the first call, whichever it is. A record without a write since then
         has rate 0.
     half_life_ms: age at which a write counts half.
     max_records: beyond this the record written longest ago is forgotten.
     youngest_ms: no rate is taken over less than this: one write just after the start is not a thousand a second.
-        Writes may be reported late (replays): they count as much as their age leaves of them. Not thread-safe.
     """
 
     __slots__ = ("_youngest_ms",)
@@ -38,7 +41,7 @@ class WriteRates(DecayedCounts):
         self._youngest_ms = youngest_ms
 
     observe = DecayedCounts.add
-    """One write to this record. O(1). Every write to the database comes by here: no layer in between."""
+    """Count one write to this record. O(1). Every write to the database comes by here: no layer in between."""
 
     def rate_hz(self, records: Iterable[Hashable], *, now_ms: int) -> float:
         """The summed write rate of these records, in writes per second. O(their number)."""

@@ -12,6 +12,7 @@ from quaestor.clock import system_clock
 from quaestor.event_layer import codec, streams
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.effects.broadcast import Broadcast
+from quaestor.invalidation.effects.local_eviction import LocalEviction
 from quaestor.model import Invalidated
 from quaestor.ports import Guarded
 from quaestor.read_path.unsafe_invalidation import group_label
@@ -93,7 +94,7 @@ async def test_every_process_hears_of_it_and_kills_what_it_registered() -> None:
         forgotten.extend(names)
         return []
 
-    by_name = Broadcast(layer, engine.read_path, deployment="d", clock=system_clock, forget=forget)
+    by_name = Broadcast(layer, deployment="d", clock=system_clock)
     engine.read_path.explicit.announce = by_name.announce
     site = Grouped()
     site.engine.read_path.explicit.announce = by_name.announce
@@ -111,16 +112,10 @@ async def test_every_process_hears_of_it_and_kills_what_it_registered() -> None:
     assert told.registration_ids == (label, *registrations)
     # Another process, which has an entry of that group in memory.
     other = Grouped()
-    there = Broadcast(
-        layer,
-        other.engine.read_path,
-        deployment="d",
-        clock=system_clock,
-        forget=forget,
-    )
+    there = Broadcast(layer, deployment="d", clock=system_clock)
     other.engine.read_path.explicit.announce = there.announce
     await other.get('/1?groups="a"')
-    there.heard(told.registration_ids)
+    LocalEviction(other.engine.read_path, forget).evict(told.registration_ids)
     assert forgotten == list(told.registration_ids)
     other.engine.clock.now_ms += 1
     assert not await other.hit('/1?groups="a"')

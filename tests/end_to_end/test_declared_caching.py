@@ -86,7 +86,7 @@ async def test_a_tag_invalidates_what_carries_it_and_nothing_else(site: Site) ->
 async def test_tags_need_no_permission_to_list_the_collections_beside_them(site: Site) -> None:
     await site.warm("/weather")
     await site.warm("/routed")
-    catalog: Any = site.quaestor.registry.resolver
+    catalog: Any = site.quaestor.parts.resolver.resolver
     assert set(catalog._known) == {site.database}
 
 

@@ -174,7 +174,7 @@ async def test_an_eviction_reaches_both_processes_and_others_stay(mongo_url: str
                 await eventually(lambda key=key: one.is_hit(key))  # type: ignore[misc]
             await eventually(lambda: two.is_hit(0))  # it has started
             clock = two.quaestor.read_path.clock
-            await eventually(lambda: two.quaestor.registry.abreast(now_ms=clock()))  # and knows the whole grid
+            await eventually(lambda: two.quaestor.registry.caught_up(now_ms=clock()))  # and knows the whole grid
             runs = two.runs
             for key in range(10):
                 assert await two.is_hit(key)

@@ -25,15 +25,15 @@ FOR_EVER_MS = 10**14
 @contextmanager
 def lagging(site: RestSite, registrations: tuple[str, ...]) -> Iterator[None]:
     """As if the grid had so many columns, and those that these need lagged."""
-    registry: Any = site.quaestor.registry
+    validity: Any = site.quaestor.registry._validity
     late = {partition_of(one, PARTITIONS) for one in registrations}
-    vouch, registry._vouch = registry._vouch, lambda _: None
+    prove, validity.prove = validity.prove, lambda _: None
     until_ms = tuple(1 if column in late else FOR_EVER_MS for column in range(PARTITIONS))
-    vouch(Freshness(until_ms=until_ms, all_until_ms=1, any_until_ms=FOR_EVER_MS))
+    prove(Freshness(until_ms=until_ms, all_until_ms=1, any_until_ms=FOR_EVER_MS))
     try:
         yield
     finally:
-        registry._vouch = vouch
+        validity.prove = prove
 
 
 def together(response: httpx.Response) -> bool:

@@ -25,7 +25,7 @@ async def test_hits_are_reported_by_query_within_seconds(mongo_url: str, prefix:
     app = FastAPI()
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     items = client[prefix].items
-    layer, queries = quaestor._layer, streams.queries("default", 0)
+    layer, queries = quaestor.parts.storage.layer, streams.queries("default", 0)
 
     @app.get("/items/{kind}")
     async def of(kind: str) -> list[dict[str, Any]]:

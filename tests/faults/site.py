@@ -38,7 +38,7 @@ class Known:
         self._columns: dict[str, set[int | None]] = {}
         self._versions: dict[str, dict[Any, int]] = {}
         registry: Any = quaestor.registry
-        tell, register = registry._on_invalidated, registry.register
+        register = registry.register
 
         def invalidated(batch: Sequence[Invalidated]) -> None:
             for one in batch:
@@ -46,7 +46,6 @@ class Known:
                 if page is not None and one.version and one.key is not None:
                     versions = self._versions.setdefault(page, {})
                     versions[one.key] = max(one.version, versions.get(one.key, 0))
-            tell(batch)
 
         async def registered(*args: Any, **options: Any) -> Any:
             path = _path.get()
@@ -56,7 +55,8 @@ class Known:
                 self._pages[query_id] = path
             return found
 
-        registry._on_invalidated, registry.register = invalidated, registered
+        quaestor.parts.events.invalidated.subscribe(invalidated)
+        registry.register = registered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -135,7 +135,7 @@ class World:
             ids = self.dice.choice(list(self.live))
             del self.live[ids]
             for app in self.apps:
-                assert app._dead.keys().isdisjoint(ids)
+                assert app._validity.dead.keys().isdisjoint(ids)
             self.say(
                 Invalidated(
                     registration_ids=ids[-1:], query_id="", match_type=MatchType.MATCH, version=1, key=1, written_at_ms=1,
@@ -159,7 +159,7 @@ class World:
             with pytest.raises(expected, match=" lags "):
                 await task
             return
-        missing = {one for pending in app._pending.values() for one in pending.missing}
+        missing = {one for pending in app._activations.pending.values() for one in pending.missing}
         self.say(*(Activated(registration_id=name, cell=cell) for name, cell in missing))
         await _turns()
         ids = (await task).ids
@@ -172,7 +172,7 @@ class World:
         for app in self.apps:
             assert app.shape == shape
             assert app.serving(now_ms=now_ms) == bool(fresh)
-            assert app.abreast(now_ms=now_ms) == (len(fresh) == shape.query_partitions)
+            assert app.caught_up(now_ms=now_ms) == (len(fresh) == shape.query_partitions)
             assert app.lagging_partitions(now_ms=now_ms) == sorted(set(range(shape.query_partitions)) - fresh)
             for ids, query in self.live.items():
                 vouched = self.model.column_of(query) in fresh

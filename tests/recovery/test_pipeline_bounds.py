@@ -271,15 +271,15 @@ def test_a_lagging_column_is_named_once_and_again_when_it_has_caught_up() -> Non
     for cell in shape.cells:
         beat(cell, 10_000)
     with structlog.testing.capture_logs() as logs:
-        columns.observe(view.columns_ms(), now_ms=11_000)
+        columns.observe(view.partitions_ms(), now_ms=11_000)
         beat(shape.cells[0], 13_000)
         beat(shape.cells[1], 13_000)
-        columns.observe(view.columns_ms(), now_ms=13_000)
-        columns.observe(view.columns_ms(), now_ms=13_500)
+        columns.observe(view.partitions_ms(), now_ms=13_000)
+        columns.observe(view.partitions_ms(), now_ms=13_500)
         beat(shape.cells[2], 13_000)
-        columns.observe(view.columns_ms(), now_ms=13_600)
+        columns.observe(view.partitions_ms(), now_ms=13_600)
         beat(shape.cells[3], 13_000)
-        columns.observe(view.columns_ms(), now_ms=13_700)
+        columns.observe(view.partitions_ms(), now_ms=13_700)
     told = [(log["event"], log["columns"]) for log in logs]
     assert told == [("registry.column_lags", [1]), ("registry.column_caught_up", [1])]
     value = telemetry.families.registry.get_sample_value

@@ -148,7 +148,7 @@ async def check(app: App, writer: Writer) -> int:
     """With the writer still and the app sure that it has heard of every write, what is live is what the database says."""
     with writer.still():
         moment = system_clock() + 1
-        await eventually(lambda: app.registry._grid.oldest_ms() > moment)
+        await eventually(lambda: app.registry._view.oldest_ms() > moment)
         live = [value for value in app.cached if app.live(value)]
         for value in live:
             ids, _ = await anyio.to_thread.run_sync(app.result, value)

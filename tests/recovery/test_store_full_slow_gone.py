@@ -120,7 +120,7 @@ async def test_full_what_is_dead_makes_room_again(process: Process) -> None:
     await process.uncached("/more")
     entries = process.memory.drop_guarded(list(process.engine.registry.leases))
     now_ms = process.engine.clock()
-    struck = await strike.strike([r for entry in entries for r in entry.registrations], entries, now_ms=now_ms)
+    struck = await strike.claim_and_evict([r for entry in entries for r in entry.registrations], entries, now_ms=now_ms)
     assert len(struck) == len(entries) >= 30
     await process.index.settle([one.dependent for one in struck])
 

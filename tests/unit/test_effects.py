@@ -14,8 +14,9 @@ import pytest
 
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.errors import CdnError, StoreError
-from quaestor.invalidation.effects.effects import CLAIM_LEASE_MS, STRIKE, Effects, Observed
+from quaestor.invalidation.effects.effects import BATCH, CLAIM_LEASE_MS, Effects
 from quaestor.model import CachedResponse, Cell, Dependent, Invalidated, MatchType
+from quaestor.observability.hooks import InvalidationDone
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import ClaimedDependent, Guarded, SharedInvalidation
 from quaestor.settings import Settings
@@ -40,8 +41,6 @@ class Registrations:
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
         self.cancelled.update(registration_ids)
-
-    def housekeep(self) -> None: ...
 
     def resume(self) -> None:
         self.resumed = True
@@ -110,8 +109,8 @@ class World:
         )
         self.cdn = Cdn(self)
         self.effects.cdn.append(self.cdn)
-        self.observed: list[Observed] = []
-        self.effects.observers.append(self.observed.append)
+        self.observed: list[InvalidationDone] = []
+        self.telemetry.hooks.invalidations.append(self.observed.append)
 
     async def in_sketch(self, resource: str) -> bool:
         body = await self.sketch.snapshot(now_ms=self.now_ms)
@@ -187,7 +186,7 @@ async def test_the_other_queries_of_a_dead_response_are_cancelled() -> None:
 
 
 async def test_nothing_begins_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever strikes then opens connections that nobody closes. What died is the other processes' to work off."""
+    """Whoever acts then opens connections that nobody closes. What died is the other processes' to work off."""
     monkeypatch.setattr("quaestor.invalidation.effects.effects.FOREIGN_DELAY_S", 0.01)
     async with running() as world:
         await world.cache("me:1", "other:2")
@@ -221,7 +220,7 @@ class NothingInMemory:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    async def strike(
+    async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
         dependents = await self.world.index.claim(registration_ids, now_ms=now_ms)
@@ -252,10 +251,10 @@ async def test_the_purge_does_not_wait_for_a_second_eviction_but_its_repetition_
 
 async def test_more_deaths_than_one_round_trip_takes_are_all_worked_off() -> None:
     async with running() as world:
-        for n in range(2 * STRIKE + 1):
+        for n in range(2 * BATCH + 1):
             await world.cache(f"me:{n}")
-        world.effects.notify([world.invalidated(f"me:{n}") for n in range(2 * STRIKE + 1)])
-        await eventually(lambda: len(world.observed) == 2 * STRIKE + 1)
+        world.effects.notify([world.invalidated(f"me:{n}") for n in range(2 * BATCH + 1)])
+        await eventually(lambda: len(world.observed) == 2 * BATCH + 1)
         assert len(world.store) == 0
 
 

@@ -34,8 +34,8 @@ def test_an_id_tells_the_partition_of_its_query_for_any_number_of_them(
 def test_an_id_that_does_not_tell_needs_every_partition(name: str) -> None:
     assert partition_of(name, 4) is None
     vouched = Freshness.of([1_000, 2_000], bound_ms=BOUND_MS, now_ms=2_000)
-    assert vouched.vouches([name], now_ms=1_100)
-    assert not vouched.vouches([name], now_ms=1_101)
+    assert vouched.is_fresh([name], now_ms=1_100)
+    assert not vouched.is_fresh([name], now_ms=1_101)
 
 
 def test_each_column_vouches_for_its_own() -> None:
@@ -44,19 +44,19 @@ def test_each_column_vouches_for_its_own() -> None:
     first, second, unheard = ids[0], ids[1], ids[2]
     assert vouched.lagging(now_ms=1_100) == [2]
     assert vouched.lagging(now_ms=1_101) == [0, 2]
-    assert vouched.vouches([first, second], now_ms=1_100)
-    assert not vouched.vouches([first], now_ms=1_101)
-    assert vouched.vouches([second], now_ms=1_101)
-    assert not vouched.vouches([second, first], now_ms=1_101)
-    assert not vouched.vouches([second], now_ms=1_151)
-    assert not vouched.vouches([unheard], now_ms=1)
-    assert vouched.vouches([], now_ms=1_150)
-    assert not vouched.vouches([], now_ms=1_151), "nothing is"
+    assert vouched.is_fresh([first, second], now_ms=1_100)
+    assert not vouched.is_fresh([first], now_ms=1_101)
+    assert vouched.is_fresh([second], now_ms=1_101)
+    assert not vouched.is_fresh([second, first], now_ms=1_101)
+    assert not vouched.is_fresh([second], now_ms=1_151)
+    assert not vouched.is_fresh([unheard], now_ms=1)
+    assert vouched.is_fresh([], now_ms=1_150)
+    assert not vouched.is_fresh([], now_ms=1_151), "nothing is"
 
 
 def test_nothing_is_vouched_for_before_anything_was_heard() -> None:
-    assert not Freshness().vouches([], now_ms=1)
-    assert Freshness.of(GridView().columns_ms(), bound_ms=BOUND_MS, now_ms=1) == Freshness()
+    assert not Freshness().is_fresh([], now_ms=1)
+    assert Freshness.of(GridView().partitions_ms(), bound_ms=BOUND_MS, now_ms=1) == Freshness()
 
 
 def test_no_moment_to_come_is_vouched_for() -> None:
@@ -75,14 +75,14 @@ def beat(shape: GridShape, column: int, row: int, fresh_as_of_ms: int = 1_000) -
 def test_a_column_is_as_fresh_as_its_slowest_cell_and_no_earlier_than_all_were_heard_of() -> None:
     view, shape = GridView(), GridShape(query_partitions=2, write_partitions=2)
     view.observe(beat(shape, 1, 0, 3_000))
-    assert view.columns_ms() == (0, 0)
+    assert view.partitions_ms() == (0, 0)
     view.observe(beat(shape, 1, 1, 2_000))
-    assert view.columns_ms() == (0, 2_000)
+    assert view.partitions_ms() == (0, 2_000)
     view.observe(beat(shape, 1, 1, 1_000))
-    assert view.columns_ms() == (0, 2_000), "a cell that begins anew does not undo what was proved"
+    assert view.partitions_ms() == (0, 2_000), "a cell that begins anew does not undo what was proved"
     view.observe(beat(shape, 0, 0))
     view.observe(beat(shape, 0, 1))
-    assert view.columns_ms() == (1_000, 2_000)
+    assert view.partitions_ms() == (1_000, 2_000)
     assert view.oldest_ms() == 1_000
 
 
@@ -90,7 +90,7 @@ def test_a_write_partition_that_is_silent_stops_every_column() -> None:
     view, shape = GridView(), GridShape(query_partitions=3, write_partitions=2)
     for column in range(3):
         view.observe(beat(shape, column, 0))
-    assert view.columns_ms() == (0, 0, 0)
+    assert view.partitions_ms() == (0, 0, 0)
 
 
 def test_a_process_that_starts_amid_a_resize_relies_on_the_new_grid_when_all_others_do() -> None:
@@ -98,9 +98,9 @@ def test_a_process_that_starts_amid_a_resize_relies_on_the_new_grid_when_all_oth
     view = GridView()
     shape = GridShape(query_partitions=2, write_partitions=1, generation=1)
     view.observe(beat(shape, 0, 0))
-    assert view.columns_ms() == (0, 0)
+    assert view.partitions_ms() == (0, 0)
     view.observe(beat(shape, 1, 0))
-    assert view.columns_ms() == (1_000, 1_000)
+    assert view.partitions_ms() == (1_000, 1_000)
 
 
 def test_a_successor_is_relied_on_when_all_of_it_was_heard() -> None:
@@ -109,8 +109,8 @@ def test_a_successor_is_relied_on_when_all_of_it_was_heard() -> None:
     view = GridView()
     view.observe(beat(old, 0, 0))
     assert view.observe(beat(new, 1, 0)) is Change.NOTHING
-    assert (view.shape, view.columns_ms()) == (old, (1_000,))
+    assert (view.shape, view.partitions_ms()) == (old, (1_000,))
     assert view.observe(beat(new, 0, 0, 4_000)) is Change.SUCCEEDED
-    assert (view.shape, view.columns_ms()) == (new, (4_000, 1_000))
+    assert (view.shape, view.partitions_ms()) == (new, (4_000, 1_000))
     assert view.observe(beat(old, 0, 0, 9_000)) is Change.NOTHING
-    assert view.columns_ms() == (4_000, 1_000)
+    assert view.partitions_ms() == (4_000, 1_000)

@@ -28,7 +28,7 @@ def holding(dead: set[str] | None = None, **fields: int) -> SharedRegistrations:
 
 
 def at_hand(held: SharedRegistrations, *, since: int = 12, expires_at_ms: int = 80_000) -> str | None:
-    found = held.at_hand("q", since=since, expires_at_ms=expires_at_ms)
+    found = held.reuse("q", since=since, expires_at_ms=expires_at_ms)
     return None if found is None else found[0]
 
 
@@ -39,7 +39,7 @@ def test_one_that_is_not_active_is_not_relied_on() -> None:
 
 
 def test_who_has_read_the_same_state_relies_on_it() -> None:
-    assert holding().at_hand("q", since=12, expires_at_ms=80_000) == ("r", 0.5)
+    assert holding().reuse("q", since=12, expires_at_ms=80_000) == ("r", 0.5)
 
 
 def test_who_may_have_read_an_older_state_does_not() -> None:
@@ -58,7 +58,7 @@ def test_the_dead_are_not_relied_on_even_when_their_tombstone_is_gone() -> None:
     held = holding(dead)
     dead.add("r")
     assert at_hand(held) is None
-    held.take(["r"])
+    held.remove(["r"])
     dead.clear()
     assert at_hand(held) is None
 
@@ -82,33 +82,33 @@ def test_one_that_died_before_it_was_offered_is_not_offered() -> None:
 def test_it_is_kept_until_the_last_who_relies_on_it_is_done() -> None:
     held = holding()
     assert at_hand(held) == "r"
-    assert held.over(60_000) == [], "the newcomer is still being stored"
+    assert held.expired(60_000) == [], "the newcomer is still being stored"
     held.lease("r", until_ms=70_000)
-    assert held.over(62_000) == []
-    assert held.over(90_000) == ["r"]
+    assert held.expired(62_000) == []
+    assert held.expired(90_000) == ["r"]
 
 
 def test_a_newcomer_that_is_not_stored_after_all_changes_nothing() -> None:
     held = holding()
     assert at_hand(held) == "r"
     held.lease("r", until_ms=0)
-    assert held.over(49_000) == []
-    assert held.over(55_000) == ["r"]
+    assert held.expired(49_000) == []
+    assert held.expired(55_000) == ["r"]
 
 
 def test_alone_its_last_lease_counts() -> None:
     held = holding()
     held.lease("r", until_ms=0)
-    assert held.over(2_000) == ["r"]
+    assert held.expired(2_000) == ["r"]
 
 
 def test_what_others_rely_on_survives_the_death_of_one_response() -> None:
     dead: set[str] = set()
     held = holding(dead)
     assert at_hand(held) == "r"
-    assert held.take(["r"], unshared=True) == {}
+    assert held.remove(["r"], unshared=True) == {}
     dead.add("r")
-    assert held.take(["r"], unshared=True) == {"q": ["r"]}
+    assert held.remove(["r"], unshared=True) == {"q": ["r"]}
     assert len(held) == 0
 
 

@@ -21,14 +21,15 @@ class App:
     def __init__(self) -> None:
         self.served: list[tuple[Sequence[str], int]] = []
         self.reports = UsageReports(deployment="d")
-        self.reports.source = self.take
 
     def take(self) -> list[tuple[Sequence[str], int]]:
         served, self.served = self.served, []
         return served
 
     def report(self, shape: GridShape = ONE, *, now_ms: int = NOW_MS) -> dict[str, Usage]:
-        self.reports.gather(lambda i: i[3:] if i.startswith("me:") and "dead" not in i else None, origin="me")
+        self.reports.gather(
+            self.take(), lambda i: i[3:] if i.startswith("me:") and "dead" not in i else None, origin="me"
+        )
         return dict(self.reports.due(shape, now_ms=now_ms))
 
 

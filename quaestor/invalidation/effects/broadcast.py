@@ -1,8 +1,10 @@
-"""Outdating by name reaches every process as any invalidation does: through the notification pipeline."""
+"""Broadcast of invalidations by name: registrations and labels that an app process outdates itself reach every process as any
+invalidation does, through the notification pipeline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import anyio.to_thread
 
@@ -10,38 +12,26 @@ from quaestor.clock import Clock
 from quaestor.event_layer import codec, streams
 from quaestor.invalidation.registry.notification_reader import LOOK_BACK_MS
 from quaestor.model import Invalidated, MatchType, OutsideGrid
-from quaestor.ports import EventLayer, Guarded
-from quaestor.read_path.service import ReadPath
+from quaestor.ports import EventLayer
 
 
 class Broadcast:
-    """Ties a read path to the event layer, in both directions.
+    """Sender to all processes of a tenant, this one included.
 
-    forget: see Effects.
-
+    tenant: None: the deployment's only one.
     trims: nobody else trims the pipeline, because there is no grid.
     """
 
     def __init__(
-        self,
-        layer: EventLayer,
-        read_path: ReadPath,
-        *,
-        deployment: str,
-        tenant: str | None = None,
-        clock: Clock,
-        forget: Callable[[Sequence[str]], Sequence[Guarded]],
-        trims: bool = False,
+        self, layer: EventLayer, *, deployment: str, tenant: str | None = None, clock: Clock, trims: bool = False
     ) -> None:
         self._layer = layer
-        self._read_path = read_path
         self._stream = streams.notifications(deployment, tenant)
         self._clock = clock
-        self._forget = forget
         self._trims = trims
 
     async def announce(self, names: Sequence[str]) -> None:
-        """Tell every process that these registrations are dead and these labels struck. Raises EventLayerError."""
+        """Tell every process that these are invalid: ids of registrations, and labels of entries. Raises EventLayerError."""
         invalidated = Invalidated(
             registration_ids=tuple(names),
             query_id="",
@@ -57,12 +47,3 @@ class Broadcast:
         self._layer.append(self._stream, [payload])
         if self._trims:
             self._layer.trim(self._stream, before_ms=self._clock() - 2 * LOOK_BACK_MS)
-
-    def heard(self, names: Sequence[str]) -> Sequence[Guarded]:
-        """What Effects calls with everything that died: labels are struck here too, and what this process registered under
-        them dies everywhere. On the event loop."""
-        explicit = self._read_path.explicit
-        registrations = explicit.strike(names)
-        if registrations:
-            self._read_path.flights.spawn(explicit.tell(registrations))
-        return self._forget(names)

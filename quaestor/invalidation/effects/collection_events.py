@@ -1,4 +1,4 @@
-"""Collection events that app processes send themselves: a view means something else now, a collection is invalidated by hand."""
+"""Collection events that app processes send: a view means something else now, or a collection is invalidated manually."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class CollectionEvents:
-    """shape: of the grid that is relied on; None before it was heard of, when nothing can be registered yet."""
+    """Sender of collection events to all write partitions.
+
+    shape: of the grid that is relied on; None before it was heard of, when nothing can be registered yet.
+    """
 
     def __init__(
         self, layer: EventLayer, *, deployment: str, shape: Callable[[], GridShape | None], clock: Clock
@@ -28,25 +31,25 @@ class CollectionEvents:
         self._sent: dict[str, int] = {}
 
     def send(self, namespaces: Iterable[str]) -> None:
-        """Whatever depends on these changes. Raises EventLayerError."""
+        """Tell the grid that whatever depends on these changes. Raises EventLayerError."""
         now_ms = self._clock()
         for namespace in namespaces:
             self._sent.pop(namespace, None)
             self._sent[namespace] = now_ms
         while self._sent and (len(self._sent) > _MOST_REMEMBERED or self._oldest_ms() < now_ms - _REMEMBERED_MS):
             del self._sent[next(iter(self._sent))]
-        self._append(namespaces)
+        self._append(namespaces, self._shape())
 
-    def again(self) -> None:
-        """Another generation of the grid is relied on: it may have missed what was sent to the one before."""
+    def send_again(self, shape: GridShape) -> None:
+        """Repeat what was sent lately, for another generation of the grid: it may have missed what was sent to the one before.
+        Raises EventLayerError."""
         since_ms = self._clock() - _REMEMBERED_MS
-        self._append([namespace for namespace, sent_ms in list(self._sent.items()) if sent_ms >= since_ms])
+        self._append([namespace for namespace, sent_ms in list(self._sent.items()) if sent_ms >= since_ms], shape)
 
     def _oldest_ms(self) -> int:
         return next(iter(self._sent.values()))
 
-    def _append(self, namespaces: Iterable[str]) -> None:
-        shape = self._shape()
+    def _append(self, namespaces: Iterable[str], shape: GridShape | None) -> None:
         if shape is None:
             return
         images = [

@@ -1,4 +1,4 @@
-"""What an invalidation does to the world: claim, tell the sketch and evict (one operation), purge, settle.
+"""Effects of an invalidation: claim, tell the sketch and evict (one operation), purge, settle.
 
 The sketch comes before the CDN, so that no client can fetch a sketch without the key after the caches are clean. A claim is
 settled only when every purge was acknowledged; a process that dies in between leaves it to be reclaimed by another. Each
@@ -20,13 +20,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, SketchError, StoreError
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType, Version
+from quaestor.observability.hooks import InvalidationDone
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import tell, versions_text
 from quaestor.ports import (
@@ -49,45 +49,34 @@ FOREIGN_DELAY_S = 1.0
 CLAIM_LEASE_MS = 10_000
 """How long a claim may stay unsettled before another process takes it over."""
 RETRY_S = 0.5
-STRIKE = 200
+BATCH = 200
 """Registrations a round trip, or entries if there are more: keeps a script in Redis to a few milliseconds."""
 
 
 class Registrations(Protocol):
-    """What effects need of the registry."""
+    """Registrations of this process, as far as effects need to know them: see Registry."""
 
     origin: str
 
-    def keep_dead(self, registration_ids: Sequence[str]) -> None: ...
+    def keep_dead(self, registration_ids: Sequence[str]) -> None:
+        """Remember for longer that these are dead."""
 
-    def cancel(self, registration_ids: Sequence[str]) -> None: ...
+    def cancel(self, registration_ids: Sequence[str]) -> None:
+        """Let the grid forget these: what relied on them is gone."""
 
-    def housekeep(self) -> None: ...
+    def resume(self) -> None:
+        """End a reset: everything that was stored before it is gone."""
 
-    def resume(self) -> None: ...
 
+class _Cause(NamedTuple):
+    """Cause of one registration's invalidation.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """One invalidation, done: for dashboards and measurements. Times are ms since the epoch.
-
-    refused_at_ms: from then on this process no longer served it.
-    evicted_at_ms: it was gone from the stores.
-    purged_at_ms: every CDN had acknowledged, None if no copy was outside.
-    exact: see model.Invalidated.
+    written_at_ms: of the write; None: there was none.
+    refused_at_ms: since when nothing that relies on it is served.
+    precision: how precisely it was judged.
+    version: of the write.
+    entries: that were in memory for it.
     """
-
-    keys: tuple[str, ...]
-    written_at_ms: int
-    refused_at_ms: int
-    evicted_at_ms: int
-    purged_at_ms: int | None
-    exact: bool = False
-
-
-class _Death(NamedTuple):
-    """Why a registration died (None: without a write), since when it has been refused, how precisely that was judged, the
-    version of the write, and the entries that were in memory for it."""
 
     written_at_ms: int | None
     refused_at_ms: int
@@ -101,10 +90,12 @@ def _precision(one: Invalidated) -> str:
 
 
 class Effects:
-    """Owns the background tasks of one process. notify() and reset() may be called from any thread.
+    """Effects of invalidations in one process, and the tasks that work them off. notify() and reset() may be called from any
+    thread; observers are told through `telemetry.hooks`.
 
     forget: drops from this process's memory what dead registrations guarded, whoever made them, and returns it.
     share: claims, tells the sketch and evicts in one operation; by default one after the other.
+    cdn: CDNs to purge.
     """
 
     def __init__(
@@ -132,16 +123,16 @@ class Effects:
         self._telemetry = telemetry
         self._clock = clock
         self.cdn: list[CdnAdapter] = []
-        self.observers: list[Callable[[Observed], None]] = []
-        self._waiting: dict[str, _Death] = {}
+        self._waiting: dict[str, _Cause] = {}
         self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._runner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        """Begin. What was notified before is nobody's here."""
         self._loop = asyncio.get_running_loop()
-        self._runner = asyncio.create_task(self._run(), name="quaestor-effects")
+        self._runner = asyncio.create_task(self._reclaim(), name="quaestor-effects")
 
     async def stop(self) -> None:
         """End what is under way, and begin nothing more; what was claimed and not settled is taken over by another process."""
@@ -155,7 +146,7 @@ class Effects:
         self._submit(lambda loop: self._enqueue(invalidated, refused_at_ms, loop))
 
     def reset(self, why: str) -> None:
-        """Nothing stored can be trusted: forget everything, and let clients revalidate all they have."""
+        """Forget everything that is stored, and let clients revalidate all they have: nothing of it can be trusted."""
         self._submit(lambda _: self._spawn(self._start_over(why)))
 
     def _submit(self, act: Callable[[asyncio.AbstractEventLoop], object]) -> None:
@@ -177,20 +168,20 @@ class Effects:
         return task
 
     def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
-        own: dict[str, _Death] = {}
-        foreign: dict[str, _Death] = {}
+        own: dict[str, _Cause] = {}
+        foreign: dict[str, _Cause] = {}
         for one in invalidated:
             if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
                 self._telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
                 self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
-                death = _Death(None, refused_at_ms, "withdrawn")
+                cause = _Cause(None, refused_at_ms, "withdrawn")
             else:
                 count = self._telemetry.invalidations.invalidations.labels(one.match_type.value, _precision(one))
                 count.inc(len(one.registration_ids))
                 self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
-                death = _Death(one.written_at_ms, refused_at_ms, _precision(one), one.version)
+                cause = _Cause(one.written_at_ms, refused_at_ms, _precision(one), one.version)
             for i in one.registration_ids:
-                (own if i.startswith(self._registrations.origin) else foreign)[i] = death
+                (own if i.startswith(self._registrations.origin) else foreign)[i] = cause
         for i, entry in self._forgotten(own):
             own[i] = own[i]._replace(entries=(*own[i].entries, entry))
         self._work_off(own)
@@ -198,25 +189,23 @@ class Effects:
             self._forgotten(foreign)
             loop.call_later(FOREIGN_DELAY_S, self._unless_stopped, lambda _: self._work_off(foreign), loop)
 
-    def _forgotten(self, deaths: Mapping[str, _Death]) -> list[tuple[str, Guarded]]:
-        """Entries that these deaths took out of this process's memory, by registration."""
-        found = [(i, entry) for entry in self._forget(list(deaths)) for i in entry.registrations if i in deaths]
+    def _forgotten(self, causes: Mapping[str, _Cause]) -> list[tuple[str, Guarded]]:
+        """Entries that these causes took out of this process's memory, by registration."""
+        found = [(i, entry) for entry in self._forget(list(causes)) for i in entry.registrations if i in causes]
         for i, entry in found:
-            self._telemetry.stores.removals.judged(entry.key, deaths[i].precision)
+            self._telemetry.stores.removals.judged(entry.key, causes[i].precision)
         return found
 
-    def _work_off(self, deaths: Mapping[str, _Death]) -> None:
-        self._waiting.update(deaths)
+    def _work_off(self, causes: Mapping[str, _Cause]) -> None:
+        self._waiting.update(causes)
         if self._waiting and not self._draining:
             self._draining = True
             self._spawn(self._drain())
 
-    async def _run(self) -> None:
-        """Once a second: housekeeping, and claims whose claimant died."""
+    async def _reclaim(self) -> None:
+        """Once a second: claims whose claimant has ended."""
         while True:
             await asyncio.sleep(1.0)
-            self._registrations.housekeep()
-            self._telemetry.requests.count_hits()
             try:
                 now_ms = self._clock()
                 orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
@@ -231,41 +220,41 @@ class Effects:
         """Claim and evict what waits, again and again. What comes in meanwhile is the next batch, so the busier it gets the
         fewer round trips an invalidation costs. While the index is away nothing is lost, and nothing dead is served."""
         while self._waiting:
-            deaths: dict[str, _Death] = {}
+            causes: dict[str, _Cause] = {}
             entries = 0
-            while self._waiting and entries < STRIKE:
+            while self._waiting and entries < BATCH:
                 i = next(iter(self._waiting))
-                deaths[i] = self._waiting.pop(i)
-                entries += max(1, len(deaths[i].entries))
+                causes[i] = self._waiting.pop(i)
+                entries += max(1, len(causes[i].entries))
             try:
-                await self._strike(deaths)
+                await self._invalidate(causes)
             except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
                 self._telemetry.failure("effects", "effects.failed", repr(error))
         self._draining = False
 
-    async def _strike(self, deaths: Mapping[str, _Death]) -> None:
+    async def _invalidate(self, causes: Mapping[str, _Cause]) -> None:
         """Claim, sketch and evict; the rest follows in a task of its own, because a CDN may take long."""
-        ids = list(deaths)
+        ids = list(causes)
         with self._telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
             if span is not None:
-                tell(span, versions=versions_text(death.version for death in deaths.values()))
-            await self._strike_all(ids, deaths)
+                tell(span, versions=versions_text(cause.version for cause in causes.values()))
+            await self._claim_and_evict(ids, causes)
 
-    async def _strike_all(self, ids: Sequence[str], deaths: Mapping[str, _Death]) -> None:
-        entries = list({id(entry): entry for death in deaths.values() for entry in death.entries}.values())
+    async def _claim_and_evict(self, ids: Sequence[str], causes: Mapping[str, _Cause]) -> None:
+        entries = list({id(entry): entry for cause in causes.values() for entry in cause.entries}.values())
         with self._telemetry.tracing.span("quaestor.claim", entries=len(entries)):
-            struck = await self._until_done(
+            claimed = await self._until_done(
                 "store",
-                lambda: self._share.strike(ids, entries, now_ms=self._clock()),
+                lambda: self._share.claim_and_evict(ids, entries, now_ms=self._clock()),
                 meanwhile=lambda: self._registrations.keep_dead(ids),
             )
-        if struck:
-            self._telemetry.invalidations.evicted.inc(len(struck))
+        if claimed:
+            self._telemetry.invalidations.evicted.inc(len(claimed))
             # Its other queries guard nothing any more, unless others rely on them.
-            self._registrations.cancel([i for one in struck for i in one.dependent.registrations])
-            left = [one.dependent for one in struck if not one.evicted]
-            outside = [one.dependent for one in struck if one.outside_ms > 0]
-            self._spawn(self._finish([one.dependent for one in struck], left, outside, deaths, self._clock()))
+            self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
+            left = [one.dependent for one in claimed if not one.evicted]
+            outside = [one.dependent for one in claimed if one.outside_ms > 0]
+            self._spawn(self._finish([one.dependent for one in claimed], left, outside, causes, self._clock()))
 
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
         """What a claimant that died has left: claimed already, perhaps nothing more."""
@@ -281,7 +270,7 @@ class Effects:
         dependents: Sequence[Dependent],
         left: Sequence[Dependent],
         outside: Sequence[Dependent],
-        deaths: Mapping[str, _Death],
+        causes: Mapping[str, _Cause],
         evicted_at_ms: int,
     ) -> None:
         """left: those whose entries may be in a store yet.
@@ -291,7 +280,7 @@ class Effects:
         purged_at_ms = await self._purge_everywhere(outside)
         if eviction is not None:
             evicted_at_ms = await eviction
-        self._observe(dependents, deaths, evicted_at_ms, purged_at_ms)
+        self._observe(dependents, causes, evicted_at_ms, purged_at_ms)
         if purged_at_ms is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
             # registration, so this second purge cannot hit the copy that has replaced it.
@@ -320,29 +309,28 @@ class Effects:
     def _observe(
         self,
         dependents: Sequence[Dependent],
-        deaths: Mapping[str, _Death],
+        causes: Mapping[str, _Cause],
         evicted_at_ms: int,
         purged_at_ms: int | None,
     ) -> None:
         for dependent in dependents:
-            known = (deaths[i] for i in dependent.registrations if i in deaths)
-            death = next((death for death in known if death.written_at_ms is not None), None)
-            if death is None or death.written_at_ms is None:
+            known = (causes[i] for i in dependent.registrations if i in causes)
+            cause = next((cause for cause in known if cause.written_at_ms is not None), None)
+            if cause is None or cause.written_at_ms is None:
                 continue  # withdrawn without a write, or a claim that was taken over: nobody knows any more what it was for
-            written_at_ms = death.written_at_ms
+            written_at_ms = cause.written_at_ms
             self._telemetry.invalidations.latency_s.observe(max(0, evicted_at_ms - written_at_ms) / 1000)
             if purged_at_ms is not None:
                 self._telemetry.invalidations.purge_latency_s.observe(max(0, purged_at_ms - written_at_ms) / 1000)
-            observed = Observed(
+            done = InvalidationDone(
                 keys=(dependent.key,),
                 written_at_ms=written_at_ms,
-                refused_at_ms=death.refused_at_ms,
+                refused_at_ms=cause.refused_at_ms,
                 evicted_at_ms=evicted_at_ms,
                 purged_at_ms=purged_at_ms,
-                exact=death.precision == "exact",
+                exact=cause.precision == "exact",
             )
-            for observer in self.observers:
-                observer(observed)
+            self._telemetry.hooks.invalidations.tell(done)
 
     async def _start_over(self, why: str) -> None:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
@@ -367,7 +355,7 @@ class Effects:
                 await asyncio.sleep(RETRY_S)
 
     async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
-        """Until acknowledged, or until every copy is dead anyway."""
+        """Purge until it is acknowledged, or until every copy is dead anyway."""
         wait_s = RETRY_S
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Invalidation on request: by tag, by URL, by collection.
+"""Manual invalidation: by tag, by URL, by collection.
 
 Tags and URLs are written to the database as records, and removed in the same command. What is registered as depending on them
 (see `quaestor.tags`) dies as if any other record had changed: in the order of all writes, in every process, in CDNs and
@@ -38,10 +38,13 @@ _TRACKING = Tracking()
 
 
 class ManualInvalidation:
-    """collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises
+    """Invalidation on request of whoever runs the application. Use from one event loop.
+
+    client: of the MongoDB that is watched.
+    collection_changed: tells the grid that everything in these namespaces may have changed. Blocks; raises
         EventLayerError.
     stored: the entry under a primary key.
-    kill: tells every process that registrations are dead. They are for routes without a declaration, whose answers
+    announce: tells every process that registrations are dead. Both are for routes without a declaration, whose answers
         are not registered under their URL.
     """
 
@@ -52,13 +55,13 @@ class ManualInvalidation:
         *,
         collection_changed: Callable[[frozenset[str]], None],
         stored: Callable[[str], Awaitable[CachedResponse | None]] | None = None,
-        kill: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._collection_changed = collection_changed
         self._stored = stored
-        self._kill = kill
+        self._announce = announce
         self._again: set[asyncio.Task[None]] = set()
 
     async def invalidate(
@@ -69,15 +72,15 @@ class ManualInvalidation:
         namespaces = frozenset(namespace_of(one, "collections") for one in _several("collections", collections))
         if names:
             await anyio.to_thread.run_sync(self._write, names)
-            await self._kill_stored(urls)
+            await self._invalidate_stored(urls)
         if namespaces:
             await anyio.to_thread.run_sync(self._collection_changed, namespaces)
             task = asyncio.create_task(self._once_more(namespaces))
             self._again.add(task)
             task.add_done_callback(self._again.discard)
 
-    async def _kill_stored(self, urls: Sequence[str]) -> None:
-        if self._stored is None or self._kill is None:
+    async def _invalidate_stored(self, urls: Sequence[str]) -> None:
+        if self._stored is None or self._announce is None:
             return
         dead: list[str] = []
         for key in (known for url in urls for known in url_names(url) if not known.startswith("/")):
@@ -85,13 +88,14 @@ class ManualInvalidation:
             if response is not None:
                 dead += response.registrations[:1]  # its own: others may guard what is stored elsewhere
         if dead:
-            await self._kill(dead)
+            await self._announce(dead)
 
     async def _once_more(self, namespaces: frozenset[str]) -> None:
         await asyncio.sleep(AGAIN_AFTER_S)
         await anyio.to_thread.run_sync(self._collection_changed, namespaces)
 
     def close(self) -> None:
+        """Invalidate nothing once more."""
         for task in self._again:
             task.cancel()
 
@@ -115,7 +119,7 @@ class ManualInvalidation:
 
 
 def control_names(deployment: str, *, tags: Sequence[str] = (), urls: Sequence[str] = ()) -> list[str]:
-    """The records to write. Raises ConfigurationError for what is no tag or no URL, and for too many of them."""
+    """Names of the records to write. Raises ConfigurationError for what is no tag or no URL, and for too many of them."""
     names: list[str] = []
     for tag in _several("tags", tags):
         reason = valid_tag(tag) if isinstance(tag, str) else "it is no text"
@@ -130,7 +134,7 @@ def control_names(deployment: str, *, tags: Sequence[str] = (), urls: Sequence[s
 
 
 def url_names(url: str) -> list[str]:
-    """What answers under a URL are registered as depending on: with all its parameters, and without the tracking ones.
+    """Names that answers under a URL are registered as depending on: with all its parameters, and without the tracking ones.
 
     A URL with a host means that host; one that begins with `/` means that path on every host.
     """

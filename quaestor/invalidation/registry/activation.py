@@ -1,17 +1,33 @@
-"""A miss waiting for its registrations: resolved from the notification thread, awaited on the event loop."""
+"""Activation of a miss's registrations: sent to the grid, answered in the notification thread, awaited on the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from quaestor.model import Activated, Cell
+from quaestor.clock import Clock
+from quaestor.errors import RegistrationRefusedError
+from quaestor.event_layer import codec, streams
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.cancellation import Cancellations
+from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.model import Activated, Cell, GridShape, Registration
+from quaestor.observability.telemetry import Telemetry
+from quaestor.settings import Settings
 
 
 @dataclass(slots=True)
 class Activation:
-    """Registrations of one response, waiting for the cells of their columns."""
+    """Registrations of one response, waiting for the cells of their query partitions.
+
+    loop: where it is awaited.
+    done: the summed write rate of the members.
+    missing: registration ids and cells that have not answered.
+    rate_hz: sum of the write rates so far.
+    """
 
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[float]
@@ -19,13 +35,15 @@ class Activation:
     rate_hz: float = 0.0
 
     def observe(self, activated: Activated) -> None:
-        """One cell has answered; the last one releases the miss."""
+        """Note that one cell has answered; the last one releases the miss."""
         self.rate_hz += activated.write_rate_hz
         self.missing.discard((activated.registration_id, activated.cell))
         if not self.missing:
             self.finish()
 
     def finish(self, error: Exception | None = None) -> None:
+        """Release the miss, with an error if it failed. From any thread; the first call counts."""
+
         def conclude() -> None:
             if self.done.done():
                 return
@@ -36,3 +54,90 @@ class Activation:
 
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self.loop.call_soon_threadsafe(conclude)
+
+
+class Activations:
+    """Activations under way in this process. activate() runs on the event loop; what it waits for comes from any thread.
+
+    pending: by registration id.
+    """
+
+    def __init__(
+        self,
+        *,
+        shared: SharedRegistrations,
+        sender: QuerySender,
+        cancellations: Cancellations,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self.pending: dict[str, Activation] = {}
+        self._shared = shared
+        self._sender = sender
+        self._cancellations = cancellations
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+
+    async def activate(self, registrations: Sequence[Registration], shape: GridShape) -> float:
+        """Send these and wait for every cell of every query partition concerned; returns the summed write rate of the members.
+
+        Raises RegistrationRefusedError if a cell refuses or does not answer by the deadline; then they are cancelled.
+        """
+        partitions = {r.id: query_partition(r.query_id, shape.query_partitions) for r in registrations}
+        activation = self._open(registrations, partitions, shape)
+        for r in registrations:
+            stream = streams.queries(self._settings.deployment, partitions[r.id], shape.generation)
+            self._sender.send(stream, codec.encode_query_event(r), activation)
+        started_ms = self._clock()
+        try:
+            async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
+                rate_hz = await activation.done
+        except BaseException as error:
+            self._cancellations.cancel([r.id for r in registrations])
+            if isinstance(error, TimeoutError):
+                raise RegistrationRefusedError(
+                    f"not activated within {self._settings.activation_deadline_ms} ms by {len(activation.missing)} cells"
+                ) from error
+            raise
+        finally:
+            for r in registrations:
+                self.pending.pop(r.id, None)
+        self._telemetry.grid.activation_s.observe((self._clock() - started_ms) / 1000)
+        for r in registrations:
+            self._shared.offer(r.id, rate_hz=rate_hz / len(registrations))
+        return rate_hz
+
+    def observe(self, activated: Activated) -> None:
+        """Note that one cell has activated one registration."""
+        if (activation := self.pending.get(activated.registration_id)) is not None:
+            activation.observe(activated)
+
+    def refuse(self, registration_id: str, why: str) -> None:
+        """Fail the response that waits for this one: it is not activated, or died meanwhile."""
+        if (activation := self.pending.get(registration_id)) is not None:
+            activation.finish(RegistrationRefusedError(why))
+
+    def refuse_all(self, why: str) -> None:
+        """Fail whatever waits now."""
+        for activation in list(self.pending.values()):
+            activation.finish(RegistrationRefusedError(why))
+
+    def _open(
+        self, registrations: Sequence[Registration], partitions: Mapping[str, int], shape: GridShape
+    ) -> Activation:
+        loop = asyncio.get_running_loop()
+        activation = Activation(
+            loop=loop,
+            done=loop.create_future(),
+            missing={
+                (registration_id, Cell(query_partition=partition, write_partition=write_partition))
+                for registration_id, partition in partitions.items()
+                for write_partition in range(shape.write_partitions)
+            },
+        )
+        for r in registrations:
+            self.pending[r.id] = activation
+            self._shared.open(r)
+        return activation

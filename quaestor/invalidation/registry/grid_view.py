@@ -1,4 +1,4 @@
-"""What the heartbeats say of the grid: its shape, and how far every cell has got."""
+"""View of the grid that its heartbeats give: its shape, and how far every cell has got."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNHEARD: Final = -1
 
 
 class Change(Enum):
-    """What a heartbeat has changed."""
+    """Change of the grid that a heartbeat tells."""
 
     NOTHING = auto()
     SUCCEEDED = auto()
@@ -21,10 +21,11 @@ class Change(Enum):
 
 
 class GridView:
-    """shape: of the generation that is relied on; None before the first heartbeat. Heartbeats of earlier ones are
-        ignored.
+    """Shape and progress of the grid that is relied on. Heartbeats of earlier generations are ignored.
 
     One thread observes; others may look.
+
+    shape: of the generation that is relied on; None before the first heartbeat.
     """
 
     def __init__(self) -> None:
@@ -36,8 +37,13 @@ class GridView:
         self._unheard = 0
         self._successor: GridView | None = None
 
+    def reset(self) -> None:
+        """Forget all that was heard: the grid has to prove itself anew."""
+        self.shape = self._successor = None
+        self._fresh_as_of_ms, self._slowest_ms, self._unheard = [], [], 0
+
     def observe(self, beat: Heartbeat) -> Change:
-        """O(write partitions)."""
+        """Take in a heartbeat. O(write partitions)."""
         if self.shape is None:
             self._begin(beat.shape)
         assert self.shape is not None
@@ -53,18 +59,19 @@ class GridView:
 
     def oldest_ms(self) -> int:
         """The time up to which every cell has processed all writes; 0 while a cell has not been heard of."""
-        return min(self.columns_ms(), default=0)
+        return min(self.partitions_ms(), default=0)
 
-    def columns_ms(self) -> tuple[int, ...]:
+    def partitions_ms(self) -> tuple[int, ...]:
         """The same for each query partition by itself; 0 while one of its cells has not been heard of.
 
         Of a generation that has followed another: 0 while any cell has not. Processes that have not heard of all its cells
         rely on the one before it, and would not notice if a cell of this one fell silent.
         """
-        if self.shape is None:
+        shape = self.shape
+        if shape is None:
             return ()
-        if self.shape.generation and self._unheard:
-            return (0,) * self.shape.query_partitions
+        if shape.generation and self._unheard:
+            return (0,) * shape.query_partitions
         return tuple(max(0, fresh_ms) for fresh_ms in self._slowest_ms)
 
     def _begin(self, shape: GridShape) -> None:
@@ -74,11 +81,11 @@ class GridView:
         self.shape = shape
 
     def _note(self, beat: Heartbeat) -> None:
-        column, row = beat.cell.query_partition, beat.cell.write_partition
-        rows = self._fresh_as_of_ms[column]
-        self._unheard -= rows[row] == _UNHEARD
-        rows[row] = max(beat.fresh_as_of_ms, rows[row])
-        self._slowest_ms[column] = min(rows)
+        query_partition, write_partition = beat.cell.query_partition, beat.cell.write_partition
+        cells_ms = self._fresh_as_of_ms[query_partition]
+        self._unheard -= cells_ms[write_partition] == _UNHEARD
+        cells_ms[write_partition] = max(beat.fresh_as_of_ms, cells_ms[write_partition])
+        self._slowest_ms[query_partition] = min(cells_ms)
 
     def _of_a_successor(self, beat: Heartbeat) -> Change:
         successor = self._successor

@@ -1,4 +1,4 @@
-"""Reads a tenant's notification pipeline, for one app process: all of it, in order, from where somebody has read.
+"""Reader of a tenant's notification pipeline, for one app process: all of it, in order, from where somebody has read.
 
 While app processes run, every invalidation is seen by all of them. While none runs, the grid goes on invalidating, and
 nobody evicts or purges. So the processes keep a mark of how far the pipeline has been attended to; a starting process reads on
@@ -8,7 +8,8 @@ from there, and if what lies between has been trimmed already, nothing stored or
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from quaestor.clock import Clock
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
@@ -30,25 +31,29 @@ MISCONFIGURED_S = 5.0
 """What is wrong with a server's configuration somebody has to mend."""
 
 
+class NotificationTaker(Protocol):
+    """A part that acts on notifications, in the thread that reads them."""
+
+    def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
+        """Act on these; every notification comes, in order, at least once.
+
+        complete: all that there was when reading began was taken before.
+        """
+
+    def reset(self, why: str) -> None:
+        """Trust nothing that is stored: something was missed."""
+
+
 class NotificationReader:
-    """take: gets every notification, in order, at least once.
-    reset: nothing stored may be trusted, and why.
+    """Reader of one notification pipeline. run() is the body of its thread.
 
-    Both are called in the thread that runs run().
-
+    taker: gets what is read, in that thread.
     caught_up: whether all that there was at the start has been taken.
     known_since_ms: of what was stored before, it is not known whether it was invalidated (event layer's clock).
     """
 
     def __init__(
-        self,
-        layer: EventLayer,
-        *,
-        settings: Settings,
-        telemetry: EventLog,
-        clock: Clock,
-        take: Callable[[Sequence[Notification]], None],
-        reset: Callable[[str], None],
+        self, layer: EventLayer, *, settings: Settings, telemetry: EventLog, clock: Clock, taker: NotificationTaker
     ) -> None:
         self.caught_up = False
         self.known_since_ms = 0
@@ -56,13 +61,12 @@ class NotificationReader:
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock
-        self._take = take
-        self._reset = reset
+        self._taker = taker
         tenant = settings.owner
         self._stream = streams.notifications(settings.deployment, tenant)
         self._mark_name = streams.attended(settings.deployment, tenant)
         self._heartbeats = None if tenant == settings.deployment else streams.heartbeats(settings.deployment)
-        self._heard: str | None = None
+        self._beats_offset: str | None = None
         self._beats: list[Notification] = []
         self._offset: str | None = None
         self._to_mark: str | None = None
@@ -70,14 +74,14 @@ class NotificationReader:
         self._read_at_ms = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Until stop is set; survives whatever the event layer does."""
+        """Read until stop is set; survives whatever the event layer does."""
         while not stop.is_set():
             try:
                 self._step()
             except EventLayerResetError as error:
                 self._telemetry.failure("event-layer", "registry.event_layer_reset", error)
-                self._reset(str(error))
-                self._offset = self._to_mark = self._heard = None
+                self._taker.reset(str(error))
+                self._offset = self._to_mark = self._beats_offset = None
                 self._beats.clear()
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "registry.read_failed", error)
@@ -87,7 +91,7 @@ class NotificationReader:
                 stop.wait(MISCONFIGURED_S)
             except Exception as error:  # a payload nobody understands must not end the only reader
                 self._telemetry.failure("event-layer", "registry.notification_unreadable", error)
-                self._reset(f"a notification could not be read: {error}")
+                self._taker.reset(f"a notification could not be read: {error}")
 
     def _step(self) -> None:
         offset = self._offset if self._offset is not None else self._begin()
@@ -95,7 +99,7 @@ class NotificationReader:
         if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._settings.retention_ms):
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
-                self._reset("notifications were trimmed before they were read")
+                self._taker.reset("notifications were trimmed before they were read")
         entries = self._read(offset)
         self._read_at_ms = self._clock()
         if entries:
@@ -110,19 +114,22 @@ class NotificationReader:
             self._to_mark = self._to_mark or self._offset  # the first mark is made at once
             self._mark()
 
+    def _take(self, notifications: Sequence[Notification]) -> None:
+        self._taker.take(notifications, complete=self.caught_up)
+
     def _read(self, offset: str) -> list[StreamEntry]:
         """What this tenant was told; heartbeats that lie elsewhere are put aside until all that was told before is taken."""
         wait_ms = self._settings.heartbeat_ms
         if self._heartbeats is None:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
-        positions = {self._stream: offset, self._heartbeats: self._heard or offset}
+        positions = {self._stream: offset, self._heartbeats: self._beats_offset or offset}
         entries = self._layer.read(positions, count=BATCH, block_ms=wait_ms)
         told: list[StreamEntry] = []
         for entry in entries:
             if entry.stream == self._stream:
                 told.append(entry)
             else:
-                self._heard = entry.offset
+                self._beats_offset = entry.offset
                 self._beats.append(codec.decode_notification(entry.payload))
         return told
 
@@ -135,11 +142,11 @@ class NotificationReader:
             attended = mark.decode()
             if offsets.epoch_of(attended) == offsets.epoch_of(start):
                 if first is None or streams.missed(attended, first):
-                    self._reset("the grid went on while no process was there to evict what it invalidated")
+                    self._taker.reset("the grid went on while no process was there to evict what it invalidated")
                 else:
                     start = min(start, attended)
             else:
-                self._reset("the event layer lost data while no process was there")
+                self._taker.reset("the event layer lost data while no process was there")
         self.known_since_ms = offsets.appended_at_ms(start if first is None else max(start, first))
         self._offset = start
         return start

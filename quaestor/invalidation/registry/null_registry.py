@@ -1,46 +1,140 @@
-"""A registry for when there is no database to watch: the cache lives on what origins say of their answers alone (RFC 9111).
+"""Null registry, for when there is no database to watch: the cache lives on what origins say of their answers alone (RFC 9111).
 
 Nothing can be registered, so nothing that depends on a query is ever stored; everything else is always good to serve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
+from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
-from quaestor.invalidation.registry.registry import Registry
-from quaestor.model import CapturedRead, Version
-from quaestor.ports import Registered
+from quaestor.invalidation.registry.notification_reader import NotificationReader
+from quaestor.invalidation.registry.registry import new_origin
+from quaestor.invalidation.registry.usage_reports import Served
+from quaestor.model import CapturedRead, GridShape, Invalidated, Notification, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import EventLayer, Registered
+from quaestor.settings import Settings
 
 
-class NullRegistry(Registry):
-    """With a Redis it still listens: what another process outdates by name is outdated here too."""
+class InvalidationListener:
+    """Implements NotificationTaker for a process without a grid: of what is told, only invalidations and resets concern it.
+
+    on_invalidated, on_reset: see Registry.
+    """
+
+    def __init__(
+        self, *, on_invalidated: Callable[[Sequence[Invalidated]], None], on_reset: Callable[[str], None]
+    ) -> None:
+        self._on_invalidated = on_invalidated
+        self._on_reset = on_reset
+
+    def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
+        """Hand on the invalidations among these."""
+        invalidated = [one for one in notifications if isinstance(one, Invalidated)]
+        if invalidated:
+            self._on_invalidated(invalidated)
+
+    def reset(self, why: str) -> None:
+        """Hand on that something was missed."""
+        self._on_reset(why)
+
+
+class NullRegistry:
+    """Implements ports.QueryRegistry without a grid. With a Redis it listens to the notification pipeline all the same: what
+    another process outdates is outdated here too.
+
+    on_invalidated, on_reset: see Registry.
+    shape: there is none.
+    known_since_ms: nothing is guarded that could have been invalidated unseen.
+    """
+
+    shape: GridShape | None = None
+    known_since_ms = 0
+
+    def __init__(
+        self,
+        layer: EventLayer,
+        *,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+        on_invalidated: Callable[[Sequence[Invalidated]], None],
+        on_reset: Callable[[str], None],
+    ) -> None:
+        self.origin = new_origin(settings)
+        self._telemetry = telemetry
+        self._reader = NotificationReader(
+            layer,
+            settings=settings,
+            telemetry=telemetry,
+            clock=clock,
+            taker=InvalidationListener(on_invalidated=on_invalidated, on_reset=on_reset),
+        )
+        self._listens = settings.redis_url is not None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def watermark(self) -> Version:
-        return 0
-
-    @property
-    def known_since_ms(self) -> int:
+        """See ports.QueryRegistry; no version was seen."""
         return 0
 
     def serving(self, *, now_ms: int) -> bool:
+        """See ports.QueryRegistry."""
         return True
 
-    def abreast(self, *, now_ms: int) -> bool:
+    def caught_up(self, *, now_ms: int) -> bool:
+        """See ports.QueryRegistry."""
         return True
 
     def lagging(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        """See ports.QueryRegistry."""
         return False
 
+    def lagging_partitions(self, *, now_ms: int) -> list[int]:
+        """Query partitions nothing of which is served now: there are none at all."""
+        return []
+
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
+        """See ports.QueryRegistry: what was registered by others is guarded by nobody here."""
         return not registration_ids
 
     async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
+        """See ports.QueryRegistry; always refused."""
         raise RegistrationRefusedError(
             "no MongoDB is watched, so nobody would tell that this answer has changed: pass --mongo-url",
             retryable=False,
         )
 
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+        """See ports.QueryRegistry; nothing is registered."""
+
+    def cancel(self, registration_ids: Sequence[str]) -> None:
+        """Nothing to do: nothing is registered."""
+
+    def keep_dead(self, registration_ids: Sequence[str]) -> None:
+        """Nothing to do: nothing with registrations is ever served, dead or not."""
+
+    def resume(self) -> None:
+        """Nothing to do: entries that only their own lifetime guards were served all along."""
+
+    def housekeep(self, served: Served = ()) -> None:
+        """Set the metrics, once a second."""
+        self._telemetry.grid.registrations.set(0)
+        self._telemetry.grid.serving.set(1)
+
     def start(self) -> None:
-        if self._settings.redis_url is not None:
-            super().start()
+        """Listen, if there is a Redis."""
+        if self._listens:
+            self._thread = threading.Thread(
+                target=self._reader.run, args=(self._stop,), name="quaestor-notifications", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. Blocks until it has ended."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=10)

@@ -1,4 +1,4 @@
-"""One thread that appends to query pipelines what an app process has to say: everything that waits goes out in one round trip."""
+"""Sender of what an app process says in query pipelines: one thread, and everything that waits goes out in one round trip."""
 
 from __future__ import annotations
 
@@ -6,46 +6,57 @@ import queue
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from quaestor.errors import EventLayerError, RegistrationRefusedError
-from quaestor.invalidation.registry.activation import Activation
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
+
+
+class Waiting(Protocol):
+    """A part that waits for an answer to what is sent."""
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Stop waiting: it could not be sent."""
 
 
 @dataclass(slots=True)
 class _Outgoing:
     stream: str
     payload: bytes
-    pending: Activation | None = None
+    waiting: Waiting | None = None
 
 
 class QuerySender:
-    """send() may be called from any thread. Order is kept within a stream; what cannot be appended is lost, and counted."""
+    """Sender to query pipelines. Order is kept within a stream; what cannot be appended is lost, and counted."""
 
     def __init__(self, layer: EventLayer, telemetry: EventLog) -> None:
         self._layer = layer
         self._telemetry = telemetry
-        self._waiting: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()
 
-    def send(self, stream: str, payload: bytes, pending: Activation | None = None) -> None:
-        """pending: who waits for an answer, and is told at once if this could not be sent."""
-        item = _Outgoing(stream, payload, pending)
+    def send(self, stream: str, payload: bytes, waiting: Waiting | None = None) -> None:
+        """Send one query event, from any thread.
+
+        waiting: told at once if this could not be sent.
+        """
+        item = _Outgoing(stream, payload, waiting)
         if self._layer.immediate:
             self._append(stream, [item])
         else:
-            self._waiting.put(item)
+            self._queue.put(item)
 
     def end(self) -> None:
-        """run() returns when what waits now has been sent."""
-        self._waiting.put(None)
+        """Let run() return when what waits now has been sent."""
+        self._queue.put(None)
 
     def run(self) -> None:
+        """Send what waits, until end(). The body of the thread."""
         while True:
-            batch = [self._waiting.get()]
+            batch = [self._queue.get()]
             with suppress(queue.Empty):
                 while True:
-                    batch.append(self._waiting.get_nowait())
+                    batch.append(self._queue.get_nowait())
             by_stream: dict[str, list[_Outgoing]] = {}
             for item in batch:
                 if item is not None:
@@ -61,5 +72,5 @@ class QuerySender:
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "registry.send_failed", error)
             for item in items:
-                if item.pending is not None:
-                    item.pending.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))
+                if item.waiting is not None:
+                    item.waiting.finish(RegistrationRefusedError(f"the event layer did not answer: {error}"))

@@ -1,4 +1,4 @@
-"""From captured reads to registrations: what the matching nodes must know of a result, and nothing more. Pure."""
+"""Registrations built from captured reads: what the matching nodes must know of a result, and nothing more. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def _keep_older(found: dict[str, Dependency], dependency: Dependency) -> None:
 
 @dataclass(slots=True)
 class Guard:
-    """ids: what a response is valid by, the first of them its own alone, at least to begin with.
+    """Registrations that a response relies on.
+
+    ids: what it is valid by, the first of them its own alone, at least to begin with.
     new: of these, the ones to be activated.
     shared: the ones that others rely on already.
     rate_hz: summed write rate of the members of those.
@@ -64,7 +66,7 @@ class Guard:
 
 def guarding(
     found: Sequence[Dependency],
-    held: SharedRegistrations,
+    shared: SharedRegistrations,
     *,
     new_id: Callable[[str], str],
     tenant: str,
@@ -72,18 +74,18 @@ def guarding(
     now_ms: int,
     expires_at_ms: int,
 ) -> Guard:
-    """What a response needs that depends on these. Everything that is shared has to be leased.
+    """Registrations that a response needs which depends on these. Everything that is shared has to be leased.
 
     new_id: for a query id.
     """
     guard = Guard((), [], [], 0.0)
     ids: list[str] = []
     for dependency in found:
-        at_hand = held.at_hand(
+        reused = shared.reuse(
             dependency.plan.query_id, since=since_of(dependency.read, since), expires_at_ms=expires_at_ms
         )
-        if at_hand is not None:
-            registration_id, rate_hz = at_hand
+        if reused is not None:
+            registration_id, rate_hz = reused
             guard.rate_hz += rate_hz
             guard.shared.append(registration_id)
         else:
@@ -107,6 +109,7 @@ def guarding(
 def registration(
     dependency: Dependency, *, registration_id: str, tenant: str, since: Version, expires_at_ms: int
 ) -> Registration:
+    """The registration of one dependency, as its captured read shows the result."""
     read = dependency.read
     members = read.ids if dependency.plan.result is Result.RECORDS else None
     return Registration(
@@ -123,11 +126,12 @@ def registration(
 
 
 def since_of(read: CapturedRead, since: Version) -> Version:
-    """Every write up to it was visible to the read.
+    """The version up to which every write was visible to the read.
+
+    A primary whose reply is dated before `since` has been succeeded and does not know it yet, or was asked for what a majority
+    has.
 
     since: the newest that had been reported before the read began.
-
-    A primary whose reply is dated before that has been succeeded and does not know it yet, or was asked for what a majority has.
     """
     return min(since, read.read_at if read.primary else _secondary_since(read))
 

@@ -1,4 +1,4 @@
-"""Which query partition a registration belongs to, from its id alone: `<origin>:<counter>#<hash of the query id>`.
+"""Ids of registrations, `<origin>:<counter>#<hash of the query id>`: each tells its query partition by itself.
 
 Entries come out of the shared store and name registrations of other processes, some of them made when the grid had another number
 of partitions. The hash tells the partition for any number of them; the origin tells whose it is (event_layer/tenancy.py).
@@ -17,6 +17,7 @@ _DIGITS: Final = 16
 def id_for(origin: str, number: int, query_id: str) -> str:
     """An id for a registration of this query.
 
+    origin: of the process that makes it.
     number: unlike any other of this origin.
     """
     return f"{origin}:{number}{_SEPARATOR}{query_hash(query_id):0{_DIGITS}x}"

@@ -1,7 +1,7 @@
-"""What this process has registered and may still need, and which of it another response can rely on too.
+"""Shared registrations: what this process has registered and may still need, and which of it another response can rely on too.
 
 **Sharing.** A registration says: what this query found has not changed since it was read. So whoever runs the same query and
-reads the same state needs none of its own; `at_hand` finds it. The newcomer must not have read an older state than the one that
+reads the same state needs none of its own; `reuse` finds it. The newcomer must not have read an older state than the one that
 is registered: everything that this may hold had been reported by a cell before the newcomer's handler began (`since` of the one
 is not below `read_at` of the other, nor below its `since`), so the newcomer's read saw it as well. A write after that kills the
 registration, whichever of the two results it concerns: a response may die a little too early for it, never too late.
@@ -22,11 +22,14 @@ being activated, as many again."""
 
 
 @dataclass(slots=True)
-class _Held:
-    """as_of: its result holds no write after that.
+class _Entry:
+    """One registration, and who relies on it.
+
+    as_of: its result holds no write after that.
     expires_at_ms: when the grid forgets it.
     needed_until_ms: what relies on it is gone then, but for `pending` responses that are still being stored.
-    rate_hz: of its members, once it is active. sharers: responses beside the first that rely on it.
+    rate_hz: of its members, once it is active.
+    sharers: responses beside the first that rely on it.
     noted_ms: when somebody looks whether its time is over.
     """
 
@@ -45,66 +48,67 @@ class _Held:
 
 
 class SharedRegistrations:
-    """Registrations by id. Every call is O(1) a registration, but for over(). May be called from several threads; at_hand() and
-    offer() from one.
+    """Registrations of this process by id. Every call is O(1) a registration, but for expired(). May be called from several
+    threads; reuse() and offer() from one.
 
     dead: ids of which nothing may be served; tested at every look.
     """
 
     def __init__(self, dead: Container[str]) -> None:
         self._dead = dead
-        self._held: dict[str, _Held] = {}
+        self._entries: dict[str, _Entry] = {}
         self._offered: dict[str, str] = {}
         """By query: the registration that others may rely on."""
         self._ends = Leases()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._held))
+        return iter(list(self._entries))
 
     def open(self, registration: Registration) -> None:
-        """One that is about to be registered."""
+        """Add one that is about to be registered."""
         expires_at_ms = registration.expires_at_ms
-        held = self._held[registration.id] = _Held(
+        entry = self._entries[registration.id] = _Entry(
             registration.query_id, max(registration.since, registration.read_at), expires_at_ms
         )
-        self._note(registration.id, held)
+        self._note(registration.id, entry)
 
     def query_of(self, registration_id: str) -> str | None:
-        held = self._held.get(registration_id)
-        return None if held is None else held.query_id
+        """Query id behind a registration; None if it is unknown or gone."""
+        entry = self._entries.get(registration_id)
+        return None if entry is None else entry.query_id
 
     def lease(self, registration_id: str, *, until_ms: int) -> None:
-        """Of the responses that rely on it one more is known to need it until then; the last word counts while it is alone."""
-        held = self._held.get(registration_id)
-        if held is None:
+        """Note that of the responses that rely on it one more needs it until then; the last word counts while it is alone."""
+        entry = self._entries.get(registration_id)
+        if entry is None:
             return
-        held.pending = max(0, held.pending - 1)
-        held.needed_until_ms = max(held.needed_until_ms, until_ms) if held.sharers else until_ms
-        if held.until_ms < held.noted_ms:
-            self._note(registration_id, held)
+        entry.pending = max(0, entry.pending - 1)
+        entry.needed_until_ms = max(entry.needed_until_ms, until_ms) if entry.sharers else until_ms
+        if entry.until_ms < entry.noted_ms:
+            self._note(registration_id, entry)
 
-    def _note(self, registration_id: str, held: _Held) -> None:
-        held.noted_ms = held.until_ms
-        self._ends.add(registration_id, held.noted_ms)
+    def _note(self, registration_id: str, entry: _Entry) -> None:
+        entry.noted_ms = entry.until_ms
+        self._ends.add(registration_id, entry.noted_ms)
 
     def offer(self, registration_id: str, *, rate_hz: float) -> None:
-        """It is active: others may rely on it."""
-        held = self._held.get(registration_id)
-        if held is None:
+        """Offer one that is active to others."""
+        entry = self._entries.get(registration_id)
+        if entry is None:
             return
-        held.rate_hz = rate_hz
-        known_id = self._offered.get(held.query_id)
-        known = None if known_id is None or known_id in self._dead else self._held.get(known_id)
+        entry.rate_hz = rate_hz
+        known_id = self._offered.get(entry.query_id)
+        known = None if known_id is None or known_id in self._dead else self._entries.get(known_id)
         # The older of two is of use to more readers.
         if known is None or known.sharers >= MOST_SHARED:
-            self._offered[held.query_id] = registration_id
+            self._offered[entry.query_id] = registration_id
             if registration_id in self._dead:  # meanwhile: those who kill mark first, and forget then
-                self._offered.pop(held.query_id, None)
+                self._offered.pop(entry.query_id, None)
 
-    def at_hand(self, query_id: str, *, since: Version, expires_at_ms: int) -> tuple[str, float] | None:
+    def reuse(self, query_id: str, *, since: Version, expires_at_ms: int) -> tuple[str, float] | None:
         """An active registration of this query for one more response, with its members' write rate. It has to be leased.
 
         since, expires_at_ms: what a registration of the response's own would have.
@@ -112,52 +116,52 @@ class SharedRegistrations:
         registration_id = self._offered.get(query_id)
         if registration_id is None:
             return None
-        held = self._held.get(registration_id)
-        if held is None or registration_id in self._dead or held.expires_at_ms < expires_at_ms:
+        entry = self._entries.get(registration_id)
+        if entry is None or registration_id in self._dead or entry.expires_at_ms < expires_at_ms:
             self._offered.pop(query_id, None)
             return None
-        if since < held.as_of or held.sharers >= 2 * MOST_SHARED:
+        if since < entry.as_of or entry.sharers >= 2 * MOST_SHARED:
             return None
-        held.sharers += 1
-        if held.sharers == MOST_SHARED:
+        entry.sharers += 1
+        if entry.sharers == MOST_SHARED:
             return None  # this one makes another; whoever comes meanwhile is not kept waiting
-        held.pending += 1
-        return registration_id, held.rate_hz
+        entry.pending += 1
+        return registration_id, entry.rate_hz
 
-    def take(self, registration_ids: Iterable[str], *, unshared: bool = False) -> dict[str, list[str]]:
+    def remove(self, registration_ids: Iterable[str], *, unshared: bool = False) -> dict[str, list[str]]:
         """Forget these, as far as they are known; returns them by query.
 
         unshared: because one response is gone; those that are alive and that others rely on stay.
         """
         by_query: dict[str, list[str]] = {}
         for registration_id in registration_ids:
-            held = self._held.get(registration_id)
-            if held is None or (unshared and held.sharers and registration_id not in self._dead):
+            entry = self._entries.get(registration_id)
+            if entry is None or (unshared and entry.sharers and registration_id not in self._dead):
                 continue
-            self._held.pop(registration_id, None)
-            by_query.setdefault(held.query_id, []).append(registration_id)
-            if self._offered.get(held.query_id) == registration_id:
-                self._offered.pop(held.query_id, None)
+            self._entries.pop(registration_id, None)
+            by_query.setdefault(entry.query_id, []).append(registration_id)
+            if self._offered.get(entry.query_id) == registration_id:
+                self._offered.pop(entry.query_id, None)
         return by_query
 
     def withdraw_all(self) -> None:
-        """Nobody may rely on any of these who does not already. After they were marked dead."""
+        """Offer none of these any more. Called after they were marked dead."""
         self._offered.clear()
 
-    def over(self, now_ms: int) -> list[str]:
-        """Those that nothing needs any more."""
+    def expired(self, now_ms: int) -> list[str]:
+        """Those that nothing needs any more. O(those)."""
         ended: list[str] = []
         for registration_id in self._ends.over(now_ms):
-            held = self._held.get(registration_id)
-            if held is None:
+            entry = self._entries.get(registration_id)
+            if entry is None:
                 continue
-            if held.until_ms < now_ms:
+            if entry.until_ms < now_ms:
                 ended.append(registration_id)
             else:
-                self._note(registration_id, held)
+                self._note(registration_id, entry)
         self._ends.compact(self._needed)
         return ended
 
     def _needed(self, registration_id: str, begins_ms: int) -> bool:
-        held = self._held.get(registration_id)
-        return held is not None and held.noted_ms >= begins_ms
+        entry = self._entries.get(registration_id)
+        return entry is not None and entry.noted_ms >= begins_ms

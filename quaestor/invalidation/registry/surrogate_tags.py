@@ -1,4 +1,4 @@
-"""Surrogate keys: what CDNs know our responses by."""
+"""Surrogate tags: the keys that CDNs know our responses by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How often what is guarded was read: gathered from the hits of one app process, told to the matching nodes every few seconds.
+"""Usage reports: how often what is guarded was read, gathered from the hits of one app process and told to the matching nodes
+every few seconds.
 
 The nodes keep what saves most (matching/eviction.py). A report is a hint: it is bounded, the least read are left out, and
 what happened in the second before an entry died may be missing.
@@ -24,27 +25,21 @@ Served = Iterable[tuple[Sequence[str], int]]
 
 
 class UsageReports:
-    """One per process.
-
-    source: what was served since it was asked last; called once a second, nothing on the hit path.
-
-    Not thread-safe.
-    """
+    """Reads of one app process by query, until they are reported. Nothing is spent on it on the hit path. Not thread-safe."""
 
     def __init__(self, *, deployment: str, tenant: str | None = None) -> None:
-        self.source: Callable[[], Served] = tuple
         self._deployment = deployment
         self._tenant = tenant or deployment
         self._queries: Counter[str] = Counter()
         self._foreign: Counter[str] = Counter()
         self._due_ms = 0
 
-    def gather(self, query_of: Callable[[str], str | None], *, origin: str) -> None:
-        """Take in what was served.
+    def gather(self, served: Served, query_of: Callable[[str], str | None], *, origin: str) -> None:
+        """Take in what was served since the last time.
 
         query_of: the query behind a live registration of this process.
         """
-        for registrations, reads in self.source():
+        for registrations, reads in served:
             for registration_id in registrations:
                 query_id = query_of(registration_id)
                 if query_id is not None:

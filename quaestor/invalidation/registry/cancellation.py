@@ -1,0 +1,41 @@
+"""Cancellation of registrations that nothing relies on any more: forgotten by this process, and by the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from quaestor.event_layer import codec, streams
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.model import Cancellation
+from quaestor.settings import Settings
+
+
+class Cancellations:
+    """Sender of cancellations to the query partitions concerned. May be used from several threads."""
+
+    def __init__(self, shared: SharedRegistrations, view: GridView, sender: QuerySender, settings: Settings) -> None:
+        self._shared = shared
+        self._view = view
+        self._sender = sender
+        self._settings = settings
+
+    def cancel(self, registration_ids: Sequence[str]) -> None:
+        """Cancel what one response relied on, but for those that others rely on too. Unknown or finished ones are ignored."""
+        self._send(self._shared.remove(registration_ids, unshared=True))
+
+    def cancel_expired(self, *, now_ms: int) -> None:
+        """Cancel those that no copy needs any more."""
+        self._send(self._shared.remove(self._shared.expired(now_ms)))
+
+    def _send(self, by_query: Mapping[str, Sequence[str]]) -> None:
+        shape = self._view.shape
+        if shape is None:
+            return
+        for query_id, ids in by_query.items():
+            cancellation = Cancellation(tenant=self._settings.owner, query_id=query_id, registration_ids=tuple(ids))
+            partition = query_partition(query_id, shape.query_partitions)
+            stream = streams.queries(self._settings.deployment, partition, shape.generation)
+            self._sender.send(stream, codec.encode_query_event(cancellation))

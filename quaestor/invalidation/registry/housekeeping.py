@@ -1,0 +1,75 @@
+"""Housekeeping of the registrations of one app process, once a second."""
+
+from __future__ import annotations
+
+from quaestor.clock import Clock
+from quaestor.event_layer import codec
+from quaestor.invalidation.registry.cancellation import Cancellations
+from quaestor.invalidation.registry.freshness import Freshness
+from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.lag_monitor import LagMonitor
+from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.invalidation.registry.usage_reports import Served, UsageReports
+from quaestor.invalidation.registry.validity import Validity
+from quaestor.observability.telemetry import Telemetry
+from quaestor.settings import Settings
+
+
+class Housekeeping:
+    """Expired registrations, old tombstones, usage reports and metrics. Use from one thread.
+
+    origin: of this process; its registrations' ids begin with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        origin: str,
+        validity: Validity,
+        view: GridView,
+        shared: SharedRegistrations,
+        cancellations: Cancellations,
+        sender: QuerySender,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._origin = origin
+        self._validity = validity
+        self._view = view
+        self._shared = shared
+        self._cancellations = cancellations
+        self._sender = sender
+        self._telemetry = telemetry
+        self._clock = clock
+        self._bound_ms = settings.staleness_bound_ms
+        self._usage = UsageReports(deployment=settings.deployment, tenant=settings.owner)
+        self._lag = LagMonitor(telemetry, bound_ms=self._bound_ms, begun_ms=clock())
+
+    def run(self, served: Served) -> None:
+        """Cancel what no copy needs any more, forget old tombstones, report what was read.
+
+        served: what was served since the last time.
+        """
+        now_ms = self._clock()
+        if self._validity.freshness.any_until_ms > now_ms + self._bound_ms:
+            self._validity.prove(
+                Freshness()
+            )  # our clock was set back: the next heartbeats are judged by what it says now
+        self._cancellations.cancel_expired(now_ms=now_ms)
+        self._validity.forget_dead(now_ms=now_ms)
+        self._report_usage(served, now_ms)
+        self._measure(now_ms)
+
+    def _report_usage(self, served: Served, now_ms: int) -> None:
+        self._usage.gather(served, self._shared.query_of, origin=self._origin)
+        if (shape := self._view.shape) is not None:
+            for stream, usage in self._usage.due(shape, now_ms=now_ms):
+                self._sender.send(stream, codec.encode_query_event(usage))
+
+    def _measure(self, now_ms: int) -> None:
+        self._telemetry.grid.registrations.set(len(self._shared))
+        self._telemetry.grid.serving.set(self._validity.serving(now_ms=now_ms))
+        self._lag.observe(self._view.partitions_ms(), now_ms=now_ms)
+        self._telemetry.grid.lag_s.set(self._lag.lag_ms(self._view.oldest_ms(), now_ms=now_ms) / 1000)

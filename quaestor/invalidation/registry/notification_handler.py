@@ -1,0 +1,115 @@
+"""Handler of notifications in one app process: what they change of what is valid, active and known of the grid.
+
+An `Invalidated` marks its registrations dead in the reading thread, before anything else happens, so that the very next look-up
+refuses the entry; the effects follow on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from quaestor.clock import Clock
+from quaestor.errors import EventLayerError
+from quaestor.invalidation.registry.activation import Activations
+from quaestor.invalidation.registry.cancellation import Cancellations
+from quaestor.invalidation.registry.freshness import Freshness
+from quaestor.invalidation.registry.grid_view import Change, GridView
+from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.invalidation.registry.validity import Validity
+from quaestor.model import Activated, GridShape, Heartbeat, Invalidated, Notification, Refused, Version
+from quaestor.observability.event_log import EventLog
+
+
+class NotificationHandler:
+    """Implements NotificationTaker for a Registry; all but resume() is called in the reading thread.
+
+    bound_ms: how stale an answer may be.
+    on_invalidated, on_reset, on_succeeded: see Registry.
+    watermark: the newest version that the grid has told of.
+    """
+
+    def __init__(
+        self,
+        *,
+        validity: Validity,
+        view: GridView,
+        shared: SharedRegistrations,
+        activations: Activations,
+        cancellations: Cancellations,
+        bound_ms: int,
+        telemetry: EventLog,
+        clock: Clock,
+        on_invalidated: Callable[[Sequence[Invalidated]], None],
+        on_reset: Callable[[str], None],
+        on_succeeded: Callable[[GridShape], None],
+    ) -> None:
+        self.watermark: Version = 0
+        self._validity = validity
+        self._view = view
+        self._shared = shared
+        self._activations = activations
+        self._cancellations = cancellations
+        self._bound_ms = bound_ms
+        self._telemetry = telemetry
+        self._clock = clock
+        self._on_invalidated = on_invalidated
+        self._on_reset = on_reset
+        self._on_succeeded = on_succeeded
+        self._suspended = False
+
+    def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
+        """Act on these. Nothing is taken for fresh before `complete`: what was missed may tell of deaths."""
+        now_ms = self._clock()
+        invalidated: list[Invalidated] = []
+        for notification in notifications:
+            match notification:
+                case Invalidated():
+                    self._invalidate(notification, now_ms)
+                    invalidated.append(notification)
+                case Activated():
+                    self._activations.observe(notification)
+                case Refused():
+                    self._activations.refuse(notification.registration_id, notification.reason)
+                case Heartbeat():
+                    self.watermark = max(self.watermark, notification.watermark)
+                    self._observe(notification)
+        if complete and not self._suspended:
+            self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
+        if invalidated:
+            # The cell that fired has forgotten them; the others of the query partition have to be told.
+            self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
+            self._on_invalidated(invalidated)
+
+    def reset(self, why: str) -> None:
+        """Stop serving what is stored: what we registered dies, what is pending fails, the grid must prove itself anew."""
+        self._suspended = True
+        self._validity.prove(Freshness())
+        self._view.reset()
+        self._validity.kill(self._shared, now_ms=self._clock())
+        self._shared.withdraw_all()
+        self._activations.refuse_all(why)
+        self._on_reset(why)
+
+    def resume(self) -> None:
+        """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
+        self._suspended = False
+
+    def _invalidate(self, one: Invalidated, now_ms: int) -> None:
+        self._validity.kill(one.registration_ids, now_ms=now_ms)
+        for registration_id in one.registration_ids:
+            self._activations.refuse(registration_id, "the result changed while it was being registered")
+        self.watermark = max(self.watermark, one.version)
+
+    def _observe(self, beat: Heartbeat) -> None:
+        change = self._view.observe(beat)
+        if change is Change.RESHAPED:
+            self.reset("the grid was re-partitioned")
+            self._view.observe(beat)
+        elif change is Change.SUCCEEDED:
+            # Whatever was active has been taken over; what the old cells have not activated yet, they will not.
+            self._activations.refuse_all("the grid was partitioned anew meanwhile")
+            self._telemetry.event("registry.grid_succeeded", shape=str(beat.shape))
+            try:
+                self._on_succeeded(beat.shape)
+            except EventLayerError as error:
+                self.reset(f"the grid that has taken over could not be told what has changed: {error}")

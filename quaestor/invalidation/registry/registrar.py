@@ -1,0 +1,131 @@
+"""Registrar of one app process: resolves and plans what a response read, shares what is registered, activates the rest."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from quaestor.clock import Clock
+from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
+from quaestor.event_layer.partitioning import query_partition
+from quaestor.invalidation.registry.activation import Activations
+from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.registration_building import Dependency, Guard, dependencies, guarding
+from quaestor.invalidation.registry.registration_ids import id_for
+from quaestor.invalidation.registry.resolving import Resolver
+from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
+from quaestor.invalidation.registry.surrogate_tags import everything_tag, tag
+from quaestor.invalidation.registry.validity import Validity
+from quaestor.model import CapturedRead, GridShape, Uncacheable, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.vocabularies import widening
+from quaestor.ports import Registered
+from quaestor.settings import Settings
+
+
+class Registrar:
+    """Maker of registrations. Use from one event loop.
+
+    origin: of this process; its registrations' ids begin with it.
+    resolver: None: reads are taken as they are.
+    """
+
+    def __init__(
+        self,
+        *,
+        origin: str,
+        resolver: Resolver | None,
+        validity: Validity,
+        view: GridView,
+        shared: SharedRegistrations,
+        activations: Activations,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._origin = origin
+        self._resolver = resolver
+        self._validity = validity
+        self._view = view
+        self._shared = shared
+        self._activations = activations
+        self._settings = settings
+        self._telemetry = telemetry
+        self._clock = clock
+        self._counter = itertools.count(1)
+
+    async def register(self, reads: Sequence[CapturedRead], *, since: Version, expires_at_ms: int) -> Registered:
+        """See ports.QueryRegistry."""
+        if not self._validity.serving(now_ms=self._clock()):
+            raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
+        found = await self._dependencies(reads)
+        shape = self._view.shape
+        if shape is None:
+            raise RegistrationRefusedError("the matching grid has to prove itself anew")
+        self._require_fresh(found)
+        guard = guarding(
+            found,
+            self._shared,
+            new_id=lambda query_id: id_for(self._origin, next(self._counter), query_id),
+            tenant=self._settings.owner,
+            since=since,
+            now_ms=self._clock(),
+            expires_at_ms=expires_at_ms,
+        )
+        rate_hz = guard.rate_hz + (await self._activated(guard, shape) if guard.new else 0.0)
+        return self._registered(guard, found, rate_hz)
+
+    async def _dependencies(self, reads: Sequence[CapturedRead]) -> list[Dependency]:
+        resolved = await self._resolved(reads)
+        try:
+            found = dependencies(resolved)
+        except MalformedQueryError as error:
+            raise NotCacheableError((Uncacheable.UNREADABLE,)) from error
+        if not found:
+            raise NotCacheableError((Uncacheable.NO_READS,))
+        return found
+
+    async def _resolved(self, reads: Sequence[CapturedRead]) -> Sequence[CapturedRead]:
+        if self._resolver is None:
+            return reads
+        # Tags and URLs are ours: nobody needs to be allowed to list them.
+        control = self._settings.control_namespace
+        own = [read for read in reads if read.query.namespace == control]
+        resolved, reasons = await self._resolver.resolve([r for r in reads if r.query.namespace != control])
+        if reasons:
+            raise NotCacheableError(reasons)
+        return (*resolved, *own)
+
+    def _require_fresh(self, found: Sequence[Dependency]) -> None:
+        freshness = self._validity.freshness
+        lagging = freshness.lagging(now_ms=self._clock())
+        partitions = len(freshness.until_ms)
+        needed = {query_partition(one.plan.query_id, partitions) for one in found} if lagging else set()
+        if late := sorted(needed.intersection(lagging)):
+            raise PartitionLagsError(
+                f"query partition {', '.join(map(str, late))} lags behind the database by more than the staleness bound of "
+                f"{self._settings.staleness_bound_ms} ms; what it guards is cached again when it has caught up"
+            )
+
+    async def _activated(self, guard: Guard, shape: GridShape) -> float:
+        try:
+            rate_hz = await self._activations.activate(guard.new, shape)
+            if self._validity.any_dead(guard.shared):
+                raise RegistrationRefusedError("the result changed while it was being registered")
+        except BaseException:
+            for registration_id in guard.shared:
+                self._shared.lease(registration_id, until_ms=0)
+            raise
+        return rate_hz
+
+    def _registered(self, guard: Guard, found: Sequence[Dependency], rate_hz: float) -> Registered:
+        widened = tuple(d.plan.reason for d in found if d.plan.reason)
+        for reason in widened:
+            self._telemetry.invalidations.widened.labels(widening(reason)).inc()
+        return Registered(
+            ids=guard.ids,
+            query_ids=tuple(d.plan.query_id for d in found),
+            tags=(tag(guard.ids[0]), everything_tag(self._settings.scope)),
+            write_rate_hz=rate_hz,
+            widened=widened,
+        )

@@ -1,0 +1,35 @@
+"""Resolving of namespaces: views onto their collections, and what a query does not say of its collection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from quaestor.model import CapturedRead
+
+
+class Resolver(Protocol):
+    """Knowledge of what a namespace is: a collection, a view (rewritten onto its collection), a time-series collection."""
+
+    async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
+        """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
+
+
+class LateResolver:
+    """Resolver for parts that are made before a database is watched: until connect(), reads are taken as they are.
+
+    resolver: the one that knows the database; None before.
+    """
+
+    def __init__(self) -> None:
+        self.resolver: Resolver | None = None
+
+    def connect(self, resolver: Resolver) -> None:
+        """Resolve reads by this one from now on. Called once, at the start."""
+        self.resolver = resolver
+
+    async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
+        """See Resolver."""
+        if self.resolver is None:
+            return tuple(reads), ()
+        return await self.resolver.resolve(reads)

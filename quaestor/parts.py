@@ -1,0 +1,227 @@
+"""Parts of a Quaestor, and how they are built: bottom-up, each from parts that are there already, none changed afterwards.
+
+Whatever needs something of a part that is built later hears of it by an event (`GridEvents`). A new capability is a function that
+takes `Parts`: see `services`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.capture import Capture
+from quaestor.clock import Clock
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.effects.broadcast import Broadcast
+from quaestor.invalidation.effects.collection_events import CollectionEvents
+from quaestor.invalidation.effects.effects import Effects
+from quaestor.invalidation.effects.local_eviction import LocalEviction
+from quaestor.invalidation.registry.grid_events import GridEvents
+from quaestor.invalidation.registry.null_registry import NullRegistry
+from quaestor.invalidation.registry.registry import Registry
+from quaestor.invalidation.registry.resolving import LateResolver
+from quaestor.observability.telemetry import Telemetry
+from quaestor.observability.tracing import Tracing
+from quaestor.ports import CacheSketch, DependencyIndex, EventLayer, Leases, LifetimeEstimator, SharedInvalidation
+from quaestor.read_path.entries import COPY_SLACK_MS
+from quaestor.read_path.service import ReadPath
+from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.redis import clients
+from quaestor.redis.clients import SharedClient
+from quaestor.settings import Settings
+from quaestor.store.index_memory import MemoryIndex
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.invalidation_script import shared_invalidation
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.two_level import TwoLevelStore
+from quaestor.ttl import TtlEstimator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Everything that is kept, and the pipelines.
+
+    memory: this process's entries.
+    store: these, and below them what all processes share.
+    leases: who of all processes fetches what is missing; None: this process is alone.
+    share: claims, tells the sketch and evicts in one operation; None: one after the other.
+    redis: connections to the shared Redis; None: everything is in this process.
+    """
+
+    layer: EventLayer
+    memory: MemoryStore
+    store: MemoryStore | TwoLevelStore
+    index: DependencyIndex
+    sketch: CacheSketch
+    leases: Leases | None = None
+    share: SharedInvalidation | None = None
+    redis: SharedClient | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Parts of one Quaestor. Nothing of them runs before start().
+
+    capture: sees what handlers read.
+    events: of the grid, for whoever subscribes.
+    resolver: of namespaces; connected when a database is watched.
+    broadcast: tells every process what is invalid by name.
+    collection_events: tells the grid that whole collections have changed.
+    """
+
+    settings: Settings
+    clock: Clock
+    telemetry: Telemetry
+    capture: Capture
+    storage: Storage
+    estimator: LifetimeEstimator
+    events: GridEvents
+    resolver: LateResolver
+    registry: Registry | NullRegistry
+    broadcast: Broadcast
+    collection_events: CollectionEvents
+    read_path: ReadPath
+    effects: Effects
+    subscriptions: Subscriptions
+
+
+def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
+    """Build all parts; connects to nothing.
+
+    estimator: by default one with the bounds and the quantile of the settings.
+    """
+    telemetry = Telemetry(tracing=Tracing(enabled=settings.tracing))
+    events, resolver = GridEvents(), LateResolver()
+    memory = _memory_store(settings, telemetry)
+    if settings.redis_url is None:
+        storage = _in_process(memory, clock)
+    else:
+        storage = _in_redis(settings.redis_url, memory, settings, telemetry, events)
+    estimator = estimator or TtlEstimator(
+        ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile
+    )
+    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver)
+    collection_events = CollectionEvents(
+        storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
+    )
+    events.succeeded.subscribe(collection_events.send_again)
+    broadcast = Broadcast(
+        storage.layer,
+        deployment=settings.deployment,
+        tenant=settings.owner,
+        clock=clock,
+        trims=not settings.grid,
+    )
+    alone = settings.redis_url is None and not settings.grid
+    read_path = ReadPath(
+        registry=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
+        settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases,
+        announce=None if alone else broadcast.announce,
+    )  # fmt: skip
+    effects = Effects(
+        registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
+        forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share,
+        settings=settings, telemetry=telemetry, clock=clock,
+    )  # fmt: skip
+    events.invalidated.subscribe(effects.notify)
+    events.reset.subscribe(effects.reset)
+    return Parts(
+        settings=settings,
+        clock=clock,
+        telemetry=telemetry,
+        capture=Capture(),
+        storage=storage,
+        estimator=estimator,
+        events=events,
+        resolver=resolver,
+        registry=registry,
+        broadcast=broadcast,
+        collection_events=collection_events,
+        read_path=read_path,
+        effects=effects,
+        subscriptions=Subscriptions(
+            storage.layer,
+            shape=lambda: registry.shape,
+            settings=settings,
+            telemetry=telemetry,
+            clock=clock,
+            resolver=resolver,
+        ),
+    )
+
+
+def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
+    memory = MemoryStore(
+        budget_bytes=settings.memory_bytes,
+        on_left=telemetry.stores.left,
+        on_refused=lambda why: telemetry.stores.refused.labels("memory", why).inc(),
+    )
+    telemetry.stores.bytes.labels("memory").set_function(lambda: memory.used_bytes)
+    telemetry.stores.entries.labels("memory").set_function(lambda: len(memory))
+    return memory
+
+
+def _in_process(memory: MemoryStore, clock: Clock) -> Storage:
+    return Storage(
+        layer=MemoryEventLayer(clock=clock),
+        memory=memory,
+        store=memory,
+        index=MemoryIndex(),
+        sketch=MemoryCacheSketch(),
+    )
+
+
+def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Telemetry, events: GridEvents) -> Storage:
+    def dependents_lost() -> None:
+        """Nobody knows any more which copies outside depend on what: none of them can be trusted."""
+        why = "Redis lost dependents that were added"
+        telemetry.failure("store", "index.state_lost", why)
+        events.reset(why)
+
+    redis = clients.shared_client(url)
+    index = RedisIndex(redis, deployment=settings.scope, on_lost=dependents_lost)
+    store = RedisStore(
+        redis,
+        deployment=settings.scope,
+        compress_above_bytes=settings.compress_above_bytes,
+        compression_level=settings.compression_level,
+        max_body_bytes=settings.max_body_bytes,
+        telemetry=telemetry,
+    )
+    sketch = RedisCacheSketch(
+        redis,
+        deployment=settings.scope,
+        copies_live_ms=settings.ttl_max_ms + COPY_SLACK_MS,
+        telemetry=telemetry,
+    )
+    return Storage(
+        layer=event_layer(url, settings.deployment, beside=(index.keys[0], sketch.keys[0])),
+        memory=memory,
+        store=TwoLevelStore(memory, store),
+        index=index,
+        sketch=sketch,
+        leases=store,
+        share=shared_invalidation(index=index, sketch=sketch, store=store),
+        redis=redis,
+    )
+
+
+def _registry(
+    layer: EventLayer,
+    settings: Settings,
+    telemetry: Telemetry,
+    clock: Clock,
+    events: GridEvents,
+    resolver: LateResolver,
+) -> Registry | NullRegistry:
+    if not settings.grid:
+        return NullRegistry(
+            layer, settings=settings, telemetry=telemetry, clock=clock,
+            on_invalidated=events.invalidated, on_reset=events.reset,
+        )  # fmt: skip
+    return Registry(
+        layer, settings=settings, telemetry=telemetry, clock=clock, resolver=resolver,
+        on_invalidated=events.invalidated, on_reset=events.reset, on_succeeded=events.succeeded,
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""Services of a Quaestor, which run beside the requests: functions that take `Parts`, begin, and return how to end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+import anyio.to_thread
+
+from quaestor.capture.catalog import Catalog
+from quaestor.capture.clients import WatchClient, watch_client
+from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.invalidation.effects.manual import ManualInvalidation
+from quaestor.invalidation.grid.embedded import EmbeddedGrid
+from quaestor.parts import Parts
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.size_metrics import keep_measuring
+from quaestor.tasks import ended
+
+Stop = Callable[[], Awaitable[object]]
+"""Ends a service; returns when it has ended. Called once."""
+
+_HOUSEKEEPING_EVERY_S: Final = 1.0
+
+
+async def invalidating(parts: Parts) -> Stop:
+    """Effects of invalidations."""
+    await parts.effects.start()
+    return parts.effects.stop
+
+
+async def registering(parts: Parts) -> Stop:
+    """Registrations with the grid, and its notifications."""
+    parts.registry.start()
+    return partial(anyio.to_thread.run_sync, parts.registry.stop)
+
+
+async def housekeeping(parts: Parts) -> Stop:
+    """Housekeeping of the registry, and hits moved into the metrics, once a second."""
+
+    async def keep_house() -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
+            parts.registry.housekeep(parts.read_path.take_served())
+            parts.telemetry.requests.count_hits()
+
+    return _background(keep_house(), "quaestor-housekeeping")
+
+
+async def measuring(parts: Parts) -> Stop:
+    """Measuring of the shared store, if there is one."""
+    redis = parts.storage.redis
+    if redis is None:
+        return _nothing
+    index = RedisIndex(redis, deployment=parts.settings.scope)
+    return _background(keep_measuring(redis, index, parts.telemetry), "quaestor-measuring")
+
+
+def watched_client(parts: Parts) -> WatchClient | None:
+    """A client of the MongoDB that is to be watched. None if nobody has said which: that is reported, and nothing is cached."""
+    try:
+        return watch_client(parts.capture, parts.settings)
+    except ConfigurationError as error:
+        parts.telemetry.failure("configuration", "quaestor.not_watching", error)
+        return None
+
+
+async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
+    """Catalog of the database's views and collections, asked for changes again and again."""
+
+    def changed(namespaces: frozenset[str]) -> None:
+        """A view or a collection's options mean something else now: through the grid, as any other write."""
+        try:
+            parts.collection_events.send(namespaces)
+        except EventLayerError as error:
+            parts.telemetry.failure("event-layer", "quaestor.definition_not_sent", error)
+
+    def failed(error: DependencyError) -> None:
+        parts.telemetry.failure("mongodb", "catalog.poll_failed", error)
+
+    catalog = Catalog(client, on_changed=changed, clock=parts.clock)
+    parts.resolver.connect(catalog)
+    return _background(catalog.run(failed), "quaestor-catalog")
+
+
+async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
+    """Grid in this process, if everything else is in it too."""
+    if parts.settings.redis_url is not None:
+        return _nothing
+    grid = EmbeddedGrid(
+        client,
+        layer=parts.storage.layer,
+        settings=parts.settings,
+        telemetry=parts.telemetry,
+        clock=parts.clock,
+    )
+    grid.start()
+    if parts.settings.client_ttl == "estimated" or parts.effects.cdn:
+        # What an earlier process handed out is still out there, and only that process's memory knew it.
+        parts.effects.reset("a new embedded process does not know what was handed out before")
+    return partial(anyio.to_thread.run_sync, grid.stop)
+
+
+def manual_invalidation(parts: Parts, client: WatchClient) -> ManualInvalidation:
+    """Invalidation by tag, by URL and by collection."""
+    return ManualInvalidation(
+        client,
+        parts.settings,
+        collection_changed=parts.collection_events.send,
+        stored=parts.storage.store.get,
+        announce=parts.broadcast.announce,
+    )
+
+
+def _background(work: Coroutine[Any, Any, None], name: str) -> Stop:
+    return partial(ended, (asyncio.create_task(work, name=name),))
+
+
+async def _nothing() -> None:
+    """Ends a service that was not begun."""

@@ -1,0 +1,136 @@
+"""What every LifetimeEstimator promises: lifetimes within bounds, the same for the same past, whatever is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quaestor.ports import LifetimeEstimator
+from quaestor.ttl import TtlEstimator
+from tests.hand_driven import FixedEstimator
+
+MIN_MS, MAX_MS = 1_000, 3_600_000
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An implementation, and how to make one with these bounds."""
+
+    name: str
+    make: Callable[[], LifetimeEstimator]
+
+
+KINDS = (
+    Kind("estimated", lambda: TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS)),
+    Kind("without memory", lambda: TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS, alpha=0.0, quantile=0.99)),
+    Kind("of few queries", lambda: TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS, max_queries=1)),
+    Kind("fixed", FixedEstimator),
+)
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+
+QUERIES = st.sampled_from(["q1", "q2", "q3"])
+RATES_HZ = st.floats(0, 1e9)
+TIMES = st.integers(NOW_MS - 10**7, NOW_MS + 10**7)
+"""In any order: clocks are set back, and reports come late."""
+TTLS = st.none() | st.integers(0, 10**8)
+OBSERVATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), st.lists(QUERIES, max_size=3), TIMES, TTLS),
+        st.tuples(st.just("invalidation"), QUERIES, TIMES),
+        st.tuples(st.just("withdrawal"), QUERIES, TIMES),
+    ),
+    max_size=30,
+)
+
+
+def observe(estimator: LifetimeEstimator, observations: list[tuple[object, ...]]) -> None:
+    for what, *said in observations:
+        match what, said:
+            case "read", [list() as queries, int() as now_ms, ttl_ms]:
+                assert ttl_ms is None or isinstance(ttl_ms, int)
+                estimator.observe_read(queries, now_ms=now_ms, ttl_ms=ttl_ms)
+            case "invalidation", [str() as query, int() as now_ms]:
+                estimator.observe_invalidation(query, now_ms=now_ms)
+            case "withdrawal", [str() as query, int() as now_ms]:
+                estimator.observe_withdrawal(query, now_ms=now_ms)
+
+
+@every_kind
+@given(observations=OBSERVATIONS, queries=st.lists(QUERIES, max_size=3), rate_hz=RATES_HZ, now_ms=TIMES)
+def test_an_estimate_lies_within_the_bounds_whatever_was_observed(
+    kind: Kind, observations: list[tuple[object, ...]], queries: list[str], rate_hz: float, now_ms: int
+) -> None:
+    """And no observation raises, in whatever order it comes."""
+    estimator = kind.make()
+    observe(estimator, observations)
+    ttl_ms = estimator.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
+    assert isinstance(ttl_ms, int)
+    assert MIN_MS <= ttl_ms <= MAX_MS
+
+
+@every_kind
+@given(observations=OBSERVATIONS, queries=st.lists(QUERIES, min_size=1, max_size=3), rate_hz=RATES_HZ, now_ms=TIMES)
+def test_an_estimate_depends_on_what_was_observed_alone_and_changes_nothing(
+    kind: Kind, observations: list[tuple[object, ...]], queries: list[str], rate_hz: float, now_ms: int
+) -> None:
+    """No clock, no dice; asking in between makes no difference."""
+    asked, other = kind.make(), kind.make()
+    for observation in observations:
+        asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
+        observe(asked, [observation])
+        observe(other, [observation])
+    expected = other.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms)
+    assert asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
+    assert asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
+
+
+@every_kind
+@given(
+    observations=OBSERVATIONS, query=QUERIES, watched_ms=st.integers(0, 10**6), later_ms=st.integers(0, 10**8),
+    rate_hz=RATES_HZ,
+)  # fmt: skip
+def test_time_after_a_withdrawal_says_nothing(
+    kind: Kind, observations: list[tuple[object, ...]], query: str, watched_ms: int, later_ms: int, rate_hz: float
+) -> None:
+    """Nobody was watching: that nothing was reported is no sign of a long life."""
+    estimator, now_ms = kind.make(), NOW_MS + 10**8
+    observe(estimator, observations)
+    estimator.observe_read([query], now_ms=now_ms)
+    now_ms += watched_ms
+    estimator.observe_withdrawal(query, now_ms=now_ms)
+    at_once = estimator.estimate_ms([query], write_rate_hz=rate_hz, now_ms=now_ms)
+    assert estimator.estimate_ms([query], write_rate_hz=rate_hz, now_ms=now_ms + later_ms) == at_once
+
+
+@every_kind
+def test_a_withdrawal_of_what_was_never_read_teaches_nothing(kind: Kind) -> None:
+    estimator = kind.make()
+    before = estimator.estimate_ms(["q1"], write_rate_hz=0.01, now_ms=NOW_MS)
+    estimator.observe_withdrawal("q1", now_ms=NOW_MS)
+    assert estimator.estimate_ms(["q1"], write_rate_hz=0.01, now_ms=NOW_MS) == before
+
+
+@every_kind
+@given(slow_hz=RATES_HZ, fast_hz=RATES_HZ)
+def test_what_is_written_more_often_does_not_live_longer(kind: Kind, slow_hz: float, fast_hz: float) -> None:
+    estimator = kind.make()
+    slow_hz, fast_hz = sorted((slow_hz, fast_hz))
+    slow_ms = estimator.estimate_ms(["q1"], write_rate_hz=slow_hz, now_ms=NOW_MS)
+    assert estimator.estimate_ms(["q1"], write_rate_hz=fast_hz, now_ms=NOW_MS) <= slow_ms
+
+
+@every_kind
+@given(observations=OBSERVATIONS, now_ms=TIMES, rate_hz=RATES_HZ)
+def test_a_response_lives_no_longer_than_the_shortest_lived_of_its_queries(
+    kind: Kind, observations: list[tuple[object, ...]], now_ms: int, rate_hz: float
+) -> None:
+    """It changes with the first of them."""
+    estimator = kind.make()
+    observe(estimator, observations)
+    alone = [estimator.estimate_ms([query], write_rate_hz=0.0, now_ms=now_ms) for query in ("q1", "q2")]
+    assert estimator.estimate_ms(["q1", "q2"], write_rate_hz=0.0, now_ms=now_ms) <= min(alone)
