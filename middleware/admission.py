@@ -30,8 +30,8 @@ def wanted(
     credentials = None
     if policy.sharing is Sharing.UNDECLARED:
         credentials = facts.bypass if facts.personal else "credentials" if somebody(scope) else None
-    fat = "request-body" if facts.fat and body is None else None
-    if reason := credentials or facts.barred or fat:
+    unkeyed_body = "request-body" if facts.has_body and body is None else None
+    if reason := credentials or facts.barred or unkeyed_body:
         return None, reason
     if plan.target is None:
         return None, "unkeyed"

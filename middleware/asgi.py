@@ -195,7 +195,7 @@ class QuaestorMiddleware:
             if body.whole is not None and target is not None:
                 exchange = Exchange(
                     self._app, self._read_path, self._outgoing,
-                    scope=scope, receive=receive, send=send, facts=replace(facts, fat=True), target=target, plan=plan,
+                    scope=scope, receive=receive, send=send, facts=replace(facts, has_body=True), target=target, plan=plan,
                     routes=self._routes, refreshes=self._refreshes,
                 )  # fmt: skip
                 return await exchange.run()

@@ -89,7 +89,7 @@ class Exchange(Lookup):
     def _refresh(self, early: CachedResponse | None = None) -> None:
         """Ask the handler again, once per key, whatever becomes of this request."""
         flights = self._read_path.flights
-        if flights.under_way(self._key) is None and not flights.solo(self._key, now_ms=self._read_path.clock()):
+        if flights.under_way(self._key) is None and not flights.uncoalesced(self._key, now_ms=self._read_path.clock()):
             self._refreshes.start(self._scope, partial(self._again, early=early))
 
     async def _again(self, scope: Scope, receive: Receive, send: Send, *, early: CachedResponse | None) -> None:
@@ -128,7 +128,7 @@ class Exchange(Lookup):
             await self._run_handler()
         finally:
             if self._state not in (State.SERVED, State.LOOKING):
-                read_path.flights.go_solo(key, now_ms=read_path.clock())
+                read_path.flights.leave_uncoalesced(key, now_ms=read_path.clock())
             self._land(Landing.LEFT)
 
     # Running the handler
@@ -206,7 +206,7 @@ class Exchange(Lookup):
         """The handler's `receive`. A body that no field announced is not part of the key."""
         message = await self._receive()
         if message["type"] == "http.request" and message.get("body") and self._state is State.RUNNING:
-            self._fat = not self._facts.fat
+            self._fat = not self._facts.has_body
         return message
 
     async def _take(self, message: Message) -> None:
@@ -238,7 +238,7 @@ class Exchange(Lookup):
                     return await self._complete(self._old.response.body)
                 case Settled.MISLED:
                     return None
-                case Settled.SPARED if await self._spared(b"fwd=stale; fwd-status=%d" % self._status):
+                case Settled.SERVED_ON_ERROR if await self._spared(b"fwd=stale; fwd-status=%d" % self._status):
                     return None
         reason = freshness.refusal(self._status, fields, personal=self._policy.personal)
         if reason is not None and self._read_path.settings.explicit:
@@ -263,11 +263,11 @@ class Exchange(Lookup):
             return False
         if not await self._send_from(old.resident, how, stale=True):
             return False
-        old.settled = Settled.SPARED
+        old.settled = Settled.SERVED_ON_ERROR
         self._land(Landing.LEFT)
         self._read_path.telemetry.requests.served("stale")
         self._read_path.telemetry.requests.stale_served.labels("error").inc()
-        self._step(Event.SPARED)
+        self._step(Event.SERVED_ON_ERROR)
         return True
 
     async def _take_body(self, message: Message) -> None:
@@ -307,7 +307,7 @@ class Exchange(Lookup):
                     request_headers=self._scope["headers"],
                     since=self._since,
                     policy=self._policy,
-                    leave=self._outgoing.leaves(self._policy) and not self._facts.fat,
+                    leave=self._outgoing.leaves(self._policy) and not self._facts.has_body,
                     asked_ms=self._asked_ms,
                     credentials=self._credentials,
                 )
@@ -333,7 +333,7 @@ class Exchange(Lookup):
         now_ms = self._read_path.clock()
         if resident.response.fresh_until_ms > now_ms:
             return self._land(Landing.STORED)
-        self._read_path.flights.go_solo(self._key, now_ms=now_ms)
+        self._read_path.flights.leave_uncoalesced(self._key, now_ms=now_ms)
         return self._land(Landing.REFUSED)
 
     def _forwarded(self) -> bytes:
@@ -355,7 +355,7 @@ class Exchange(Lookup):
         failed = self._status >= 500
         self._land(Landing.LEFT if failed else Landing.REFUSED)
         if not failed and not _TRANSIENT.issuperset(self._reasons):
-            read_path.flights.go_solo(self._key, now_ms=read_path.clock())
+            read_path.flights.leave_uncoalesced(self._key, now_ms=read_path.clock())
         read_path.telemetry.requests.missed(self._missing, seconds=time.perf_counter() - self._begun_s)
         for reason in self._reasons:
             read_path.telemetry.requests.uncacheable.labels(reason).inc()

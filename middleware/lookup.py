@@ -107,7 +107,7 @@ class Lookup(ABC):
                 found = await read_path.look(key)
                 self._layer = "redis" if read_path.flights.leases is not None else "memory"
             use = self._use(found)
-        elif use is Use.VALIDATE and not read_path.flights.solo(key, now_ms=now_ms):
+        elif use is Use.VALIDATE and not read_path.flights.uncoalesced(key, now_ms=now_ms):
             if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
                 return self._step(Event.BUSY)
             self._flight = read_path.flights.lead(key)

@@ -40,7 +40,7 @@ async def send_resident(
     response = resident.response
     by_itself = is_explicit(response)  # then its origin's word goes out as it is
     # Nobody outside keeps what was asked for with a body, nor, if a purge has to find it, what is stale already.
-    leave = by_itself or not (facts.fat or (stale and outgoing.purges))
+    leave = by_itself or not (facts.has_body or (stale and outgoing.purges))
     if leave and not by_itself and outgoing.purges and not policy.personal and target.url not in resident.urls:
         leave = await read_path.allow(resident, target.url)
         if not leave and not read_path.alive(response):
@@ -55,7 +55,7 @@ async def send_resident(
     elif not target.own and not by_itself:
         headers = outgoing.to_be_revalidated(headers)
     status, body = response.status, response.body
-    if response.status == 200 and not facts.fat and has_it(response, facts):
+    if response.status == 200 and not facts.has_body and has_it(response, facts):
         status, body, headers = 304, b"", outgoing.not_modified(headers)
     elif head:
         body = b""

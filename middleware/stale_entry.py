@@ -23,7 +23,7 @@ class Settled(Enum):
     """It still holds."""
     MISLED = auto()
     """A 304, but about another answer."""
-    SPARED = auto()
+    SERVED_ON_ERROR = auto()
     """It is sent instead of an error."""
 
 
@@ -62,7 +62,7 @@ class StaleEntry:
             confirmed = freshening.confirms(self.response.headers, fields)
             self.settled = Settled.CONFIRMED if confirmed else Settled.MISLED
             return self.settled
-        return Settled.SPARED if status in _ERRORS else None
+        return Settled.SERVED_ON_ERROR if status in _ERRORS else None
 
     def freshened(self, fields: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
         return list(freshening.freshened(self.response.headers, fields, dropped=of_connection(fields)))

@@ -26,9 +26,9 @@ from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import Leases, Turn
 
-SOLO_MS = 5_000
+UNCOALESCED_MS = 5_000
 """How long a key that could not be stored is not coalesced."""
-SPARED_MS = 1_000
+STORE_BACKOFF_MS = 1_000
 """How long a store that did not answer is not asked for the same key again: the next requests need not wait for it too."""
 MOST_REMEMBERED = 4096
 LEASE_MS = 3_000
@@ -118,7 +118,7 @@ class Flight:
                 self._hold(holder)
             elif turn is Turn.THEIRS:
                 self.waited = True
-            if turn is Turn.MINE or turn is Turn.SOLO or time.monotonic() > give_up_s or (self.waited and not wait()):
+            if turn is Turn.MINE or turn is Turn.UNCOALESCED or time.monotonic() > give_up_s or (self.waited and not wait()):
                 return None
             if turn is Turn.THEIRS:
                 # A random part, so that the waiting processes do not ask in step.
@@ -166,12 +166,12 @@ class Flight:
                 await self._flights.leases.renew(self._key, holder=self._holder, lease_ms=LEASE_MS)
 
     async def _release(self, how: Landing) -> None:
-        solo_ms = 0
+        uncoalesced_ms = 0
         if how is Landing.REFUSED:
-            solo_ms = SOLO_MS if self._flights.is_solo(self._key) else _STEP_AWAY_MS
+            uncoalesced_ms = UNCOALESCED_MS if self._flights.lately_uncoalesced(self._key) else _STEP_AWAY_MS
         if self._flights.leases is not None:
             with suppress(StoreError):  # it expires by itself
-                await self._flights.leases.release(self._key, holder=self._holder, solo_ms=solo_ms)
+                await self._flights.leases.release(self._key, holder=self._holder, uncoalesced_ms=uncoalesced_ms)
 
 
 def _cancellations() -> int:
@@ -189,7 +189,7 @@ class RequestCoalescing:
     def __init__(self, leases: Leases | None = None) -> None:
         self.leases = leases
         self._under_way: dict[str, Flight] = {}
-        self._solo, self._spared = _ForAWhile(), _ForAWhile()
+        self._uncoalesced, self._store_backoff = _RecentKeys(), _RecentKeys()
         self._name = secrets.token_hex(8)
         self._attempts = count(1)
         self._background: set[asyncio.Task[None]] = set()
@@ -225,27 +225,27 @@ class RequestCoalescing:
         while mine := [task for task in self._background if task.get_loop() is loop]:
             await asyncio.wait(mine)
 
-    def solo(self, key: str, *, now_ms: int) -> bool:
+    def uncoalesced(self, key: str, *, now_ms: int) -> bool:
         """Whether requests for this key run on their own for now."""
-        return self._solo.holds(key, now_ms)
+        return self._uncoalesced.holds(key, now_ms)
 
-    def is_solo(self, key: str) -> bool:
+    def lately_uncoalesced(self, key: str) -> bool:
         """Whether it was said lately that they do."""
-        return key in self._solo.until_ms
+        return key in self._uncoalesced.until_ms
 
-    def go_solo(self, key: str, *, now_ms: int) -> None:
-        self._solo.hold(key, now_ms + SOLO_MS)
+    def leave_uncoalesced(self, key: str, *, now_ms: int) -> None:
+        self._uncoalesced.hold(key, now_ms + UNCOALESCED_MS)
 
-    def spare(self, key: str, *, now_ms: int) -> None:
+    def back_off_store(self, key: str, *, now_ms: int) -> None:
         """The store did not answer when it was asked for this key."""
-        self._spared.hold(key, now_ms + SPARED_MS)
+        self._store_backoff.hold(key, now_ms + STORE_BACKOFF_MS)
 
-    def spared(self, key: str, *, now_ms: int) -> bool:
+    def store_backs_off(self, key: str, *, now_ms: int) -> bool:
         """Whether the store is left alone for this key for now."""
-        return self._spared.holds(key, now_ms)
+        return self._store_backoff.holds(key, now_ms)
 
 
-class _ForAWhile:
+class _RecentKeys:
     """What holds for some keys until some time; the youngest 4,096 of them."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ class Event(StrEnum):
     PART_FAILED = auto()
     """Index, sketch or store did not answer."""
     KEPT = auto()
-    SPARED = auto()
+    SERVED_ON_ERROR = auto()
     """The handler failed, and what was stored before may be sent instead."""
     MISLED = auto()
     """The handler's 304 was about another answer than the stored one: it has to be asked for the whole."""
@@ -83,7 +83,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.RUNNING, Event.UNSTORABLE): State.WITHHELD,
     (State.RUNNING, Event.ANSWERED): State.REGISTERING,
     (State.RUNNING, Event.RAISED): State.FAILED,
-    (State.RUNNING, Event.SPARED): State.SERVED,
+    (State.RUNNING, Event.SERVED_ON_ERROR): State.SERVED,
     (State.RUNNING, Event.MISLED): State.LOOKING,
     (State.REGISTERING, Event.UNGUARDED): State.WITHHELD,
     (State.REGISTERING, Event.REGISTERED): State.KEEPING,

@@ -78,7 +78,7 @@ class RequestFacts:
     bypass: why the cache keeps out of this request unless its route says otherwise, or None. barred: why it does
         whatever the route says.
     personal: the request carries credentials.
-    fat: it has a body.
+    has_body: it carries a body.
     claims: see `forwarded`.
     partial: asks for a part of the answer; a handler's answer to it is not stored.
     byte_range, if_range: the fields of that name.
@@ -95,7 +95,7 @@ class RequestFacts:
     bypass: str | None = None
     barred: str | None = None
     personal: bool = False
-    fat: bool = False
+    has_body: bool = False
     claims: Claims = ()
     partial: bool = False
     no_store: bool = False
@@ -111,7 +111,7 @@ class RequestFacts:
         """Whether nothing is asked for but the whole answer, as the store has it."""
         return not (
             self.partial
-            or self.fat
+            or self.has_body
             or self.directives
             or self.if_none_match is not None
             or self.if_modified_since is not None
@@ -124,7 +124,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
     claims: list[tuple[bytes, bytes]] = []
     barred: str | None = None
     personal: str | None = None
-    fat = partial = False
+    has_body = partial = False
     if_none_match: list[bytes] = []
     if_modified_since: bytes | None = None
     ranges: list[bytes] = []
@@ -158,7 +158,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         elif name in _REWRITES:
             barred = barred or "override"
         elif name in _BODY:
-            fat = fat or value != b"0"
+            has_body = has_body or value != b"0"
         elif b"_" in name and name.replace(b"_", b"-") in _NAMED:
             barred = barred or "override"
         else:
@@ -170,10 +170,10 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         asked = {"no-cache": None}
     return RequestFacts(
         host=hosts[0] if hosts else b"",
-        bypass=personal or barred or ("request-body" if fat else None),
+        bypass=personal or barred or ("request-body" if has_body else None),
         barred=barred,
         personal=personal is not None,
-        fat=fat,
+        has_body=has_body,
         claims=tuple(claims),
         partial=partial,
         no_store="no-store" in asked,

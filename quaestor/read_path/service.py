@@ -155,7 +155,7 @@ class ReadPath:
             waited for, unless policy is given and lets a stale answer be sent meanwhile.
         """
         resident = self.resident(key, self.clock())
-        if resident is not None or self.flights.spared(key, now_ms=self.clock()):
+        if resident is not None or self.flights.store_backs_off(key, now_ms=self.clock()):
             return resident
         try:
             if flight is not None and self.flights.leases is not None:
@@ -169,7 +169,7 @@ class ReadPath:
                 response = await self._store.get(key)
         except StoreError as error:
             self.telemetry.failure("store", "read_path.lookup_failed", error)
-            self.flights.spare(key, now_ms=self.clock())
+            self.flights.back_off_store(key, now_ms=self.clock())
             return None
         if response is None:
             return self.kept(key, self.clock())
@@ -278,7 +278,7 @@ class ReadPath:
             since=since,
         )
         key = self._key(target, answer, request_headers, policy)
-        if key is None or self.flights.spared(key, now_ms=self.clock()):
+        if key is None or self.flights.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
         window_ms = self._window_ms(answer, policy)
         try:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from middleware import QuaestorMiddleware
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.demo import servers
-from quaestor.read_path.coalescing import SPARED_MS
+from quaestor.read_path.coalescing import STORE_BACKOFF_MS
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import RedisStrike
 from quaestor.store.memory import MemoryStore
@@ -76,7 +76,7 @@ class Process:
         assert self.engine.count("failures", part="store") == failures + 1
 
     async def cached(self, path: str) -> bool:
-        self.engine.clock.now_ms += SPARED_MS + 1
+        self.engine.clock.now_ms += STORE_BACKOFF_MS + 1
         await self.get(path)
         return "hit" in (await self.get(path)).headers["cache-status"]
 
