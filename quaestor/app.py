@@ -148,7 +148,7 @@ class Quaestor:
             clock=clock,
             leases=leases,
         )
-        self.registry.usage.source = self.read_path.take_served
+        self.registry.usage.source = self.read_path.lookup.take_served
         by_name = Broadcast(
             layer,
             self.read_path,
@@ -270,7 +270,7 @@ class Quaestor:
             await anyio.to_thread.run_sync(self._grid.stop)
         await anyio.to_thread.run_sync(self.registry.stop)
         await self._effects.stop()
-        await self.read_path.flights.settle()
+        await self.read_path.coalescing.settle()
         for adapter in self._effects.cdn:
             await adapter.aclose()
         self._layer.close()

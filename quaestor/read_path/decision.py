@@ -1,4 +1,4 @@
-"""What happens to one GET, as a literal table: (state, event) -> state. Nothing else decides where a request goes next.
+"""The transition table of one GET: (state, event) -> state. Nothing else decides where a request goes next.
 
     RECEIVED -> LOOKING -> SERVED                                      a hit
     RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED   a miss that was stored
@@ -15,6 +15,8 @@ from enum import StrEnum, auto
 
 
 class State(StrEnum):
+    """The stage that a request has come to."""
+
     RECEIVED = auto()
     LOOKING = auto()
     """In the stores, and for somebody who is already fetching the same."""
@@ -37,6 +39,8 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
+    """Something that leads a request from one state to the next."""
+
     PASSED_BY = auto()
     """The request is none of the cache's business, or the grid cannot vouch for anything now."""
     KEYED = auto()

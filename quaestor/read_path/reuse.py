@@ -93,7 +93,7 @@ def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, no
     return Use.STALE if _accepts(asked, allowed, late_ms) else Use.VALIDATE
 
 
-def rescues(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
+def may_serve_on_error(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
     """Whether it may be sent instead of an error (RFC 5861, section 4); the request may ask for that as well."""
     window_ms = allowed.if_error_ms
     if not allowed.strict and "stale-if-error" in asked:

@@ -89,7 +89,7 @@ class Process:
 async def process(valkey: servers.Server) -> AsyncIterator[Process]:
     process = Process(valkey.url)
     yield process
-    await process.engine.read_path.flights.settle()
+    await process.engine.read_path.coalescing.settle()
     await process.redis.aclose()
 
 
@@ -140,7 +140,7 @@ async def test_slow(link: Link) -> None:
         await process.resumes("/a")
     finally:
         link.pass_()
-        await process.engine.read_path.flights.settle()
+        await process.engine.read_path.coalescing.settle()
         await process.redis.aclose()
 
 
@@ -156,7 +156,7 @@ async def test_slow_for_many_at_once(link: Link) -> None:
         assert process.runs == runs + 20
     finally:
         link.pass_()
-        await process.engine.read_path.flights.settle()
+        await process.engine.read_path.coalescing.settle()
         await process.redis.aclose()
 
 

@@ -43,7 +43,7 @@ class Broadcast:
         self._trims = trims
 
     async def announce(self, names: Sequence[str]) -> None:
-        """Tell every process that these registrations are dead and these labels struck. Raises EventLayerError."""
+        """Tell every process that these registrations are dead and these labels outdated. Raises EventLayerError."""
         invalidated = Invalidated(
             registration_ids=tuple(names),
             query_id="",
@@ -61,10 +61,10 @@ class Broadcast:
             self._layer.trim(self._stream, before_ms=self._clock() - 2 * LOOK_BACK_MS)
 
     def heard(self, names: Sequence[str]) -> Sequence[Guarded]:
-        """What Effects calls with everything that died: labels are struck here too, and what this process registered under
+        """What Effects calls with everything that died: labels are outdated here too, and what this process registered under
         them dies everywhere. On the event loop."""
         explicit = self._read_path.explicit
-        registrations = explicit.strike(names)
+        registrations = explicit.outdate_here(names)
         if registrations:
-            self._read_path.flights.spawn(explicit.tell(registrations))
+            self._read_path.coalescing.spawn(explicit.tell(registrations))
         return self._forget(names)
