@@ -1,5 +1,5 @@
-"""Whether the cache answers a request at all, and under which key: what its route declares, applied to what it carries. Pure, but
-for the call of the route's own `by`."""
+"""Admission of requests: whether the cache answers one at all, and under which key. What its route declares, applied to what it
+carries. Pure, but for the call of the route's own `by`."""
 
 from __future__ import annotations
 

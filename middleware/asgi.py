@@ -1,4 +1,4 @@
-"""The one line: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`. Pure ASGI.
+"""The ASGI middleware and its hit path: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`.
 
 Or, around everything else that a framework does for a request: `app = QuaestorMiddleware(app, quaestor=quaestor, cdn=[...])`.
 
@@ -34,7 +34,8 @@ from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
 
 
 class QuaestorMiddleware:
-    """Answers GET and HEAD from cache and keeps what handlers answer, for as long as the database stays as they read it.
+    """The cache around an application: answers GET and HEAD, and keeps what handlers answer for as long as the database stays as
+    they read it.
 
     quaestor: started and stopped with the app's lifespan, or at the first request if the server has none.
     cdn: CDNs that may keep copies, because they are purged.

@@ -24,7 +24,7 @@ class Body:
         self._receive = receive
 
     async def receive(self) -> Message:
-        """An ASGI `receive` that begins at the beginning."""
+        """The next message, from the beginning: an ASGI `receive`."""
         return self._messages.pop(0) if self._messages else await self._receive()
 
 
@@ -60,7 +60,7 @@ class UnkeyedBody:
         self._announced = announced
 
     async def receive(self) -> Message:
-        """The handler's ASGI `receive`."""
+        """The next message, for the handler: an ASGI `receive`."""
         message = await self._receive()
         if message["type"] == "http.request" and message.get("body"):
             self.seen = not self._announced

@@ -16,7 +16,7 @@ from quaestor.read_path.service import ReadPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeContext:
-    """A request that may be answered from a cache, and what it may be answered with. Nothing in it is exchanged for another.
+    """A request that may be answered from a cache, and everything that its answer is made with.
 
     app: the application behind the middleware.
     outgoing: makes the header fields of answers.

@@ -1,4 +1,4 @@
-"""Delivery: the last part of an exchange. A handler's answer becomes an entry and is sent from that, or it is handed on uncached;
+"""The delivery, last part of an exchange: a handler's answer becomes an entry and is sent from that, or it is handed on uncached;
 instead of an error an older answer may be sent."""
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class WholeAnswer:
 
 
 class Delivery:
-    """Ends one exchange: whatever is called, the flight lands and the miss is counted.
+    """The end of one exchange: whatever is sent, the flight lands and the miss is counted.
 
+    missed: the hand-over of its look-up.
     span: of the whole exchange, for tracing.
     """
 

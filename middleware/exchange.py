@@ -1,5 +1,8 @@
-"""One request that memory could not answer at once: a loop over `read_path.decision`'s table that joins look-up, handler run and
-delivery. And the same without a client: an entry that is made anew in the background."""
+"""The exchange of one request that memory could not answer at once: look-up, handler run and delivery.
+
+Three parts with a hand-over each, joined by a loop over `read_path.decision`'s table. And the same without a client: an entry that
+is made anew in the background.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handler run: the middle part of an exchange. The application runs with its reads recorded and its answer held back.
+"""The handler run, middle part of an exchange: the application runs with its reads recorded and its answer held back.
 
 The handler runs in the request's own task, so its context, its exceptions and its background tasks are what they would be without
 a cache. Its answer is held back until it is complete, or until it turns out that it will not be stored; then it is delivered.
@@ -31,13 +31,14 @@ from quaestor.read_path.decision import TERMINAL, Event, State, step
 class HandlerRun:
     """One run of the application for a request whose look-up missed. run() is called once.
 
+    missed: the hand-over of the look-up.
+    body: the request's, as the handler reads it.
+    span: of the whole exchange, for tracing.
     state: where the exchange stands; State.LOOKING if the handler's 304 was about another answer than the stored one.
     reasons: why the answer was not stored; empty if it was, or if there is none.
     """
 
     def __init__(self, context: ExchangeContext, missed: Missed, body: UnkeyedBody, span: Any) -> None:
-        """body: the request's, read by the handler.
-        span: of the whole exchange, for tracing."""
         self.state = State.RUNNING
         self.reasons: tuple[str, ...] = ()
         self._context = context

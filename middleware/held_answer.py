@@ -29,7 +29,7 @@ class HandlerAnswer:
 
 
 class HeldAnswer:
-    """The pieces of one answer, in order.
+    """A buffer for the pieces of one answer, in order.
 
     started: its status and fields are there.
     size: of the body so far, in bytes.
@@ -64,14 +64,14 @@ class HeldAnswer:
         return b"".join(self._chunks)
 
     def release(self) -> HandlerAnswer:
-        """Everything that was held back; nothing of the body is held from then on."""
+        """Hand out everything that was held back; nothing of the body is held from then on."""
         body = self.body if self._chunks else None
         self._chunks = []
         return HandlerAnswer(status=self.status, headers=self.headers, body=body, confirmed=self._confirmed)
 
 
 class ReleaseTimer:
-    """Calls `release` once an answer that comes in pieces has been held back for long enough."""
+    """A clock that calls `release` once an answer that comes in pieces has been held back for long enough."""
 
     def __init__(self, release: Callable[[], Awaitable[None]]) -> None:
         self._release = release

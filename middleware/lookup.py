@@ -1,4 +1,4 @@
-"""Look-up: the first part of an exchange. It finds an answer and sends it, waits for somebody who is fetching it, passes by, or
+"""The look-up, first part of an exchange: it finds an answer and sends it, waits for somebody who is fetching it, passes by, or
 hands over to the handler run: nothing usable is stored."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Looked:
 
 
 class Lookup:
-    """One request's look-ups: several if entries die, leaders leave, or a handler's 304 was about another answer.
+    """The look-ups of one request: several if entries die, leaders leave, or a handler's 304 was about another answer.
 
     layer: where the last entry was found: "memory" or "redis".
     waited: how often another request or process was waited for.

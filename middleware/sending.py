@@ -1,4 +1,4 @@
-"""Sending an entry: whole, without its body to HEAD, in parts to whoever asks for ranges, or as 304 to whoever has it already."""
+"""Answers from an entry: whole, without body to HEAD, in parts to whoever asks for ranges, as 304 to whoever has it already."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _POLL_GROWTH = 1.5
 
 
 class Landing(Enum):
-    """How a flight ended."""
+    """The end of a flight."""
 
     STORED = auto()
     REFUSED = auto()

@@ -1,4 +1,4 @@
-"""Refreshing what is asked for often before its lifetime ends, so that nobody waits for it and not everybody asks at once.
+"""Early refresh of what is asked for often: before its lifetime ends, so that nobody waits for it and not everybody asks at once.
 
 XFetch (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede Prevention, PVLDB 2015): an entry that took
 `cost` to make is made anew so much earlier as the cost times an exponentially distributed draw. Here a draw is made once for

@@ -1,4 +1,4 @@
-"""What a request's header fields say about answering it from a cache. Pure."""
+"""Facts about a request that its header fields tell, as far as they matter for answering it from a cache. Pure."""
 
 from __future__ import annotations
 
@@ -74,9 +74,11 @@ _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """host: empty if absent.
-    bypass: why the cache keeps out of this request unless its route says otherwise, or None. barred: why it does
-        whatever the route says.
+    """All that a request's header fields say about answering it from a cache.
+
+    host: empty if absent.
+    bypass: why the cache keeps out of this request unless its route says otherwise, or None.
+    barred: why it keeps out whatever the route says, or None.
     personal: the request carries credentials.
     has_body: it carries a body.
     claims: see `forwarded`.
@@ -119,7 +121,7 @@ class RequestFacts:
 
 
 def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
-    """One pass over raw lower-case (name, value) pairs."""
+    """The facts of a request, in one pass over raw lower-case (name, value) pairs."""
     hosts: list[bytes] = []
     claims: list[tuple[bytes, bytes]] = []
     barred: str | None = None

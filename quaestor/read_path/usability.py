@@ -11,7 +11,7 @@ from quaestor.settings import Settings
 
 
 class Usability:
-    """What registrations and lifetimes allow of entries; one per read path. No I/O."""
+    """Judge of entries by their registrations and lifetimes; one per read path. No I/O."""
 
     def __init__(self, registry: QueryRegistry, settings: Settings, clock: Clock) -> None:
         self.clock = clock
