@@ -4,16 +4,12 @@ instead of an error an older answer may be sent."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from middleware.context import ExchangeContext
-from middleware.held_answer import HandlerAnswer
-from middleware.interface import RawHeaders
-from middleware.lookup import Missed
+from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
 from middleware.sending import send_entry
-from quaestor.capture import Outcome
-from quaestor.model import Uncacheable, Version
+from quaestor.model import Uncacheable
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.entries import Answer, Verdict
@@ -21,24 +17,6 @@ from quaestor.store.memory import Resident
 
 _TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", Uncacheable.READ_FAILED.value})
 """Reasons that say nothing about the next answer under the same key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WholeAnswer:
-    """The hand-over from the handler run: an answer that is complete, and what it was made of.
-
-    headers: the fields to store.
-    outcome: the reads of its handler.
-    since: the watermark when the handler began.
-    asked_ms: when it began.
-    """
-
-    status: int
-    headers: RawHeaders
-    body: bytes
-    outcome: Outcome
-    since: Version
-    asked_ms: int
 
 
 class Delivery:

@@ -1,7 +1,7 @@
 """The exchange of one request that memory could not answer at once: look-up, handler run and delivery.
 
-Three parts with a hand-over each, joined by a loop over `read_path.decision`'s table. And the same without a client: an entry that
-is made anew in the background.
+Three parts with a hand-over each, joined by a loop over `read_path.decision`'s table. And the same without a client: an entry
+that is made anew in the background.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
 from middleware.handler_run import HandlerRun
+from middleware.handovers import Missed, Renewal
 from middleware.interface import Receive, Scope, Send
-from middleware.lookup import Lookup, Missed, Renewal
+from middleware.lookup import Lookup
 from middleware.stale_entry import StaleEntry
 from quaestor.model import CachedResponse
 from quaestor.observability.tracing import asked_by, asked_no_more, tell

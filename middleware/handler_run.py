@@ -13,12 +13,12 @@ from typing import Any
 
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
-from middleware.delivery import Delivery, WholeAnswer
+from middleware.delivery import Delivery
 from middleware.handler_scope import handler_scope
+from middleware.handovers import Missed, WholeAnswer
 from middleware.headers import storable
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
-from middleware.lookup import Missed
 from middleware.stale_entry import Settled
 from quaestor.capture import Recorder, recording
 from quaestor.model import Version

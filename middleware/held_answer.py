@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
+from middleware.handovers import HandlerAnswer
 from middleware.interface import RawHeaders
 from quaestor.observability.event_log import EventLog
 
 HOLD_S = 1.0
 """How long an answer that arrives in pieces is held back before it is passed on as it comes, uncached."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerAnswer:
-    """The part of a handler's answer that nobody was sent yet.
-
-    status, headers: as it sent them, or those of the stored answer that it has confirmed.
-    body: all that was held back; None: nothing has come yet.
-    confirmed: it was a 304 about the stored answer.
-    """
-
-    status: int
-    headers: RawHeaders
-    body: bytes | None
-    confirmed: bool = False
 
 
 class HeldAnswer:

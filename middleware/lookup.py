@@ -4,13 +4,12 @@ hands over to the handler run: nothing usable is stored."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from middleware.bypass import pass_by, pass_head_by
 from middleware.context import ExchangeContext
+from middleware.handovers import Looked, Missed, Renewal
 from middleware.sending import send_entry
 from middleware.stale_entry import StaleEntry
-from quaestor.model import CachedResponse
 from quaestor.read_path import shared_cache_rules
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event
@@ -23,60 +22,6 @@ _ROUNDS = 3
 """How often a request waits for others before it runs its own handler."""
 _LOOKS = 8
 """How often an entry may die between being found and being sent before the request is answered without the cache."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missed:
-    """The hand-over to the handler run: nothing usable is stored under this key.
-
-    key: of the variant that the request selects.
-    flight: led by this request; None: its handler runs uncoalesced.
-    stale: an entry that may be used once the handler has confirmed it, or instead of an error.
-    why: for the metrics, one of `observability.vocabularies.MISSES`.
-    layer: where `stale` was found.
-    begun_s: when the request came, by time.perf_counter().
-    """
-
-    key: str
-    flight: Flight | None
-    stale: StaleEntry | None
-    why: str
-    layer: str
-    begun_s: float
-
-    def land(self, how: Landing) -> None:
-        """End the flight, if there is one."""
-        if self.flight is not None:
-            self.flight.land(how)
-
-    def forwarded(self, *, confirmed: bool) -> bytes:
-        """The reason why the handler was asked, as Cache-Status says it."""
-        return b"fwd=uri-miss" if self.stale is None else self.stale.forwarded(confirmed=confirmed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renewal:
-    """An entry that was sent and is to be made anew in the background.
-
-    early: the entry, if its lifetime is not over yet.
-    """
-
-    key: str
-    early: CachedResponse | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """The outcome of a look-up.
-
-    event: leads to the next state.
-    missed: if that is State.RUNNING.
-    renewal: something to do besides.
-    """
-
-    event: Event
-    missed: Missed | None = None
-    renewal: Renewal | None = None
 
 
 class Lookup:

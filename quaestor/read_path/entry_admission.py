@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from quaestor.capture import Outcome
 from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
-from quaestor.model import CachedResponse, CapturedRead, Uncacheable, Version
+from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
@@ -127,35 +127,20 @@ class EntryAdmission:
         """
         asked_ms = self.clock() if asked_ms is None else asked_ms
         answer = in_groups(answer, policy.groups)
-        guarded = self._settings.grid
-        reasons = [reason for reason in outcome.reasons if not (guarded and waived(policy, reason.reason))]
-        if self._settings.explicit:
-            if {reason.reason for reason in reasons} == {Uncacheable.NO_READS}:
-                return await self._admit_explicit(
-                    answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
-                )
-            refused = freshness.refusal(answer.status, answer.headers, personal=policy.personal)
-            refused = "credentials" if credentials else refused
-            if refused is not None:
-                return Verdict(event=Event.UNGUARDED, reasons=(refused,))
-        if reasons:
-            return Verdict(
-                event=Event.UNGUARDED,
-                reasons=tuple(dict.fromkeys(reason.reason.value for reason in reasons)),
-                detail="; ".join(reason.detail for reason in reasons),
+        # Where no grid guards anything, a declaration cannot waive a reason either.
+        reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
+        if self._settings.explicit and {one.reason for one in reasons} == {Uncacheable.NO_READS}:
+            return await self._admit_explicit(
+                answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
             )
+        refused = self._refused(answer, reasons, policy, credentials=credentials)
+        if refused is not None:
+            return refused
         key = self._key(target, answer, request_headers, policy)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
-        reads = outcome.reads + declared_reads(
-            policy,
-            target,
-            deployment=self._settings.scope,
-            namespace=self._settings.control_namespace,
-            since=since,
-        )
         window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.ttl_max_ms)
-        registered = await self._register(reads, since=since, window_ms=window_ms)
+        registered = await self._register(self._reads(outcome, policy, target, since), since=since, window_ms=window_ms)
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
@@ -171,15 +156,32 @@ class EntryAdmission:
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
         if verdict.resident is not None:
-            self._telemetry.stores.kept(response)
-            if self._settings.debug_header:
-                verdict.resident.explain = explaining.depends(outcome.reads, registered)
-            self._estimator.observe_read(
-                registered.query_ids,
-                now_ms=response.stored_at_ms,
-                ttl_ms=response.fresh_until_ms - response.stored_at_ms,
-            )
+            self._note_kept(verdict.resident, outcome, registered)
         return verdict
+
+    def _refused(
+        self, answer: Answer, reasons: Sequence[Reason], policy: RoutePolicy, *, credentials: bool
+    ) -> Verdict | None:
+        """Why an answer cannot become an entry that queries guard, before anything is registered."""
+        if self._settings.explicit:
+            refused = freshness.refusal(answer.status, answer.headers, personal=policy.personal)
+            refused = "credentials" if credentials else refused
+            if refused is not None:
+                return Verdict(event=Event.UNGUARDED, reasons=(refused,))
+        if not reasons:
+            return None
+        return Verdict(
+            event=Event.UNGUARDED,
+            reasons=tuple(dict.fromkeys(one.reason.value for one in reasons)),
+            detail="; ".join(one.detail for one in reasons),
+        )
+
+    def _reads(self, outcome: Outcome, policy: RoutePolicy, target: Target, since: Version) -> tuple[CapturedRead, ...]:
+        """Everything that an answer depends on: what its handler read, and what its route declares."""
+        settings = self._settings
+        return outcome.reads + declared_reads(
+            policy, target, deployment=settings.scope, namespace=settings.control_namespace, since=since
+        )
 
     async def _register(self, reads: Sequence[CapturedRead], *, since: Version, window_ms: int) -> Registered | Verdict:
         """Activate what an answer depends on; or why it cannot be guarded."""
@@ -194,6 +196,14 @@ class EntryAdmission:
         except DependencyError as error:
             self._telemetry.failure("event-layer", "read_path.register_failed", error)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
+
+    def _note_kept(self, resident: Resident, outcome: Outcome, registered: Registered) -> None:
+        response = resident.response
+        self._telemetry.stores.kept(response)
+        if self._settings.debug_header:
+            resident.explain = explaining.depends(outcome.reads, registered)
+        lifetime_ms = response.fresh_until_ms - response.stored_at_ms
+        self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms, ttl_ms=lifetime_ms)
 
     def _key(
         self, target: Target, answer: Answer, request_headers: Sequence[tuple[bytes, bytes]], policy: RoutePolicy

@@ -1,7 +1,7 @@
 """The text of X-Quaestor-Explain, for people who wonder why an answer was or was not cached.
 
-Only with the setting `debug_header`. Names, never values: no filter value, cookie, audience or key. Bounded. An entry's part is made once, when it is stored; what
-another process stored is not known in detail.
+Only with the setting `debug_header`. Names, never values: no filter value, cookie, audience or key. Bounded. An entry's part is
+made once, when it is stored; what another process stored is not known in detail.
 """
 
 from __future__ import annotations
