@@ -22,7 +22,7 @@ the target as it was sent.
 
 Where parameters are ignored (`read_path.query`), key and resource are those of the query string that is left. A client that asked
 for the whole URL looks another resource up, one that nobody reports: it is not given leave to keep its copy (`Target.own`). What
-else decides between answers (`read_path.selection`) is appended to the key behind a `#`, which no resource contains.
+else decides between answers (`read_path.variant_key`) is appended to the key behind a `#`, which no resource contains.
 """
 
 from __future__ import annotations

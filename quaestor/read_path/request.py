@@ -53,7 +53,7 @@ class _Notable(dict[bytes, bool]):
 
 
 NOTABLE: Mapping[bytes, bool] = _Notable()
-"""A GET without any field that is notable, claims (`forwarded.CLAIMS`) aside, and with at most one Host, is answered from memory
+"""A GET without any field that is notable, claims (`forwarded_fields.CLAIMS`) aside, and with at most one Host, is answered from memory
 without a closer look.
 
 Ask with NOTABLE[name].
@@ -81,7 +81,7 @@ class RequestFacts:
     barred: why it keeps out whatever the route says, or None.
     personal: the request carries credentials.
     has_body: it carries a body.
-    claims: see `forwarded`.
+    claims: see `forwarded_fields`.
     partial: asks for a part of the answer; a handler's answer to it is not stored.
     byte_range, if_range: the fields of that name.
     no_store, only_if_cached: of directives.
