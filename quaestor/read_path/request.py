@@ -53,10 +53,9 @@ class _Notable(dict[bytes, bool]):
 
 
 NOTABLE: Mapping[bytes, bool] = _Notable()
-"""A GET without any field that is notable, claims (`forwarded_fields.CLAIMS`) aside, and with at most one Host, is answered from memory
-without a closer look.
+"""The fields by which a request needs a closer look. Ask with NOTABLE[name].
 
-Ask with NOTABLE[name].
+A GET without any of them, claims (`forwarded_fields.CLAIMS`) aside, and with at most one Host, is answered from memory at once.
 """
 
 CONDITIONS = frozenset({b"if-none-match", b"if-modified-since"})
