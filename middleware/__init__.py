@@ -1,4 +1,4 @@
-"""`app.add_middleware(QuaestorMiddleware, quaestor=quaestor)`."""
+"""The ASGI middleware: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor)`."""
 
 from middleware.asgi import QuaestorMiddleware
 

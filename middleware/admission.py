@@ -1,5 +1,5 @@
-"""Whether the cache answers a request at all, and under which key: what its route declares, applied to what it carries. Pure, but
-for the call of the route's own `by`."""
+"""Admission of requests: whether the cache answers one at all, and under which key. What its route declares, applied to what it
+carries. Pure, but for the call of the route's own `by`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def wanted(
     credentials = None
     if policy.sharing is Sharing.UNDECLARED:
         credentials = facts.bypass if facts.personal else "credentials" if somebody(scope) else None
-    fat = "request-body" if facts.fat and body is None else None
-    if reason := credentials or facts.barred or fat:
+    unkeyed_body = "request-body" if facts.has_body and body is None else None
+    if reason := credentials or facts.barred or unkeyed_body:
         return None, reason
     if plan.target is None:
         return None, "unkeyed"

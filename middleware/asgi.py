@@ -1,4 +1,4 @@
-"""The one line: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`. Pure ASGI.
+"""The ASGI middleware and its hit path: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[...])`.
 
 Or, around everything else that a framework does for a request: `app = QuaestorMiddleware(app, quaestor=quaestor, cdn=[...])`.
 
@@ -15,12 +15,13 @@ from urllib.parse import quote
 from middleware import bodies
 from middleware.admission import wanted
 from middleware.bypass import pass_by
+from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
 from middleware.refresh import Refreshes
-from middleware.routes import Routes
+from middleware.routes import Plan, Routes
 from middleware.sketch_endpoint import SketchEndpoint
 from middleware.unsafe_requests import outdating
 from quaestor.caching import Declaration
@@ -28,11 +29,13 @@ from quaestor.capture import not_recording
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
-from quaestor.read_path.request import NOTABLE, inspect
+from quaestor.read_path.key import Target
+from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
 
 
 class QuaestorMiddleware:
-    """Answers GET and HEAD from cache and keeps what handlers answer, for as long as the database stays as they read it.
+    """The cache around an application: answers GET and HEAD, and keeps what handlers answer for as long as the database stays as
+    they read it.
 
     quaestor: started and stopped with the app's lifespan, or at the first request if the server has none.
     cdn: CDNs that may keep copies, because they are purged.
@@ -58,7 +61,7 @@ class QuaestorMiddleware:
         self._engine = quaestor
         self._read_path = quaestor.read_path
         self._clock = quaestor.read_path.clock
-        self._resident = quaestor.read_path.resident
+        self._servable = quaestor.read_path.lookup.servable
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
         self._refreshes = Refreshes(quaestor.telemetry)
@@ -112,7 +115,7 @@ class QuaestorMiddleware:
                     and (asked := plan.target) is not None
                 ):
                     now_ms = self._clock()
-                    resident = self._resident(asked.key, now_ms)
+                    resident = self._servable(asked.key, now_ms)
                     # An entry that was never rendered is sent below, where its route's policy is known.
                     if (
                         resident is not None
@@ -152,7 +155,7 @@ class QuaestorMiddleware:
             # The same once more, now that whom the request is for is known: declared fields, scopes, variants.
             key = self._read_path.variants.key(target.key, scope["headers"])
             now_ms = self._clock()
-            resident = None if key is None else self._resident(key, now_ms)
+            resident = None if key is None else self._servable(key, now_ms)
             if (
                 resident is not None
                 and resident.rendered is not None
@@ -169,12 +172,25 @@ class QuaestorMiddleware:
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         if plan.policy.representation is not Representation.AUTO:
             scope[REPRESENTATION] = plan.policy.representation
-        exchange = Exchange(
-            self._app, self._read_path, self._outgoing,
-            scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan, routes=self._routes,
-            refreshes=self._refreshes, credentials=credentials,
+        return await self._exchange(scope, receive, send, facts, target, plan, credentials=credentials)
+
+    async def _exchange(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        facts: RequestFacts,
+        target: Target,
+        plan: Plan,
+        *,
+        credentials: bool = False,
+    ) -> None:
+        context = ExchangeContext(
+            app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
+            refreshes=self._refreshes, scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan,
+            credentials=credentials,
         )  # fmt: skip
-        return await exchange.run()
+        await Exchange(context).run()
 
     async def _unsafe(self, scope: Scope, receive: Receive, send: Send) -> None:
         with not_recording():
@@ -193,12 +209,7 @@ class QuaestorMiddleware:
             if body.whole is not None:
                 target, _ = wanted(plan, facts, scope, body=body.whole, on_error=self._by_failed)
             if body.whole is not None and target is not None:
-                exchange = Exchange(
-                    self._app, self._read_path, self._outgoing,
-                    scope=scope, receive=receive, send=send, facts=replace(facts, fat=True), target=target, plan=plan,
-                    routes=self._routes, refreshes=self._refreshes,
-                )  # fmt: skip
-                return await exchange.run()
+                return await self._exchange(scope, receive, send, replace(facts, has_body=True), target, plan)
         return await self._unsafe(scope, receive, send)
 
     def _by_failed(self, why: str) -> None:

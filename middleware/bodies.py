@@ -1,4 +1,4 @@
-"""Requests that are keyed by their body: it is read before the handler runs, within a bound, and handed to it as it came."""
+"""Bodies of requests: read before the handler runs where they are part of the key, noticed where they are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BY_BODY = frozenset({"POST", "QUERY"})
 
 
 class Body:
-    """What of a request's body has been read.
+    """The part of a request's body that has been read, for a handler to read again.
 
     whole: all of it; None if it is longer than the limit, or if the client left.
     """
@@ -24,12 +24,12 @@ class Body:
         self._receive = receive
 
     async def receive(self) -> Message:
-        """An ASGI `receive` that begins at the beginning."""
+        """The next message, from the beginning: an ASGI `receive`."""
         return self._messages.pop(0) if self._messages else await self._receive()
 
 
 async def read(receive: Receive, *, limit: int = MAX_KEYED_BODY_BYTES) -> Body:
-    """Reads no more than one message beyond the limit."""
+    """Read a body; no more than one message beyond the limit."""
     messages: list[Message] = []
     chunks: list[bytes] = []
     size = 0
@@ -45,3 +45,23 @@ async def read(receive: Receive, *, limit: int = MAX_KEYED_BODY_BYTES) -> Body:
         chunks.append(chunk)
         if not message.get("more_body", False):
             return Body(messages, b"".join(chunks), receive)
+
+
+class UnkeyedBody:
+    """A request's body as its handler reads it, when it is not part of the key.
+
+    announced: a field said that there would be one; the cache has seen to that then.
+    seen: something came that no field announced: the answer must not be stored.
+    """
+
+    def __init__(self, receive: Receive, *, announced: bool) -> None:
+        self.seen = False
+        self._receive = receive
+        self._announced = announced
+
+    async def receive(self) -> Message:
+        """The next message, for the handler: an ASGI `receive`."""
+        message = await self._receive()
+        if message["type"] == "http.request" and message.get("body"):
+            self.seen = not self._announced
+        return message

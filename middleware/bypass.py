@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from middleware.context import ExchangeContext
 from middleware.headers import HeaderPolicy, of_connection
 from middleware.interface import App, Receive, Scope, Send
 from quaestor.capture import not_recording
 from quaestor.errors import StoreError
-from quaestor.policy import RoutePolicy
 from quaestor.read_path import freshening, shared_cache_rules
 from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
@@ -31,20 +31,10 @@ async def pass_by(
         await app(scope, receive, say)
 
 
-async def pass_head_by(
-    app: App,
-    read_path: ReadPath,
-    outgoing: HeaderPolicy,
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-    *,
-    found: Resident,
-    policy: RoutePolicy,
-    credentials: bool,
-) -> None:
-    """A HEAD for an explicit entry whose lifetime is over: what the handler says of it freshens the entry, or shows that it is
-    another answer by now (RFC 9111, section 4.3.5)."""
+async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
+    """Run the handler for a HEAD that asks for an explicit entry whose lifetime is over: what it says of the answer freshens the
+    entry, or shows that it is another one by now (RFC 9111, section 4.3.5)."""
+    read_path, send = context.read_path, context.send
     stored, asked_ms = found.response, read_path.clock()
 
     async def learn(message: Any) -> None:
@@ -53,22 +43,22 @@ async def pass_head_by(
             if freshening.head_agrees(stored.headers, fields):
                 await _freshen(fields)
             else:
-                read_path.drop(stored.key)
+                read_path.lookup.drop(stored.key)
         await send(message)
 
     async def _freshen(fields: list[tuple[bytes, bytes]]) -> None:
         headers = freshening.freshened(stored.headers, fields, dropped=of_connection(fields))
         refused = shared_cache_rules.refusal(
-            stored.status, headers, credentials=credentials, now_s=read_path.clock() / 1000
+            stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000
         )
         if refused is not None:
-            return read_path.drop(stored.key)
+            return read_path.lookup.drop(stored.key)
         try:
             await read_path.explicit.keep(
                 stored.status, headers, stored.body,
-                key=stored.key, resource=stored.resource, asked_ms=asked_ms, policy=policy,
+                key=stored.key, resource=stored.resource, asked_ms=asked_ms, policy=context.policy,
             )  # fmt: skip
         except StoreError as error:
             read_path.telemetry.failure("store", "read_path.store_failed", error)
 
-    await pass_by(app, read_path, outgoing, scope, receive, learn, reason="request")
+    await pass_by(context.app, read_path, context.outgoing, context.scope, context.receive, learn, reason="request")

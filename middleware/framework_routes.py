@@ -1,4 +1,4 @@
-"""Which route a request is for, and what that route declares: asked of the framework's own routes, before the handler runs.
+"""The route of a request, and what that route declares: asked of the framework's own routes, before the handler runs.
 
 Starlette and FastAPI routes are asked with their own `matches(scope)`, through mounts, hosts and included routers, so a path
 means here what it means to the router. Of a FastAPI route the whole tree of dependencies is read: header and cookie parameters,
@@ -30,7 +30,6 @@ class Found:
     """The route of a request.
 
     endpoint: what the framework will call, None if no route matches.
-
     dependant: FastAPI's description of what is injected.
     """
 
@@ -84,7 +83,7 @@ def _descend(route: Any, scope: dict[str, Any], child: Mapping[str, Any], depth:
 
 
 def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -> RoutePolicy:
-    """What a route declares, with the rules for its path on top."""
+    """The policy that a route declares, with the rules for its path on top."""
     read = _Reading()
     for node in _tree(found.dependant):
         read.take(node)

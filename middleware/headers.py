@@ -43,7 +43,7 @@ _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
 class Reticence(Enum):
-    """How much is said on an answer that was not stored."""
+    """The amount that is said on an answer that was not stored, about who may keep it."""
 
     UNTOUCHED = auto()
     """The handler's word stands: an error, or it said itself that nobody may share it."""
@@ -64,7 +64,10 @@ _SHOWS_RECORDS = frozenset(
 
 
 def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) -> Reticence:
-    """explicit: without evidence that it shows records, the origin's word stands."""
+    """The amount that is said on an answer with this status that was not stored for these reasons.
+
+    explicit: without evidence that it shows records, the origin's word stands.
+    """
     reasons = set(reasons)
     if explicit and (Uncacheable.NO_READS.value in reasons or reasons.isdisjoint(_SHOWS_RECORDS)):
         return Reticence.UNTOUCHED
@@ -78,7 +81,7 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
 
 
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """What `Vary` must say beside what the handler said: the declared fields, in the order of their names."""
+    """The value of `Vary` beside what the handler said: the declared fields, in the order of their names."""
     names = set(policy.headers)
     if policy.personal:
         names |= COVERED_BY_AUDIENCE
@@ -91,7 +94,7 @@ def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def of_connection(fields: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Names of fields that belong to one connection: the known ones, and those that Connection names."""
+    """The names of fields that belong to one connection: the known ones, and those that Connection names."""
     named = b",".join(value for name, value in fields if name == b"connection").lower()
     return CONNECTION | {token.strip() for token in named.split(b",")}
 
@@ -113,7 +116,7 @@ def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int
 
 
 def lives_s(response: CachedResponse, policy: RoutePolicy, *, estimated: bool) -> tuple[int, int]:
-    """How long browsers and purged CDNs may keep an entry, in seconds: never longer than our own store.
+    """The lifetimes of an entry in browsers and in purged CDNs, in seconds: never longer than in our own store.
 
     Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as the store, or as the handler
     lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
@@ -149,8 +152,10 @@ class _Rendered:
 
 
 class HeaderPolicy:
-    """cdn: the adapters whose CDNs may keep copies.
+    """The maker of outgoing header fields; one per middleware.
 
+    cdn: the adapters whose CDNs may keep copies.
+    purges: whether there is any.
     leaves_copies: whether anybody outside is allowed to keep an answer without asking.
     """
 
@@ -217,17 +222,17 @@ class HeaderPolicy:
         return headers
 
     def not_modified(self, headers: RawHeaders) -> RawHeaders:
-        """Of the fields of an answer, those that its 304 carries."""
+        """The fields of an answer that its 304 carries."""
         return [(name, value) for name, value in headers if name in self._not_modified]
 
     def to_be_revalidated(self, headers: RawHeaders) -> RawHeaders:
-        """The same answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""
+        """The fields of an answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""
         return [
             (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value) for name, value in headers
         ]
 
     def without_leave(self, headers: RawHeaders) -> RawHeaders:
-        """The same answer for somebody who must not keep it."""
+        """The fields of an answer for somebody who must not keep it."""
         return [*((name, value) for name, value in headers if name not in _LIFETIMES), _NO_STORE]
 
     def withheld(

@@ -1,5 +1,5 @@
-"""The shapes that the middleware works with: ASGI (https://asgi.readthedocs.io/en/latest/specs/main.html), and what it needs of a
-Quaestor."""
+"""The interfaces of the middleware: ASGI (https://asgi.readthedocs.io/en/latest/specs/main.html), and the part of a Quaestor that
+it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Engine(Protocol):
-    """What the middleware needs of `quaestor.Quaestor`."""
+    """The part of `quaestor.Quaestor` that the middleware needs."""
 
     @property
     def settings(self) -> Settings: ...
@@ -37,8 +37,11 @@ class Engine(Protocol):
     @property
     def sketch(self) -> CacheSketch: ...
 
-    def add_cdn(self, adapter: CdnAdapter) -> None: ...
+    def add_cdn(self, adapter: CdnAdapter) -> None:
+        """Have this CDN purged of what dies."""
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        """Start the background work."""
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """Stop it; the object is done then."""

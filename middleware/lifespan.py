@@ -1,4 +1,4 @@
-"""Starting and stopping a Quaestor with the app: around the app's own lifespan, or at the first request if there is none."""
+"""The life of a Quaestor with its app: around the app's own lifespan, or at the first request if there is none."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ RETRY_MS = 5_000
 
 
 class Lifespan:
-    """ready is True once the engine runs: the only thing that the hit path looks at.
+    """Starts and stops an engine with its app.
 
+    ready: the engine runs. The only thing that the hit path looks at.
     before_stop: called after the app has stopped, before the engine does.
     """
 
@@ -29,9 +30,7 @@ class Lifespan:
         self.ready = False
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """The `lifespan`
-
-        scope: start before the app starts, stop after it has stopped.
+        """Serve the `lifespan` scope: start before the app starts, stop after it has stopped.
 
         A wrong configuration stops the app from starting, with its sentence; a part that is down does not.
         """
@@ -59,7 +58,7 @@ class Lifespan:
         await app(scope, receive_started, send_stopped)
 
     async def ensure(self) -> None:
-        """Before a request, if not ready: start, or go on without. Never raises; waits for a moment at most."""
+        """Start before a request, if not ready, or go on without. Never raises; waits for a moment at most."""
         now_ms = self._engine.read_path.clock()
         if self._starting is not None and self._starting.get_loop() is not asyncio.get_running_loop():
             self._starting = None  # its loop is gone, and it with it

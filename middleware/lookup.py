@@ -1,25 +1,19 @@
-"""The first half of an exchange: looking an answer up, waiting for somebody who is fetching it, sending it, or passing by."""
+"""The look-up, first part of an exchange: it finds an answer and sends it, waits for somebody who is fetching it, passes by, or
+hands over to the handler run: nothing usable is stored."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 
 from middleware.bypass import pass_by, pass_head_by
-from middleware.headers import HeaderPolicy
-from middleware.interface import App, Receive, Scope, Send
-from middleware.refresh import Refreshes
-from middleware.routes import Plan, Routes
-from middleware.sending import send_resident
+from middleware.context import ExchangeContext
+from middleware.handovers import Looked, Missed, Renewal
+from middleware.sending import send_entry
 from middleware.stale_entry import StaleEntry
-from quaestor.model import CachedResponse
 from quaestor.read_path import shared_cache_rules
 from quaestor.read_path.coalescing import Flight, Landing
-from quaestor.read_path.decision import Event, State, step
-from quaestor.read_path.key import Target
-from quaestor.read_path.request import RequestFacts
+from quaestor.read_path.decision import Event
 from quaestor.read_path.reuse import Use
-from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
 
 FOLLOW_DEADLINE_S = 10.0
@@ -30,211 +24,213 @@ _LOOKS = 8
 """How often an entry may die between being found and being sent before the request is answered without the cache."""
 
 
-class Lookup(ABC):
-    """What `middleware.exchange` has before its handler runs.
+class Lookup:
+    """The look-ups of one request: several if entries die, leaders leave, or a handler's 304 was about another answer.
 
-    credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for
-        it.
+    layer: where the last entry was found: "memory" or "redis".
+    waited: how often another request or process was waited for.
     """
 
-    def __init__(
-        self,
-        app: App,
-        read_path: ReadPath,
-        outgoing: HeaderPolicy,
-        *,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        facts: RequestFacts,
-        target: Target,
-        plan: Plan,
-        routes: Routes,
-        refreshes: Refreshes,
-        credentials: bool = False,
-    ) -> None:
-        self._app = app
-        self._read_path = read_path
-        self._outgoing = outgoing
-        self._plan = plan
-        self._routes = routes
-        self._refreshes = refreshes
-        self._credentials = credentials
-        self._policy = plan.policy
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._facts = facts
-        self._target = target
-        self._state = State.LOOKING
-        self._key = target.key
+    def __init__(self, context: ExchangeContext) -> None:
+        self.layer = "memory"
+        self.waited = 0
+        self._context = context
+        self._read_path = context.read_path
+        self._key = context.target.key
         self._flight: Flight | None = None
-        self._old: StaleEntry | None = None
-        self._waited = 0
         self._waited_for = "process"
-        self._layer = "memory"
-        self._begun_s = time.perf_counter()
         self._looks = 0
-        self._reasons: tuple[str, ...] = ()
-        self._detail = ""
-        self._prepare()
+        self._begun_s = time.perf_counter()
 
-    @abstractmethod
-    def _prepare(self) -> None:
-        """What the second half needs."""
+    async def look(self) -> Looked:
+        """Look the request up until an entry was sent or something else has to happen."""
+        while True:
+            context = self._context
+            key = self._read_path.variants.key(context.target.key, context.scope["headers"])
+            if key is None:
+                return await self._pass_by("vary")
+            self._looks += 1
+            if self._looks > _LOOKS:
+                return await self._pass_by("unsettled")
+            self._key = key
+            now_ms = self._read_path.clock()
+            lookup = self._read_path.lookup
+            found = lookup.servable(key, now_ms) or lookup.valid(key, now_ms)
+            use = self._use(found)
+            if use is Use.VALIDATE:
+                if self._busy(now_ms):
+                    return Looked(event=Event.BUSY)
+                found = await self._look_further(found, now_ms)
+                use = self._use(found)
+            if found is None or use is Use.VALIDATE:
+                return await self._absent(found)
+            looked = await self._present(found, use)
+            if looked is not None:
+                return looked
 
-    def _step(self, event: Event) -> None:
-        self._state = step(self._state, event)
-
-    def _land(self, how: Landing) -> None:
+    def land(self, how: Landing) -> None:
+        """End the flight that this request leads, if it leads one."""
         if self._flight is not None:
             self._flight.land(how)
 
-    async def _look(self) -> None:
-        read_path = self._read_path
-        key = read_path.variants.key(self._target.key, self._scope["headers"])
-        if key is None:
-            return await self._pass_by("vary")
-        self._looks += 1
-        if self._looks > _LOOKS:
-            return await self._pass_by("unsettled")
-        self._key = key
-        now_ms = read_path.clock()
-        found = read_path.resident(key, now_ms) or read_path.kept(key, now_ms)
-        use = self._use(found)
-        if use is Use.VALIDATE and (self._credentials or not self._may_store()):
-            if found is None:
-                found = await read_path.look(key)
-                self._layer = "redis" if read_path.flights.leases is not None else "memory"
-            use = self._use(found)
-        elif use is Use.VALIDATE and not read_path.flights.solo(key, now_ms=now_ms):
-            if read_path.flights.under_way(key) is not None and self._waited < _ROUNDS:
-                return self._step(Event.BUSY)
-            self._flight = read_path.flights.lead(key)
-            begun_s = time.perf_counter()
-            if found is not None or not read_path.absent(key):
-                found = await read_path.look(key, self._flight, self._policy)
-                use = self._use(found)
-            if read_path.flights.leases is not None:
-                self._layer = "redis"
-            if self._flight.waited:
-                self._waited += 1
-                self._waited_for = "workers"
-                read_path.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
-        if found is not None and use is not Use.VALIDATE:
-            if not self._credentials or shared_cache_rules.shared(shared_cache_rules.governing(found.response.headers)):
-                return await self._serve(found, use)
-            return await self._pass_by("credentials")
-        if self._facts.only_if_cached:
-            return await self._refuse()
-        if not self._may_store():
-            if found is not None and self._scope["method"] == "HEAD" and shared_cache_rules.is_explicit(found.response):
-                return await self._pass_head_by(found)
-            return await self._pass_by("partial" if self._facts.partial else "request")
-        self._old = (
-            None if found is None or self._credentials else StaleEntry(found, read_path, self._policy, self._facts)
+    @property
+    def _leads(self) -> bool:
+        """Whether this request may run the handler for others too."""
+        return self._context.storable and not self._context.credentials
+
+    def _busy(self, now_ms: int) -> bool:
+        coalescing = self._read_path.coalescing
+        return (
+            self._leads
+            and self.waited < _ROUNDS
+            and not coalescing.uncoalesced(self._key, now_ms=now_ms)
+            and coalescing.under_way(self._key) is not None
         )
-        self._step(Event.ABSENT)
-        return None
+
+    async def _look_further(self, found: Resident | None, now_ms: int) -> Resident | None:
+        """Ask the shared store: as somebody who will run the handler for others, unless the answer is for this request only."""
+        coalescing = self._read_path.coalescing
+        if not self._leads:
+            if found is None:
+                found = await self._read_path.lookup.fetch(self._key)
+                self.layer = self._outer_layer()
+            return found
+        if coalescing.uncoalesced(self._key, now_ms=now_ms):
+            return found
+        flight = self._flight = coalescing.lead(self._key)
+        begun_s = time.perf_counter()
+        found = await self._read_path.lookup.fetch(self._key, flight, self._context.policy)
+        if coalescing.leases is not None:
+            self.layer = "redis"
+        if flight.waited:
+            self.waited += 1
+            self._waited_for = "workers"
+            self._read_path.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
+        return found
+
+    def _outer_layer(self) -> str:
+        return "redis" if self._read_path.coalescing.leases is not None else "memory"
+
+    async def _present(self, found: Resident, use: Use) -> Looked | None:
+        """Send an entry that may be used. None: it died before it could be sent."""
+        if not self._context.credentials or shared_cache_rules.shared(
+            shared_cache_rules.governing(found.response.headers)
+        ):
+            return await self._serve(found, use)
+        return await self._pass_by("credentials")
+
+    async def _absent(self, found: Resident | None) -> Looked:
+        """Nothing may be sent unasked."""
+        context = self._context
+        if context.facts.only_if_cached:
+            return await self._refuse()
+        if not context.storable:
+            if found is not None and context.is_head and shared_cache_rules.is_explicit(found.response):
+                return await self._pass_head_by(found)
+            return await self._pass_by("partial" if context.facts.partial else "request")
+        stale = None if found is None or context.credentials else StaleEntry(context=context, resident=found)
+        return Looked(event=Event.ABSENT, missed=self._missed(stale))
+
+    def _missed(self, stale: StaleEntry | None) -> Missed:
+        return Missed(
+            key=self._key,
+            flight=self._flight,
+            stale=stale,
+            why=self._why_missing(stale),
+            layer=self.layer,
+            begun_s=self._begun_s,
+        )
+
+    def _why_missing(self, stale: StaleEntry | None) -> str:
+        now_ms = self._read_path.clock()
+        if stale is None:
+            lagging = self._read_path.lookup.lagging(self._key, now_ms)
+            return "lagging" if lagging else self._read_path.telemetry.stores.removals.why(self._key)
+        return "expired" if now_ms >= stale.response.fresh_until_ms else "request"
 
     def _use(self, found: Resident | None) -> Use:
         """What is found after waiting for another request's handler is as new as the client can ask for."""
-        asked = {} if self._waited else self._facts.directives
-        use = Use.VALIDATE if found is None else self._read_path.use(found.response, self._policy, asked)
-        return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not self._repeatable else use
+        if found is None:
+            return Use.VALIDATE
+        asked = {} if self.waited else self._context.facts.directives
+        use = self._read_path.usability.use(found.response, self._context.policy, asked)
+        return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not self._context.repeatable else use
 
-    @property
-    def _repeatable(self) -> bool:
-        """What is keyed by its body cannot be asked again: the body is gone."""
-        return self._scope["method"] in ("GET", "HEAD") and not self._credentials
-
-    def _may_store(self) -> bool:
-        """Whether the handler's answer to this request could become an entry."""
-        facts = self._facts
-        return self._scope["method"] != "HEAD" and not (facts.partial or facts.no_store or facts.only_if_cached)
-
-    async def _wait(self) -> None:
-        flight = self._read_path.flights.under_way(self._key)
+    async def wait(self) -> Looked:
+        """Wait for the request that is fetching the same."""
+        flight = self._read_path.coalescing.under_way(self._key)
         begun_s = time.perf_counter()
         landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
-        self._waited += 1
+        self.waited += 1
         self._read_path.telemetry.requests.wait_s.labels("process").observe(time.perf_counter() - begun_s)
         match landing:
             case Landing.STORED:
-                self._step(Event.LEADER_STORED)
+                return Looked(event=Event.LEADER_STORED)
             case Landing.LEFT:
-                self._step(Event.LEADER_LEFT)
+                return Looked(event=Event.LEADER_LEFT)
             case Landing.REFUSED:
-                self._step(Event.LEADER_REFUSED)
+                return Looked(event=Event.LEADER_REFUSED, missed=self._missed(None))
 
-    async def _serve(self, resident: Resident, use: Use) -> None:
-        """From an entry that was live a moment ago; if it is not any more, look again."""
-        telemetry = self._read_path.telemetry
-        how = b"fwd=uri-miss; collapsed" if self._waited else None
-        if use is not Use.FRESH:
-            late_ms = self._read_path.clock() - resident.response.fresh_until_ms
-            how = b"hit; ttl=%d" % (-late_ms // 1000)
-        elif how is None and self._layer != "memory" and self._read_path.settings.debug_header:
-            left_ms = resident.response.fresh_until_ms - self._read_path.clock()
-            how = b"hit; ttl=%d" % (max(0, left_ms) // 1000)
+    async def _serve(self, resident: Resident, use: Use) -> Looked | None:
+        """From an entry that was live a moment ago. None: it is not any more."""
+        how = self._how(resident, use)
+        fresh = use is Use.FRESH
         # First of all: neither those who wait nor this very request, if it has to look again, are to wait for its client to read.
-        self._land(Landing.STORED if use is Use.FRESH else Landing.LEFT)
-        if await self._send_from(resident, how, stale=use is not Use.FRESH):
-            if self._waited:
-                telemetry.requests.followed(self._waited_for)
-            else:
-                telemetry.requests.served(self._layer if use is Use.FRESH else "stale")
-            self._step(Event.FOUND)
-            if use is not Use.FRESH:
-                telemetry.requests.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
-            early = use is Use.FRESH and self._read_path.early.due(resident, self._read_path.clock())
-            if use is Use.STALE_WHILE_REVALIDATE:
-                self._refresh()
-            elif early and self._repeatable:
-                self._refresh(early=resident.response)
+        self.land(Landing.STORED if fresh else Landing.LEFT)
+        if not await send_entry(self._context, resident, how=how, stale=not fresh, layer=self.layer):
+            return None
+        requests = self._read_path.telemetry.requests
+        if self.waited:
+            requests.followed(self._waited_for)
+        else:
+            requests.served(self.layer if fresh else "stale")
+        if not fresh:
+            requests.stale_served.labels("accepted" if use is Use.STALE else "revalidating").inc()
+        return Looked(event=Event.FOUND, renewal=self._renewal(resident, use))
 
-    async def _send_from(
-        self, resident: Resident, how: bytes | None, *, stale: bool = False, received: bool = False
-    ) -> bool:
-        return await send_resident(
-            self._read_path, self._outgoing, resident, self._send,
-            target=self._target, facts=self._facts, policy=self._policy, head=self._scope["method"] == "HEAD", how=how,
-            stale=stale, received=received, layer="the handler" if received else self._layer,
-        )  # fmt: skip
+    def _how(self, resident: Resident, use: Use) -> bytes | None:
+        """The parameters of Cache-Status; None for a plain hit."""
+        left_ms = resident.response.fresh_until_ms - self._read_path.clock()
+        if use is not Use.FRESH:
+            return b"hit; ttl=%d" % (left_ms // 1000)
+        if self.waited:
+            return b"fwd=uri-miss; collapsed"
+        if self.layer != "memory" and self._read_path.settings.debug_header:
+            return b"hit; ttl=%d" % (max(0, left_ms) // 1000)
+        return None
 
-    @abstractmethod
-    def _refresh(self, early: CachedResponse | None = None) -> None:
-        """Ask the handler again, in the background.
+    def _renewal(self, resident: Resident, use: Use) -> Renewal | None:
+        if use is Use.STALE_WHILE_REVALIDATE:
+            return Renewal(key=self._key)
+        due = use is Use.FRESH and self._read_path.early.due(resident, self._read_path.clock())
+        return Renewal(key=self._key, early=resident.response) if due and self._context.repeatable else None
 
-        early: an entry whose lifetime is not over yet.
-        """
-
-    async def _refuse(self) -> None:
-        self._land(Landing.LEFT)
-        self._step(Event.FORBIDDEN)
+    async def _refuse(self) -> Looked:
+        """Answer `only-if-cached`."""
+        self.land(Landing.LEFT)
         headers = [
             (b"content-length", b"0"),
             (b"cache-control", b"no-store"),
             (b"cache-status", b"Quaestor; detail=absent"),
         ]
-        await self._send({"type": "http.response.start", "status": 504, "headers": headers})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._context.send({"type": "http.response.start", "status": 504, "headers": headers})
+        await self._context.send({"type": "http.response.body", "body": b"", "more_body": False})
+        return Looked(event=Event.FORBIDDEN)
 
-    async def _pass_by(self, reason: str) -> None:
-        self._step(Event.PASSED_BY)
-        self._land(Landing.LEFT)
-        await pass_by(self._app, self._read_path, self._outgoing, self._scope, self._receive, self._send, reason=reason)
-
-    async def _pass_head_by(self, found: Resident) -> None:
-        self._step(Event.PASSED_BY)
-        await pass_head_by(
-            self._app,
-            self._read_path,
-            self._outgoing,
-            self._scope,
-            self._receive,
-            self._send,
-            found=found,
-            policy=self._policy,
-            credentials=self._credentials,
+    async def _pass_by(self, reason: str) -> Looked:
+        context = self._context
+        self.land(Landing.LEFT)
+        await pass_by(
+            context.app,
+            context.read_path,
+            context.outgoing,
+            context.scope,
+            context.receive,
+            context.send,
+            reason=reason,
         )
+        return Looked(event=Event.PASSED_BY)
+
+    async def _pass_head_by(self, found: Resident) -> Looked:
+        await pass_head_by(self._context, found)
+        return Looked(event=Event.PASSED_BY)

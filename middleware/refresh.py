@@ -1,4 +1,4 @@
-"""Asking the handler again in the background, for an answer that was sent stale meanwhile (RFC 5861, section 3)."""
+"""Refreshes in the background: the handler is asked again for an answer that was sent stale meanwhile (RFC 5861, section 3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Work = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Refreshes:
-    """One per middleware. They belong to nobody's request: a client that leaves ends none, stop() ends all."""
+    """The refreshes under way; one object per middleware. They belong to nobody's request: a client that leaves ends none, stop()
+    ends all."""
 
     def __init__(self, telemetry: EventLog) -> None:
         self._telemetry = telemetry
@@ -61,5 +62,5 @@ class Refreshes:
             self._telemetry.failure("handler", "exchange.refresh_failed", repr(error))
 
     async def stop(self) -> None:
-        """End those under way."""
+        """End the refreshes under way."""
         await ended(self._under_way)

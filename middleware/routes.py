@@ -1,5 +1,5 @@
-"""From a request to its plan, with a bounded memory in front: which policy its route has, which names it is known by, and what of
-its query string the handler is shown. On a hit nothing but one look-up is done here.
+"""Plans of requests, with a bounded memory in front: the policy of a request's route, the names it is known by, and the part of
+its query string that the handler is shown. On a hit nothing but one look-up is done here.
 
 For frameworks whose routes cannot be asked, declarations are given by path:
 
@@ -34,8 +34,9 @@ _SAFE = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is known of a request before its handler runs.
+    """All that is known of a request before its handler runs.
 
+    policy: of its route.
     target: its names as far as URL and claims decide them; None: it cannot be keyed.
     query: what the handler is shown.
     simple: without credentials, the target is all of its names, and every copy is given out with the same header
@@ -60,8 +61,10 @@ class _Rule:
 
 
 class Routes:
-    """Plans of one app's requests. Use from one event loop.
+    """The plans of one app's requests. Use from one event loop.
 
+    rules: declarations by path.
+    tracking: names of query parameters that are left out of keys; None: `read_path.query.TRACKING`.
     leaves_copies: whether others may keep answers of routes that do not say for how long.
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
     """

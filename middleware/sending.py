@@ -1,31 +1,22 @@
-"""Sending an entry: whole, without its body to HEAD, in parts to whoever asks for ranges, or as 304 to whoever has it already."""
+"""Answers from an entry: whole, without body to HEAD, in parts to whoever asks for ranges, as 304 to whoever has it already."""
 
 from __future__ import annotations
 
 import secrets
 
-from middleware.headers import HeaderPolicy
-from middleware.interface import RawHeaders, Send
+from middleware.context import ExchangeContext
+from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse
-from quaestor.policy import RoutePolicy
 from quaestor.read_path import ranges, validation
-from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts
-from quaestor.read_path.service import ReadPath
 from quaestor.read_path.shared_cache_rules import is_explicit
 from quaestor.store.memory import Resident
 
 
-async def send_resident(
-    read_path: ReadPath,
-    outgoing: HeaderPolicy,
+async def send_entry(
+    context: ExchangeContext,
     resident: Resident,
-    send: Send,
     *,
-    target: Target,
-    facts: RequestFacts,
-    policy: RoutePolicy,
-    head: bool,
     how: bytes | None = None,
     stale: bool = False,
     received: bool = False,
@@ -37,13 +28,14 @@ async def send_resident(
     stale: its lifetime is over, so no CDN that is purged may keep it.
     received, layer: see HeaderPolicy.stored.
     """
-    response = resident.response
+    read_path, outgoing, facts, target = context.read_path, context.outgoing, context.facts, context.target
+    policy, response = context.policy, resident.response
     by_itself = is_explicit(response)  # then its origin's word goes out as it is
     # Nobody outside keeps what was asked for with a body, nor, if a purge has to find it, what is stale already.
-    leave = by_itself or not (facts.fat or (stale and outgoing.purges))
+    leave = by_itself or not (facts.has_body or (stale and outgoing.purges))
     if leave and not by_itself and outgoing.purges and not policy.personal and target.url not in resident.urls:
-        leave = await read_path.allow(resident, target.url)
-        if not leave and not read_path.alive(response):
+        leave = await read_path.admission.register_url(resident, target.url)
+        if not leave and not read_path.usability.servable(response):
             return False
     now_ms = read_path.clock()
     if how is None:
@@ -55,15 +47,15 @@ async def send_resident(
     elif not target.own and not by_itself:
         headers = outgoing.to_be_revalidated(headers)
     status, body = response.status, response.body
-    if response.status == 200 and not facts.fat and has_it(response, facts):
+    if response.status == 200 and not facts.has_body and has_it(response, facts):
         status, body, headers = 304, b"", outgoing.not_modified(headers)
-    elif head:
+    elif context.is_head:
         body = b""
     elif response.status == 200 and facts.byte_range is not None:
         status, headers, body = in_parts(response, facts, headers)
     # Fresh messages and a fresh list: whoever wraps us may change them.
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": body})
+    await context.send({"type": "http.response.start", "status": status, "headers": list(headers)})
+    await context.send({"type": "http.response.body", "body": body})
     return True
 
 

@@ -1,4 +1,4 @@
-"""`GET /quaestor/sketch`: the Cache Sketch for clients, made at most once a second however often it is asked for.
+"""The endpoint `GET /quaestor/sketch`: the Cache Sketch for clients, made at most once a second however often it is asked for.
 
 While a part of the grid lags it is refused: it says nothing of writes that no cell has seen yet, so clients have to revalidate.
 """
@@ -16,7 +16,7 @@ GENERATED = b"quaestor-sketch-generated-ms"
 
 
 class SketchEndpoint:
-    """One per middleware. However many ask, one snapshot is made at a time, and one a second."""
+    """The endpoint of one middleware. However many ask, one snapshot is made at a time, and one a second."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
+from middleware.context import ExchangeContext
 from middleware.headers import of_connection
 from middleware.interface import RawHeaders
 from quaestor.model import CachedResponse
-from quaestor.policy import RoutePolicy
 from quaestor.read_path import freshening, shared_cache_rules
-from quaestor.read_path.request import RequestFacts
-from quaestor.read_path.service import ReadPath
 from quaestor.store.memory import Resident
 
 _ERRORS = frozenset({500, 502, 503, 504})
@@ -19,58 +18,59 @@ _ERRORS = frozenset({500, 502, 503, 504})
 
 
 class Settled(Enum):
+    """The fate of a stale entry, as the handler's answer decides it."""
+
     CONFIRMED = auto()
     """It still holds."""
     MISLED = auto()
     """A 304, but about another answer."""
-    SPARED = auto()
+    SERVED_ON_ERROR = auto()
     """It is sent instead of an error."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StaleEntry:
-    """spares: whether it may be sent instead of an error.
-    settled: what has become of it; None: the handler's answer takes its place.
+    """A stored answer that may be used once the handler has confirmed it, or instead of an error.
+
+    instead_of_errors: whether it may be sent instead of an error at all.
     """
 
-    def __init__(
-        self,
-        resident: Resident,
-        read_path: ReadPath,
-        policy: RoutePolicy,
-        facts: RequestFacts,
-        *,
-        spares: bool = True,
-    ) -> None:
-        self._spares = spares
-        self.resident = resident
-        self.settled: Settled | None = None
-        self._read_path = read_path
-        self._policy = policy
-        self._asked = facts.directives
-        self.conditions: RawHeaders = (
-            freshening.conditions(self.response.headers) if shared_cache_rules.is_explicit(self.response) else []
-        )
-        """What the handler is asked: an entry that queries guard died of a write or of age, and is asked for anew."""
+    context: ExchangeContext
+    resident: Resident
+    instead_of_errors: bool = True
 
     @property
     def response(self) -> CachedResponse:
+        """The stored answer."""
         return self.resident.response
 
-    def settle(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> Settled | None:
-        """What the handler's answer means for it. SPARED is only a possibility, and not noted."""
-        if status == 304 and self.conditions:
-            confirmed = freshening.confirms(self.response.headers, fields)
-            self.settled = Settled.CONFIRMED if confirmed else Settled.MISLED
-            return self.settled
-        return Settled.SPARED if status in _ERRORS else None
+    def conditions(self) -> RawHeaders:
+        """The fields by which the handler is asked whether it still holds. None for an entry that queries guard: it died of a
+        write or of age, and is asked for anew."""
+        return freshening.conditions(self.response.headers) if shared_cache_rules.is_explicit(self.response) else []
+
+    def settled(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> Settled | None:
+        """The meaning of the handler's answer for it; None: the answer takes its place. SERVED_ON_ERROR is only a possibility:
+        see may_serve_on_error()."""
+        if status == 304 and self.conditions():
+            return Settled.CONFIRMED if freshening.confirms(self.response.headers, fields) else Settled.MISLED
+        return Settled.SERVED_ON_ERROR if status in _ERRORS else None
 
     def freshened(self, fields: Sequence[tuple[bytes, bytes]]) -> RawHeaders:
+        """Its header fields with those of a 304 that confirms it in their place."""
         return list(freshening.freshened(self.response.headers, fields, dropped=of_connection(fields)))
 
-    def rescues(self) -> bool:
-        return self._spares and self._read_path.rescues(self.response, self._policy, self._asked)
+    def may_serve_on_error(self) -> bool:
+        """Whether it may be sent now instead of an error."""
+        context = self.context
+        return self.instead_of_errors and context.read_path.usability.may_serve_on_error(
+            self.response, context.policy, context.facts.directives
+        )
 
-    def forwarded(self) -> bytes:
-        """Why the handler was asked, as Cache-Status says it (RFC 9211, section 2.2)."""
-        late = self._read_path.clock() >= self.response.fresh_until_ms
-        return b"fwd=%s%s" % (b"stale" if late else b"request", b"; fwd-status=304" if self.settled else b"")
+    def forwarded(self, *, confirmed: bool) -> bytes:
+        """The reason why the handler was asked, as Cache-Status says it (RFC 9211, section 2.2).
+
+        confirmed: it has answered with a 304.
+        """
+        late = self.context.read_path.clock() >= self.response.fresh_until_ms
+        return b"fwd=%s%s" % (b"stale" if late else b"request", b"; fwd-status=304" if confirmed else b"")

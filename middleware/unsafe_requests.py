@@ -12,7 +12,10 @@ from quaestor.read_path.service import ReadPath
 
 
 def outdating(read_path: ReadPath, scope: Scope, send: Send) -> Send:
-    """`send` for such a request. Costs nothing for safe methods and errors; otherwise a look at the answer's fields."""
+    """The `send` of an unsafe request, which outdates what the answer makes stale before it is sent.
+
+    Costs nothing for safe methods and errors; otherwise a look at the answer's fields.
+    """
 
     async def told(message: Any) -> None:
         if message["type"] == "http.response.start" and scope["method"] not in unsafe_invalidation.SAFE:

@@ -147,7 +147,7 @@ class Quaestor:
         await anyio.to_thread.run_sync(parts.subscriptions.stop)
         while self._stops:
             await self._stops.pop()()
-        await parts.read_path.flights.settle()
+        await parts.read_path.coalescing.settle()
         for adapter in parts.effects.cdn:
             await adapter.aclose()
         parts.storage.layer.close()

@@ -1,4 +1,5 @@
-"""What a route says of its answers, written beside the route: `@cached(...)`, `Depends(cache_policy(...))`, or a rule by path.
+"""Declarations of how a route's answers are cached, written beside the route: `@cached(...)`, `Depends(cache_policy(...))`,
+or a rule by path.
 
     @app.get("/items")
     @cached(ttl=300, tags=["items"], scope=public())
@@ -40,20 +41,20 @@ _JOINED = frozenset({"tags", "groups", "depends_on", "headers", "cookies"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """With whom answers are shared. Make it with public(), per_user(), per_role() or private()."""
+    """The group of people that answers are shared among. Make it with public(), per_user(), per_role() or private()."""
 
     sharing: Sharing
     by: By | None = None
 
 
 def public() -> Scope:
-    """Everybody is given the same answer, whatever credentials and cookies came with the request. The handler still sees them:
-    that the answer does not depend on them is your word."""
+    """The scope in which everybody is given the same answer, whatever credentials and cookies came with the request. The
+    handler still sees them: that the answer does not depend on them is your word."""
     return Scope(sharing=Sharing.PUBLIC)
 
 
 def per_user(*, by: By) -> Scope:
-    """Requests are given the same answer if `by` returns the same text for them. Never kept by a CDN.
+    """The scope in which requests are given the same answer if `by` returns the same text for them. Never kept by a CDN.
 
     by: called with the ASGI scope on every request; returns whom it is for, or None (then the cache keeps out). It
         must verify what it reads: whoever can make it return your name is given your answers. `cookie()` and
@@ -63,17 +64,17 @@ def per_user(*, by: By) -> Scope:
 
 
 def per_role(*, by: By) -> Scope:
-    """The same, for all who share a role, a tenant or a plan."""
+    """The scope of per_user(), for all who share a role, a tenant or a plan."""
     return Scope(sharing=Sharing.PER_ROLE, by=_callable(by, "per_role"))
 
 
 def private() -> Scope:
-    """Nothing is stored, whoever asks."""
+    """The scope in which nothing is stored, whoever asks."""
     return Scope(sharing=Sharing.PRIVATE)
 
 
 def cookie(name: str) -> By:
-    """For per_user(by=cookie("session")): whoever sends the same cookie is the same user; without it the cache keeps out.
+    """The `by` of per_user(by=cookie("session")): whoever sends the same cookie is the same user; without it the cache keeps out.
 
     Safe without verification, because only who has the cookie finds the entry. A session that ends is noticed when the entry
     does: give such routes a ttl.
@@ -88,7 +89,7 @@ def cookie(name: str) -> By:
 
 
 def header(name: str) -> By:
-    """For per_user(by=header("authorization")): the same for a request field."""
+    """The `by` of per_user(by=header("authorization")): whoever sends the same field is the same user."""
     wanted = name.lower().encode()
 
     def by(scope: Mapping[str, Any]) -> str | None:
@@ -100,9 +101,10 @@ def header(name: str) -> By:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What somebody said of a route: `given` are fields of RoutePolicy, those that were left open are not there.
+    """The word of one declaration on a route. Applied to a handler it marks it and returns it as it is.
 
-    Applied to a handler it marks it and returns it as it is.
+    given: fields of RoutePolicy; those that were left open are not there.
+    declared_only: of the query, only the parameters that the route is known to read count.
     """
 
     given: Mapping[str, Any]
@@ -136,7 +138,7 @@ def _join(known: tuple[Any, ...], further: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def joined(first: Declaration, then: Declaration) -> Declaration:
-    """Both, the second one on top."""
+    """Both declarations as one, the second one on top."""
     given = {**first.given, **then.given}
     for name in _JOINED & first.given.keys() & then.given.keys():
         given[name] = _join(first.given[name], then.given[name])
@@ -221,9 +223,9 @@ def cached(
 
 
 def cache_policy(**said: Any) -> Callable[[], None]:
-    """The same for every route below a router or an app, as a dependency: `APIRouter(dependencies=[Depends(cache_policy(...))])`.
+    """A declaration for every route below a router or an app, as a dependency of it.
 
-    Takes what cached() takes; raises ConfigurationError likewise.
+    Written `APIRouter(dependencies=[Depends(cache_policy(...))])`. Takes what cached() takes; raises ConfigurationError likewise.
     """
 
     def declared() -> None:
@@ -233,7 +235,7 @@ def cache_policy(**said: Any) -> Callable[[], None]:
 
 
 def declaration_of(handler: Any, method: str = "") -> Declaration | None:
-    """What was declared on a handler: on the function, on a class, or on the class's method of that name."""
+    """The declaration on a handler: on the function, on a class, or on the class's method of that name."""
     seen = 0
     while handler is not None and seen < 16:
         for one in (handler, getattr(handler, method.lower(), None) if method else None):

@@ -1,4 +1,4 @@
-"""What a route says of its answers: who may share them, what its key is made of, how long which copy lives.
+"""The policy of a route: who may share its answers, what their key is made of, how long which copy lives.
 
 Read from the route (see `middleware.routes`) before the handler runs, and kept per path. What a route leaves open is None:
 then the settings and the estimator decide. A policy only ever restricts what is true without it, except for `sharing`: a
@@ -20,7 +20,7 @@ from quaestor.model import Document
 
 
 class Sharing(StrEnum):
-    """Who may be given the same answer."""
+    """The group of people who may be given the same answer."""
 
     UNDECLARED = "undeclared"
     """Everybody who asks without credentials; nobody else."""
@@ -35,7 +35,7 @@ class Sharing(StrEnum):
 
 
 class Representation(StrEnum):
-    """How a list is kept."""
+    """The form in which a list is kept."""
 
     AUTO = "auto"
     OBJECTS = "objects"
@@ -44,9 +44,12 @@ class Representation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutePolicy:
-    """sharing, by: see Sharing; `by` is called with the ASGI scope on every request of a per-user or per-role route and
-        returns whom the request is for, or None: then it is passed by. It must verify what it reads (a signature, a
-        session): whoever can make it return somebody else's name is given somebody else's answers.
+    """The policy of one route; what it leaves open is decided by the settings and the estimator.
+
+    sharing: with whom its answers are shared.
+    by: called with the ASGI scope on every request of a per-user or per-role route; returns whom the request is for, or
+        None: then it is passed by. It must verify what it reads (a signature, a session): whoever can make it return
+        somebody else's name is given somebody else's answers.
     ttl_ms: at most so long in our own store.
     cdn_ttl_ms: in CDNs that are purged.
     browser_ttl_ms: in browsers.
@@ -98,7 +101,7 @@ class RoutePolicy:
 
 
 def fingerprint(policy: RoutePolicy) -> bytes:
-    """Of what a declaration says about whom an answer is for and by what it dies; empty if it says nothing of the kind.
+    """A digest of what a declaration says about whom an answer is for and by what it dies; empty if it says nothing of the kind.
 
     Part of the key: a process of the next release, which tags a route or no longer takes it for public, must not be given what
     was stored by the last one's word; `by` counts by its name. The same in every process that runs the same code.

@@ -127,7 +127,7 @@ class Turn(Enum):
     """The asking process, which holds the lease from now on."""
     THEIRS = auto()
     """Another process holds the lease."""
-    SOLO = auto()
+    UNCOALESCED = auto()
     """Everybody for himself: the answer cannot be shared."""
 
 
@@ -146,10 +146,10 @@ class Leases(Protocol):
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
         """Prolong the lease: its holder is still at work."""
 
-    async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+    async def release(self, key: str, *, holder: str, uncoalesced_ms: int) -> None:
         """End the lease: its holder is done.
 
-        solo_ms: for so long nobody gets or needs a lease; 0: the next one takes it.
+        uncoalesced_ms: for so long nobody gets or needs a lease; 0: the next one takes it.
         """
 
 

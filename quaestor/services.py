@@ -43,7 +43,7 @@ async def housekeeping(parts: Parts) -> Stop:
     async def keep_house() -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
-            parts.registry.housekeep(parts.read_path.take_served())
+            parts.registry.housekeep(parts.read_path.lookup.take_served())
             parts.telemetry.requests.count_hits()
 
     return _background(keep_house(), "quaestor-housekeeping")

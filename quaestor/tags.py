@@ -13,7 +13,7 @@ MAX_TAGS = 64
 
 
 def valid_tag(tag: str) -> str | None:
-    """Why a tag cannot be used, or None."""
+    """The reason why a tag cannot be used, or None."""
     if not tag or len(tag) > MAX_TAG_CHARS:
         return f"a tag has 1 to {MAX_TAG_CHARS} characters"
     if not tag.isprintable() or any(c in ' ,"' for c in tag):
@@ -22,9 +22,13 @@ def valid_tag(tag: str) -> str | None:
 
 
 def tag_name(deployment: str, tag: str) -> str:
+    """The `_id` of the record that stands for a tag."""
     return f"{deployment} tag {tag}"
 
 
 def url_name(deployment: str, url: str) -> str:
-    """url: a resource (any host) or a key without its selection (this scheme and host only)."""
+    """The `_id` of the record that stands for a URL.
+
+    url: a resource (any host) or a key without its selection (this scheme and host only).
+    """
     return f"{deployment} url {url}"

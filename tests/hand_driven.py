@@ -15,7 +15,8 @@ from quaestor.model import CapturedRead, Operation, Query, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
 from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered
-from quaestor.read_path.service import LocalStore, ReadPath
+from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.service import ReadPath
 from quaestor.settings import Settings
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.memory import MemoryStore
@@ -152,11 +153,12 @@ class HandEngine:
         index: DependencyIndex | None = None,
         registry: HandRegistry | None = None,
         leases: Leases | None = None,
+        clock: HandClock | None = None,
         **settings: Any,
     ) -> None:
         self.settings = Settings(**settings)
         self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
-        self.clock = HandClock()
+        self.clock = clock or HandClock()
         self.registry = registry or HandRegistry()
         self.estimator = FixedEstimator()
         self.sketch = HandSketch()

@@ -151,7 +151,7 @@ class Endpoints:
         named = _target(url)
         read_path = self._quaestor.read_path
         key = read_path.variants.key(named.key, headers)
-        resident = None if key is None else await read_path.look(key)
+        resident = None if key is None else await read_path.lookup.fetch(key)
         return {
             "url": url,
             "key": key,

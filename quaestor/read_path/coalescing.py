@@ -26,9 +26,9 @@ from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import Leases, Turn
 
-SOLO_MS = 5_000
-"""How long a key that could not be stored is not coalesced."""
-SPARED_MS = 1_000
+UNCOALESCED_MS = 5_000
+"""How long a key whose answer could not be stored is not coalesced."""
+STORE_BACKOFF_MS = 1_000
 """How long a store that did not answer is not asked for the same key again: the next requests need not wait for it too."""
 MOST_REMEMBERED = 4096
 LEASE_MS = 3_000
@@ -43,6 +43,8 @@ _POLL_GROWTH = 1.5
 
 
 class Landing(Enum):
+    """The end of a flight."""
+
     STORED = auto()
     REFUSED = auto()
     """The answer exists, but must not be given to anybody else."""
@@ -56,8 +58,8 @@ class Flight:
     waited: whether another process's fetch was waited for.
     """
 
-    def __init__(self, flights: RequestCoalescing, key: str) -> None:
-        self._flights = flights
+    def __init__(self, coalescing: RequestCoalescing, key: str) -> None:
+        self._coalescing = coalescing
         self._key = key
         self._landed: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
         self._holder = ""
@@ -65,15 +67,16 @@ class Flight:
         self.waited = False
 
     def land(self, how: Landing) -> None:
+        """End the flight: tell its followers how, and give the lease back."""
         if not self._landed.done():
             self._landed.set_result(how)
-            self._flights.forget(self._key, self)
+            self._coalescing.forget(self._key, self)
             if self._renewal is not None:
                 self._renewal.cancel()
-                self._flights.spawn(self._release(how))
+                self._coalescing.spawn(self._release(how))
 
     async def landing(self, *, deadline_s: float) -> Landing:
-        """How it ended; REFUSED if it has not within the deadline, or if it belongs to another event loop."""
+        """The way in which it ended; REFUSED if it has not within the deadline, or if it belongs to another event loop."""
         if self._landed.get_loop() is not asyncio.get_running_loop():
             return Landing.REFUSED
         await asyncio.wait((self._landed,), timeout=deadline_s)
@@ -82,19 +85,19 @@ class Flight:
     async def fetch(
         self, usable: Callable[[CachedResponse], bool], *, wait: Callable[[], bool] = lambda: True
     ) -> CachedResponse | None:
-        """What the shared store holds, or what another process puts there while this one waits.
+        """The entry that the shared store holds, or that another process puts there while this one waits.
 
         None: the handler has to run here, with the lease, or without one because the answer cannot be shared or the
-        holder is too slow; after that land() must be called, as ever.
+        holder is too slow; after that land() must be called, as ever. With no shared store, None at once. Raises StoreError:
+        nobody knows; the handler has to run here.
 
         usable: whether a found entry may be served; one that may not is passed over.
-        wait: asked while another process is fetching; if it says no: None, and `waited` says why. Raises StoreError:
-            nobody knows; the handler has to run here. With no shared store, None at once.
+        wait: asked while another process is fetching; if it says no: None, and `waited` says why.
         """
-        leases = self._flights.leases
+        leases = self._coalescing.leases
         if leases is None:
             return None
-        holder = self._flights.holder()
+        holder = self._coalescing.holder()
         dead: CachedResponse | None = None
         pause_s, give_up_s = _FIRST_POLL_S, time.monotonic() + LEASE_WAIT_S
         while True:
@@ -106,7 +109,7 @@ class Flight:
                     raise asyncio.CancelledError
             except asyncio.CancelledError:
                 self._holder = holder  # perhaps it was granted
-                self._flights.spawn(self._release(Landing.LEFT))
+                self._coalescing.spawn(self._release(Landing.LEFT))
                 raise
             if isinstance(found, CachedResponse):
                 if usable(found):
@@ -118,22 +121,28 @@ class Flight:
                 self._hold(holder)
             elif turn is Turn.THEIRS:
                 self.waited = True
-            if turn is Turn.MINE or turn is Turn.SOLO or time.monotonic() > give_up_s or (self.waited and not wait()):
+            if (
+                turn is Turn.MINE
+                or turn is Turn.UNCOALESCED
+                or time.monotonic() > give_up_s
+                or (self.waited and not wait())
+            ):
                 return None
             if turn is Turn.THEIRS:
                 # A random part, so that the waiting processes do not ask in step.
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
                 pause_s = min(pause_s * _POLL_GROWTH, _LAST_POLL_S)
 
-    async def fetch_kept(
+    async def fetch_or_stale(
         self,
         usable: Callable[[CachedResponse], bool],
         *,
-        keepable: Callable[[CachedResponse], bool],
+        acceptable: Callable[[CachedResponse], bool],
         instead: Callable[[CachedResponse], bool],
     ) -> CachedResponse | None:
-        """As fetch(); but rather than nothing the last entry that was passed over, if it is kept beyond its lifetime.
+        """The same entry; but rather than nothing the last one that was passed over, if it is kept beyond its lifetime.
 
+        acceptable: whether anything may be done with an entry that was passed over.
         instead: whether a kept entry may be used instead of waiting for another process to make it anew.
         """
         stale: list[CachedResponse] = []
@@ -144,34 +153,34 @@ class Flight:
             stale.append(response)
             return False
 
-        response = await self.fetch(fresh, wait=lambda: not (stale and keepable(stale[-1]) and instead(stale[-1])))
-        if response is None and stale and keepable(stale[-1]):
+        response = await self.fetch(fresh, wait=lambda: not (stale and acceptable(stale[-1]) and instead(stale[-1])))
+        if response is None and stale and acceptable(stale[-1]):
             return stale[-1]
         return response
 
     def _hold(self, holder: str) -> None:
         self._holder = holder
         if self._landed.done():  # it was given up while it asked
-            self._flights.spawn(self._release(Landing.LEFT))
+            self._coalescing.spawn(self._release(Landing.LEFT))
             return
         self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
 
     def _renew(self) -> None:
-        self._flights.spawn(self._renewed())
+        self._coalescing.spawn(self._renewed())
         self._renewal = asyncio.get_running_loop().call_later(LEASE_MS / 3000, self._renew)
 
     async def _renewed(self) -> None:
-        if self._flights.leases is not None:
+        if self._coalescing.leases is not None:
             with suppress(StoreError):  # if it stays away the lease expires, and others run their own handlers
-                await self._flights.leases.renew(self._key, holder=self._holder, lease_ms=LEASE_MS)
+                await self._coalescing.leases.renew(self._key, holder=self._holder, lease_ms=LEASE_MS)
 
     async def _release(self, how: Landing) -> None:
-        solo_ms = 0
+        uncoalesced_ms = 0
         if how is Landing.REFUSED:
-            solo_ms = SOLO_MS if self._flights.is_solo(self._key) else _STEP_AWAY_MS
-        if self._flights.leases is not None:
+            uncoalesced_ms = UNCOALESCED_MS if self._coalescing.lately_uncoalesced(self._key) else _STEP_AWAY_MS
+        if self._coalescing.leases is not None:
             with suppress(StoreError):  # it expires by itself
-                await self._flights.leases.release(self._key, holder=self._holder, solo_ms=solo_ms)
+                await self._coalescing.leases.release(self._key, holder=self._holder, uncoalesced_ms=uncoalesced_ms)
 
 
 def _cancellations() -> int:
@@ -181,7 +190,7 @@ def _cancellations() -> int:
 
 
 class RequestCoalescing:
-    """Flights under way, by key. Use from one event loop at a time.
+    """The flights under way, by key, and what is remembered of keys. Use from one event loop at a time.
 
     leases: of the store that is shared with other processes; None: this process is alone.
     """
@@ -189,7 +198,7 @@ class RequestCoalescing:
     def __init__(self, leases: Leases | None = None) -> None:
         self.leases = leases
         self._under_way: dict[str, Flight] = {}
-        self._solo, self._spared = _ForAWhile(), _ForAWhile()
+        self._uncoalesced, self._store_backoff = _RecentKeys(), _RecentKeys()
         self._name = secrets.token_hex(8)
         self._attempts = count(1)
         self._background: set[asyncio.Task[None]] = set()
@@ -198,6 +207,7 @@ class RequestCoalescing:
         return len(self._under_way)
 
     def under_way(self, key: str) -> Flight | None:
+        """The flight that a request for this key can follow."""
         return self._under_way.get(key)
 
     def lead(self, key: str) -> Flight:
@@ -206,6 +216,7 @@ class RequestCoalescing:
         return flight
 
     def forget(self, key: str, flight: Flight) -> None:
+        """Let nobody follow this flight any more; another one that took its place stays."""
         if self._under_way.get(key) is flight:
             del self._under_way[key]
 
@@ -214,39 +225,40 @@ class RequestCoalescing:
         return f"{self._name}:{next(self._attempts)}"
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that no request waits for."""
+        """Run work that no request waits for."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def settle(self) -> None:
-        """Returns when every lease that is being given back has been given back. Before the shared store is closed."""
+        """Wait until every lease that is being given back has been given back. Before the shared store is closed."""
         loop = asyncio.get_running_loop()
         while mine := [task for task in self._background if task.get_loop() is loop]:
             await asyncio.wait(mine)
 
-    def solo(self, key: str, *, now_ms: int) -> bool:
+    def uncoalesced(self, key: str, *, now_ms: int) -> bool:
         """Whether requests for this key run on their own for now."""
-        return self._solo.holds(key, now_ms)
+        return self._uncoalesced.holds(key, now_ms)
 
-    def is_solo(self, key: str) -> bool:
+    def lately_uncoalesced(self, key: str) -> bool:
         """Whether it was said lately that they do."""
-        return key in self._solo.until_ms
+        return key in self._uncoalesced.until_ms
 
-    def go_solo(self, key: str, *, now_ms: int) -> None:
-        self._solo.hold(key, now_ms + SOLO_MS)
+    def leave_uncoalesced(self, key: str, *, now_ms: int) -> None:
+        """Let requests for this key run on their own for a while: nothing is stored that they could wait for."""
+        self._uncoalesced.hold(key, now_ms + UNCOALESCED_MS)
 
-    def spare(self, key: str, *, now_ms: int) -> None:
-        """The store did not answer when it was asked for this key."""
-        self._spared.hold(key, now_ms + SPARED_MS)
+    def back_off_store(self, key: str, *, now_ms: int) -> None:
+        """Leave the shared store alone for this key for a while: it did not answer when it was asked for it."""
+        self._store_backoff.hold(key, now_ms + STORE_BACKOFF_MS)
 
-    def spared(self, key: str, *, now_ms: int) -> bool:
-        """Whether the store is left alone for this key for now."""
-        return self._spared.holds(key, now_ms)
+    def store_backs_off(self, key: str, *, now_ms: int) -> bool:
+        """Whether the shared store is left alone for this key for now."""
+        return self._store_backoff.holds(key, now_ms)
 
 
-class _ForAWhile:
-    """What holds for some keys until some time; the youngest 4,096 of them."""
+class _RecentKeys:
+    """Keys of which something holds until some time; the youngest 4,096 of them."""
 
     def __init__(self) -> None:
         self.until_ms: OrderedDict[str, int] = OrderedDict()

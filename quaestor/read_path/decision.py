@@ -1,4 +1,4 @@
-"""What happens to one GET, as a literal table: (state, event) -> state. Nothing else decides where a request goes next.
+"""The transition table of one GET: (state, event) -> state. Nothing else decides where a request goes next.
 
     RECEIVED -> LOOKING -> SERVED                                      a hit
     RECEIVED -> LOOKING -> RUNNING -> REGISTERING -> KEEPING -> SERVED   a miss that was stored
@@ -15,6 +15,8 @@ from enum import StrEnum, auto
 
 
 class State(StrEnum):
+    """The stage that a request has come to."""
+
     RECEIVED = auto()
     LOOKING = auto()
     """In the stores, and for somebody who is already fetching the same."""
@@ -37,6 +39,8 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
+    """Something that leads a request from one state to the next."""
+
     PASSED_BY = auto()
     """The request is none of the cache's business, or the grid cannot vouch for anything now."""
     KEYED = auto()
@@ -60,7 +64,7 @@ class Event(StrEnum):
     PART_FAILED = auto()
     """Index, sketch or store did not answer."""
     KEPT = auto()
-    SPARED = auto()
+    SERVED_ON_ERROR = auto()
     """The handler failed, and what was stored before may be sent instead."""
     MISLED = auto()
     """The handler's 304 was about another answer than the stored one: it has to be asked for the whole."""
@@ -83,7 +87,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.RUNNING, Event.UNSTORABLE): State.WITHHELD,
     (State.RUNNING, Event.ANSWERED): State.REGISTERING,
     (State.RUNNING, Event.RAISED): State.FAILED,
-    (State.RUNNING, Event.SPARED): State.SERVED,
+    (State.RUNNING, Event.SERVED_ON_ERROR): State.SERVED,
     (State.RUNNING, Event.MISLED): State.LOOKING,
     (State.REGISTERING, Event.UNGUARDED): State.WITHHELD,
     (State.REGISTERING, Event.REGISTERED): State.KEEPING,

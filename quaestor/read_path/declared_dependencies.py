@@ -17,7 +17,7 @@ def waived(policy: RoutePolicy, reason: Uncacheable) -> bool:
 def declared_reads(
     policy: RoutePolicy, target: Target, *, deployment: str, namespace: str, since: Version
 ) -> tuple[CapturedRead, ...]:
-    """What an answer depends on because its route says so, beside what its handler read.
+    """The reads that an answer depends on because its route says so, beside those of its handler.
 
     Members are not known, so any write that may concern them counts, from `since` on: what the handler saw.
     """

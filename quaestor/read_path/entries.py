@@ -17,7 +17,7 @@ COPY_SLACK_MS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the handler answered.
+    """A handler's answer.
 
     headers: raw pairs, names in lower case, in order.
     """
@@ -29,8 +29,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """event: KEPT with the resident entry; otherwise why the answer must not be kept, as labels and as text for
-    debugging.
+    """The outcome of an admission.
+
+    event: KEPT with the resident entry; otherwise the answer must not be kept.
+    reasons: why not, as labels.
+    detail: why not, as text for debugging.
     """
 
     event: Event
@@ -91,11 +94,12 @@ def guarded_entry(
 
 
 def kept_until_ms(response: CachedResponse) -> int:
-    """Until when an entry may be used for anything."""
+    """The end of an entry's use for anything, in ms."""
     return max(response.fresh_until_ms, response.stale_until_ms)
 
 
 def dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:
+    """The record of an entry in the dependency index, with the URLs under which copies may be outside."""
     return Dependent(
         key=response.key,
         registrations=response.registrations,

@@ -1,4 +1,4 @@
-"""Taking an entry back that must not be served after all, or of which nobody knows any more whether it may be.
+"""The eviction of an entry that must not be served after all, or of which nobody knows any more whether it may be.
 
 What a store did not acknowledge may still arrive: the server was busy, the packet was late. It then lies there for as long as its
 lifetime, and other processes will find it. So as long as that may be, its registrations go on guarding it.
@@ -19,7 +19,7 @@ AGAIN_AFTER_S: Final = (1.0, 2.0, 4.0)
 
 
 class EvictionRetry:
-    """One per read path. Use from one event loop."""
+    """Evicts single entries, again if the store does not answer; one per read path. Use from one event loop."""
 
     def __init__(self, *, store: ResponseStore, registry: QueryRegistry, telemetry: EventLog) -> None:
         self._store = store
@@ -27,9 +27,9 @@ class EvictionRetry:
         self._telemetry = telemetry
 
     async def take(self, response: CachedResponse, *, acknowledged: bool) -> bool:
-        """Evict it.
+        """Evict an entry. False: the store did not answer; call again().
 
-        acknowledged: the store said that it had it. False: the store did not answer; call again().
+        acknowledged: the store said that it had it.
         """
         try:
             await self._store.evict([response])
@@ -41,7 +41,7 @@ class EvictionRetry:
         return True
 
     async def again(self, response: CachedResponse, *, at_once: bool = False) -> None:
-        """The same without anybody waiting for it, until the store answers or has not three times.
+        """Evict an entry without anybody waiting for it, until the store answers or has not three times.
 
         at_once: it was not tried yet, because whoever stored it was cancelled.
         """

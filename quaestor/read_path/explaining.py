@@ -1,7 +1,7 @@
-"""What X-Quaestor-Explain says: for people who wonder why an answer was or was not cached. Only with the setting `debug_header`.
+"""The text of X-Quaestor-Explain, for people who wonder why an answer was or was not cached.
 
-Names, never values: no filter value, cookie, audience or key. Bounded. An entry's part is made once, when it is stored; what
-another process stored is not known in detail.
+Only with the setting `debug_header`. Names, never values: no filter value, cookie, audience or key. Bounded. An entry's part is
+made once, when it is stored; what another process stored is not known in detail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _shape(query: Query) -> str:
 def entry(
     response: CachedResponse, policy: RoutePolicy, *, known: str, layer: str, browser_s: int, cdn_s: int, now_ms: int
 ) -> str:
-    """Of an answer from an entry.
+    """The explanation of an answer from an entry.
 
     known: what depends() said, if it was this process that stored it.
     """
@@ -63,7 +63,7 @@ def entry(
 
 
 def withheld(reasons: Sequence[str], detail: str, policy: RoutePolicy | None) -> str:
-    """Of an answer that was not stored. What failed is in the logs: an error's text may quote anything."""
+    """The explanation of an answer that was not stored. What failed is in the logs: an error's text may quote anything."""
     said = f"not stored: {', '.join(reasons)}"
     if detail and _OF_CAPTURE.issuperset(reasons):
         said += f" ({detail})"
@@ -71,7 +71,7 @@ def withheld(reasons: Sequence[str], detail: str, policy: RoutePolicy | None) ->
 
 
 def about(policy: RoutePolicy) -> str:
-    """What the key is made of, and where that was said."""
+    """The parts that the key is made of, and where that was said."""
     source = "declared" if policy.explicit else "default" if policy == DEFAULT else "read from the route's parameters"
     parts = ["method and URL" if policy.query is None else f"path and query ({_names(sorted(policy.query))})"]
     if policy.personal:

@@ -1,17 +1,16 @@
-"""Keeping entries that only their own lifetime guards, and outdating entries by name, in this process and in the others."""
+"""Entries that only their own lifetime guards, and the outdating of entries by name, in this process and in the others."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
 
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError, StoreError
 from quaestor.model import CachedResponse
 from quaestor.observability.event_log import EventLog
 from quaestor.policy import RoutePolicy
-from quaestor.ports import ResponseStore
 from quaestor.read_path import shared_cache_rules, unsafe_invalidation
+from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.outdated_labels import OutdatedLabels, labels
 from quaestor.read_path.reuse import windows
 from quaestor.read_path.unsafe_invalidation import Outdated
@@ -21,16 +20,10 @@ Announce = Callable[[Sequence[str]], Awaitable[None]]
 """Tell every process, this one included, that registrations are dead; labels go with them. May raise QuaestorError."""
 
 
-class LocalStore(ResponseStore, Protocol):
-    def resident(self, key: str) -> Resident | None: ...
-
-    def drop(self, key: str, why: str = ...) -> None: ...
-
-
 class ExplicitEntries:
-    """One per read path. Use from one event loop.
+    """Keeps explicit entries and outdates entries by their labels; one per read path. Use from one event loop.
 
-    announce: None if this process is alone.
+    announce: tells the other processes; None if this process is alone.
     """
 
     def __init__(
@@ -39,7 +32,7 @@ class ExplicitEntries:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
-        self._strikes = OutdatedLabels()
+        self._labels = OutdatedLabels()
         self.announce = announce
 
     async def keep(
@@ -53,7 +46,10 @@ class ExplicitEntries:
         asked_ms: int,
         policy: RoutePolicy,
     ) -> Resident | None:
-        """Store an answer that explicit.refusal() has nothing against. None: it was outdated meanwhile. Raises StoreError."""
+        """Store an answer that shared_cache_rules.refusal() has nothing against. None: it was outdated meanwhile.
+
+        Raises StoreError.
+        """
         now_ms = self._clock()
         response = shared_cache_rules.entry(
             status, tuple(headers), body,
@@ -61,38 +57,39 @@ class ExplicitEntries:
             at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms,
         )  # fmt: skip
         await self._store.put(response, ttl_ms=response.stale_until_ms - now_ms)
-        if not self.hold(response):
+        if not self.accept(response):
             await self._store.evict([response])
             return None
         resident = self._store.resident(key)
         return resident if resident is not None and resident.response is response else Resident(response)
 
-    def hold(self, response: CachedResponse, *, asked_ms: int | None = None) -> bool:
-        """Note an entry that has come into memory. False: it is outdated and was dropped.
+    def accept(self, response: CachedResponse, *, asked_ms: int | None = None) -> bool:
+        """Note the labels of an entry that has come into memory. False: it is outdated and was dropped.
 
         asked_ms: when its handler was asked; None: when it was stored.
         """
         names = labels(response)
         since_ms = response.stored_at_ms if asked_ms is None else min(asked_ms, response.stored_at_ms)
-        if self._strikes.struck(names, since_ms=since_ms):
+        if self._labels.outdated(names, since_ms=since_ms):
             self._store.drop(response.key, "outdated")
             return False
-        leaves = self._strikes.hold(response, names)
+        leaves = self._labels.remember(response, names)
         if leaves is not None:
             self._store.drop(leaves, "demand")
         return True
 
     async def outdate(self, what: Outdated, *, url_origin: str) -> None:
-        """Returns when nothing that was stored before is served by this process any more, and the others were told."""
+        """Outdate what an unsafe request made stale: when it returns, nothing of that which was stored before is served by this
+        process any more, and the others were told."""
         names = [unsafe_invalidation.uri_label(key) for key in what.keys]
         names += [unsafe_invalidation.group_label(url_origin, group) for group in what.groups]
-        registrations = self.strike(names)
+        registrations = self.outdate_here(names)
         for key in what.keys:
             await self._evict(key)
         await self.tell([*names, *registrations])
 
     async def tell(self, names: Sequence[str]) -> None:
-        """Other processes, and the effects of this one. A failure is counted: then this process alone knows."""
+        """Tell other processes, and the effects of this one. A failure is counted: then this process alone knows."""
         if self.announce is not None and names:
             try:
                 await self.announce(names)
@@ -100,15 +97,18 @@ class ExplicitEntries:
                 self._telemetry.failure("event-layer", "read_path.outdating_not_told", error)
 
     async def outdate_everything(self) -> None:
-        """The same for every entry that only its own lifetime guards. Raises StoreError, QuaestorError."""
-        self.strike((unsafe_invalidation.EVERYTHING,))
+        """Outdate every entry that only its own lifetime guards, everywhere. Raises StoreError, QuaestorError."""
+        self.outdate_here((unsafe_invalidation.EVERYTHING,))
         await self._store.clear()
         if self.announce is not None:
             await self.announce((unsafe_invalidation.EVERYTHING,))
 
-    def strike(self, names: Iterable[str]) -> list[str]:
-        """Outdate what these labels stand for, here; returns registrations that have to die for it. Others are passed over."""
-        keys, registrations = self._strikes.strike(filter(unsafe_invalidation.is_label, names), at_ms=self._clock())
+    def outdate_here(self, names: Iterable[str]) -> list[str]:
+        """Outdate what these labels stand for, in this process alone; names that are no labels are passed over.
+
+        Returns the registrations that have to die for it.
+        """
+        keys, registrations = self._labels.outdate(filter(unsafe_invalidation.is_label, names), at_ms=self._clock())
         for key in keys:
             self._store.drop(key, "outdated")
         return registrations

@@ -30,7 +30,7 @@ Claims = tuple[tuple[bytes, bytes], ...]
 
 
 def shown(name: bytes, value: bytes) -> bytes:
-    """What of a claim is keyed, and shown to the handler."""
+    """The part of a claim that is keyed, and shown to the handler."""
     if name != b"forwarded":
         return value
     return b";".join(b"%s=%s" % (key.lower(), given) for key, given in _PARAMETER.findall(value))

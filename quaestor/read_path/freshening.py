@@ -1,4 +1,7 @@
-"""Asking the origin whether a stored answer still holds, and taking over what it says: RFC 9111, sections 3.2 and 4.3. Pure."""
+"""Validation with the origin: whether a stored answer still holds, and what is taken over of the origin's word.
+
+RFC 9111, sections 3.2 and 4.3. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RFC 9111 says about storing and about lifetimes, as pure functions. Headers are raw lower-case (name, value) pairs.
+"""The rules of RFC 9111 about storing and about lifetimes, as pure functions. Headers are raw lower-case (name, value) pairs.
 
 Heuristic freshness (section 4.2.2) is never used: our own lifetimes come from the estimator, and the handler's explicit ones
 only shorten them.
@@ -77,7 +77,7 @@ def delta_s(value: str | None) -> int:
 
 
 def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | None:
-    """Why a shared cache must not or should not store this answer (section 3), or None.
+    """The reason why a shared cache must not or should not store this answer (section 3), or None.
 
     personal: it is stored for those only whom it is for, so that it may be `private`.
 
@@ -102,7 +102,7 @@ def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | N
 
 
 def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
-    """How long the handler lets a shared cache use this answer (section 4.2.1); None if it does not say."""
+    """The time for which the handler lets a shared cache use this answer (section 4.2.1); None if it does not say."""
     headers = list(headers)
     directives = cache_control(headers)
     for directive in ("s-maxage", "max-age"):
@@ -112,7 +112,7 @@ def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 
 
 def client_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
-    """How long the handler lets a browser use this answer; None if it does not say."""
+    """The time for which the handler lets a browser use this answer; None if it does not say."""
     headers = list(headers)
     directives = cache_control(headers)
     if "max-age" in directives:
@@ -121,7 +121,7 @@ def client_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 
 
 def current_age_s(stored_at_ms: int, now_ms: int) -> int:
-    """Section 4.2.3, for an answer that we made ourselves: resident time, rounded down, never negative."""
+    """The age of an answer that we made ourselves (section 4.2.3): resident time, rounded down, never negative."""
     return max(0, now_ms - stored_at_ms) // 1000
 
 

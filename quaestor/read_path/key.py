@@ -1,4 +1,4 @@
-"""From a request's bytes to the names it is known by: cache key, Cache Sketch resource, URL as the CDN saw it. Pure.
+"""The names of a request, made of its bytes: cache key, Cache Sketch resource, URL as the CDN saw it. Pure.
 
 Servers and clients, in Python and in JavaScript, have to compute the same *resource*, so here it is in full. Everything works on
 the request target as it is sent on the wire (in browsers: `new URL(u).pathname` and `.search`), never on decoded text:
@@ -22,7 +22,7 @@ the target as it was sent.
 
 Where parameters are ignored (`read_path.query`), key and resource are those of the query string that is left. A client that asked
 for the whole URL looks another resource up, one that nobody reports: it is not given leave to keep its copy (`Target.own`). What
-else decides between answers (`read_path.selection`) is appended to the key behind a `#`, which no resource contains.
+else decides between answers (`read_path.variant_key`) is appended to the key behind a `#`, which no resource contains.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ _DEFAULT_PORTS = {"http": b":80", "https": b":443"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What one request asks for.
+    """All names of what one request asks for.
 
     key: in our stores.
     resource: in the Cache Sketch.
     url: what a CDN was asked for.
-
     own: the resource is the one that a client computes from the URL it asked for. If not, no sketch would ever tell
         it that its copy has changed: it must revalidate.
     """
@@ -65,8 +64,10 @@ class Target:
 def target(scheme: str, host: bytes, path: bytes, query: bytes, *, kept: bytes | None = None) -> Target | None:
     """The names of a request; None if it cannot be keyed safely (target too long, host malformed).
 
+    Short targets are remembered (bounded); others cost O(size).
+
     path and query: raw, percent-encoded, as on the wire.
-    kept: what of the query counts; None: all of it. Short targets are remembered (bounded); others cost O(size).
+    kept: what of the query counts; None: all of it.
     """
     if kept is not None and kept != query:
         named = target(scheme, host, path, kept)
@@ -96,7 +97,7 @@ def resource(path: bytes, query: bytes) -> str:
 
 
 def spelling(path: bytes, query: bytes) -> bytes:
-    """Of a request target that is not spelt as its resource is; empty for all others.
+    """A digest of a request target that is not spelt as its resource is; empty for all others.
 
     Part of the key beside the resource: `?q=<b>` and `?q=%3Cb%3E` are one page to whoever decodes them, but not to whoever writes
     down what it was asked. Then only those who spell alike are given the same answer.

@@ -1,4 +1,4 @@
-"""What the read path needs of a store."""
+"""The store as the read path needs it: a part of it is in this process's memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from quaestor.store.memory import Resident
 class LocalStore(ResponseStore, Protocol):
     """A store part of which is in this process's memory."""
 
-    def resident(self, key: str) -> Resident | None: ...
+    def resident(self, key: str) -> Resident | None:
+        """The entry in memory. No I/O."""
 
-    def keep(self, response: CachedResponse) -> Resident: ...
+    def keep(self, response: CachedResponse) -> Resident:
+        """Take a response into memory. No I/O."""
 
     def drop(self, key: str, why: str = ...) -> None:
-        """why: one of metrics.LEFT."""
+        """Forget the entry in memory. No I/O.
+
+        why: one of `observability.vocabularies.LEFT`.
+        """

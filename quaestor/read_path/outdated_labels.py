@@ -1,7 +1,7 @@
-"""Which entries unsafe requests have outdated by name: a URI in all its variants (RFC 9111, section 4.4), a group (RFC 9875).
+"""Labels that unsafe requests have outdated: a URI in all its variants (RFC 9111, section 4.4), a group (RFC 9875).
 
-An entry has labels: its URI's if only its own lifetime guards it, those of its groups in any case. Striking a label drops what
-this process holds under it, and refuses what was stored before the strike wherever it comes from later. Entries that queries
+An entry has labels: its URI's if only its own lifetime guards it, those of its groups in any case. Outdating a label drops what
+this process holds under it, and refuses what was stored before that moment wherever it comes from later. Entries that queries
 guard die by their registrations besides: so every process, every CDN and every sketch hears of it.
 """
 
@@ -20,7 +20,7 @@ REMEMBERED = 65_536
 
 
 def labels(response: CachedResponse) -> tuple[str, ...]:
-    """What an entry can be outdated by: its URI, its path on any host, everything; its groups. O(size of its fields)."""
+    """The names that an entry can be outdated by: its URI, its path on any host, everything; its groups. O(size of fields)."""
     named = values(response.headers, b"cache-groups")
     by_itself = shared_cache_rules.is_explicit(response)
     if not (named or by_itself):
@@ -38,30 +38,35 @@ def labels(response: CachedResponse) -> tuple[str, ...]:
 
 
 class OutdatedLabels:
-    """One per read path. Use from one event loop. Every call is O(1) a label and entry."""
+    """Memory of the labels that were outdated, and of the entries that have labels; one per read path.
+
+    Use from one event loop. Every call is O(1) a label and entry.
+
+    limit: of labels, and of entries, that are remembered.
+    """
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
-        self._struck_at_ms: OrderedDict[str, int] = OrderedDict()
+        self._outdated_at_ms: OrderedDict[str, int] = OrderedDict()
         self._floor_ms = -1
         self._held: OrderedDict[str, tuple[tuple[str, ...], tuple[str, ...]]] = OrderedDict()
         self._by_label: dict[str, set[str]] = {}
 
-    def hold(self, response: CachedResponse, names: Sequence[str]) -> str | None:
+    def remember(self, response: CachedResponse, names: Sequence[str]) -> str | None:
         """Note that an entry with these labels is in memory. Returns the key of one that has to leave it, if any."""
         if not names:
             return None
-        self.release(response.key)
+        self.forget(response.key)
         self._held[response.key] = (tuple(names), response.registrations)
         for name in names:
             self._by_label.setdefault(name, set()).add(response.key)
         if len(self._held) <= self._limit:
             return None
         oldest = next(iter(self._held))
-        self.release(oldest)
+        self.forget(oldest)
         return oldest
 
-    def release(self, key: str) -> tuple[str, ...]:
+    def forget(self, key: str) -> tuple[str, ...]:
         """Forget an entry; returns its registrations."""
         names, registrations = self._held.pop(key, ((), ()))
         for name in names:
@@ -71,23 +76,23 @@ class OutdatedLabels:
                 del self._by_label[name]
         return registrations
 
-    def strike(self, names: Iterable[str], *, at_ms: int) -> tuple[list[str], list[str]]:
+    def outdate(self, names: Iterable[str], *, at_ms: int) -> tuple[list[str], list[str]]:
         """Outdate what was stored under these labels until now. Returns the keys to drop and the registrations to kill: of every
         entry the first, which is its own; others may guard what has nothing to do with these labels."""
         keys: list[str] = []
         registrations: list[str] = []
         for name in names:
-            self._struck_at_ms[name] = max(at_ms, self._struck_at_ms.get(name, -1))
-            self._struck_at_ms.move_to_end(name)
+            self._outdated_at_ms[name] = max(at_ms, self._outdated_at_ms.get(name, -1))
+            self._outdated_at_ms.move_to_end(name)
             for key in list(self._by_label.get(name, ())):
                 keys.append(key)
-                registrations += self.release(key)[:1]
-        while len(self._struck_at_ms) > self._limit:
-            self._floor_ms = max(self._floor_ms, self._struck_at_ms.popitem(last=False)[1])
+                registrations += self.forget(key)[:1]
+        while len(self._outdated_at_ms) > self._limit:
+            self._floor_ms = max(self._floor_ms, self._outdated_at_ms.popitem(last=False)[1])
         return keys, registrations
 
-    def struck(self, names: Sequence[str], *, since_ms: int) -> bool:
+    def outdated(self, names: Sequence[str], *, since_ms: int) -> bool:
         """Whether any of them was outdated since then. In the same millisecond counts."""
         if not names:
             return False
-        return since_ms <= self._floor_ms or any(since_ms <= self._struck_at_ms.get(name, -1) for name in names)
+        return since_ms <= self._floor_ms or any(since_ms <= self._outdated_at_ms.get(name, -1) for name in names)

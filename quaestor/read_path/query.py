@@ -1,4 +1,4 @@
-"""Which parameters of a query string count: the others are neither part of the key nor shown to the handler. Pure.
+"""The parameters of a query string that count: the others are neither part of the key nor shown to the handler. Pure.
 
 A parameter that is not keyed but read would let whoever asks first decide what everybody else is given (cache poisoning by
 unkeyed input). So what is ignored is *removed* before the handler runs, by the same cut at `&` that the key is made of: a

@@ -18,18 +18,19 @@ _SPEC = re.compile(rb"(\d{0,18})-(\d{0,18})")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes first to last, both included."""
+    """A part of a body: bytes first to last, both included."""
 
     first: int
     last: int
 
     @property
     def size(self) -> int:
+        """The number of bytes."""
         return self.last - self.first + 1
 
 
 def spans(field: bytes | None, size: int) -> tuple[Span, ...] | None:
-    """What a Range field selects of a body: None: ignore the field and send the whole; (): nothing of it exists (416).
+    """The parts of a body that a Range field selects. None: ignore the field and send the whole; (): nothing of it exists (416).
 
     Ignored are other units, malformed fields, more than MAX_RANGES ranges, and ranges that together ask for more than the whole.
     Ranges that overlap or touch are joined (section 15.3.7.2); the order is the client's otherwise. O(field).
@@ -96,11 +97,15 @@ def if_range_holds(field: bytes | None, headers: Headers, etag: bytes, *, stored
 
 
 def content_range(span: Span, size: int) -> bytes:
+    """The value of Content-Range for one part of a body of this size."""
     return b"bytes %d-%d/%d" % (span.first, span.last, size)
 
 
 def multipart(body: bytes, parts: Sequence[Span], *, content_type: bytes | None, boundary: bytes) -> bytes:
-    """A multipart/byteranges body (section 14.6). boundary must not occur in the body: random."""
+    """A multipart/byteranges body (section 14.6).
+
+    boundary: must not occur in the body: random.
+    """
     pieces: list[bytes] = []
     kind = b"" if content_type is None else b"Content-Type: %s\r\n" % content_type
     for span in parts:

@@ -1,4 +1,4 @@
-"""Refreshing what is asked for often before its lifetime ends, so that nobody waits for it and not everybody asks at once.
+"""Early refresh of what is asked for often: before its lifetime ends, so that nobody waits for it and not everybody asks at once.
 
 XFetch (Vattani, Chierichetti, Lowenstein: Optimal Probabilistic Cache Stampede Prevention, PVLDB 2015): an entry that took
 `cost` to make is made anew so much earlier as the cost times an exponentially distributed draw. Here a draw is made once for
@@ -22,7 +22,7 @@ _MOST = 0.5
 
 
 def early_by_ms(*, cost_ms: int, lifetime_ms: int, draw: float, beta: float) -> float:
-    """How long before the end of its lifetime an entry is refreshed: never in its first half.
+    """The time before the end of its lifetime at which an entry is refreshed, in ms: never in its first half.
 
     draw: uniform in (0, 1].
     beta: more than 1 is earlier.
@@ -31,22 +31,24 @@ def early_by_ms(*, cost_ms: int, lifetime_ms: int, draw: float, beta: float) -> 
 
 
 class EarlyRefresh:
-    """beta: 0: never early.
-    uniform: in [0, 1).
+    """The moment from which on each entry is made anew, drawn once for each entry and process.
+
+    beta: more than 1 is earlier; 0: never early.
+    uniform: draws from [0, 1).
     """
 
     def __init__(self, *, beta: float, uniform: Callable[[], float] = random.random) -> None:
         self._beta = beta
-        self._uniform = uniform
+        self.uniform = uniform
 
     def settle(self, resident: Resident) -> Resident:
-        """Draw for this process from when on a request begins a refresh; the hit path looks at nothing but that moment."""
+        """Draw the moment from which on a request in this process begins a refresh; the hit path looks at nothing else."""
         response = resident.response
         if self._beta and response.cost_ms:
             early_ms = early_by_ms(
                 cost_ms=response.cost_ms,
                 lifetime_ms=response.fresh_until_ms - response.stored_at_ms,
-                draw=1.0 - self._uniform(),
+                draw=1.0 - self.uniform(),
                 beta=self._beta,
             )
             resident.settled_until_ms = response.fresh_until_ms - math.ceil(early_ms)

@@ -1,4 +1,4 @@
-"""What a request's header fields say about answering it from a cache. Pure."""
+"""Facts about a request that its header fields tell, as far as they matter for answering it from a cache. Pure."""
 
 from __future__ import annotations
 
@@ -53,10 +53,9 @@ class _Notable(dict[bytes, bool]):
 
 
 NOTABLE: Mapping[bytes, bool] = _Notable()
-"""A GET without any field that is notable, claims (`forwarded.CLAIMS`) aside, and with at most one Host, is answered from memory
-without a closer look.
+"""The fields by which a request needs a closer look. Ask with NOTABLE[name].
 
-Ask with NOTABLE[name].
+A GET without any of them, claims (`forwarded_fields.CLAIMS`) aside, and with at most one Host, is answered from memory at once.
 """
 
 CONDITIONS = frozenset({b"if-none-match", b"if-modified-since"})
@@ -74,12 +73,14 @@ _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """host: empty if absent.
-    bypass: why the cache keeps out of this request unless its route says otherwise, or None. barred: why it does
-        whatever the route says.
+    """All that a request's header fields say about answering it from a cache.
+
+    host: empty if absent.
+    bypass: why the cache keeps out of this request unless its route says otherwise, or None.
+    barred: why it keeps out whatever the route says, or None.
     personal: the request carries credentials.
-    fat: it has a body.
-    claims: see `forwarded`.
+    has_body: it carries a body.
+    claims: see `forwarded_fields`.
     partial: asks for a part of the answer; a handler's answer to it is not stored.
     byte_range, if_range: the fields of that name.
     no_store, only_if_cached: of directives.
@@ -95,7 +96,7 @@ class RequestFacts:
     bypass: str | None = None
     barred: str | None = None
     personal: bool = False
-    fat: bool = False
+    has_body: bool = False
     claims: Claims = ()
     partial: bool = False
     no_store: bool = False
@@ -111,7 +112,7 @@ class RequestFacts:
         """Whether nothing is asked for but the whole answer, as the store has it."""
         return not (
             self.partial
-            or self.fat
+            or self.has_body
             or self.directives
             or self.if_none_match is not None
             or self.if_modified_since is not None
@@ -119,12 +120,12 @@ class RequestFacts:
 
 
 def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
-    """One pass over raw lower-case (name, value) pairs."""
+    """The facts of a request, in one pass over raw lower-case (name, value) pairs."""
     hosts: list[bytes] = []
     claims: list[tuple[bytes, bytes]] = []
     barred: str | None = None
     personal: str | None = None
-    fat = partial = False
+    has_body = partial = False
     if_none_match: list[bytes] = []
     if_modified_since: bytes | None = None
     ranges: list[bytes] = []
@@ -158,7 +159,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         elif name in _REWRITES:
             barred = barred or "override"
         elif name in _BODY:
-            fat = fat or value != b"0"
+            has_body = has_body or value != b"0"
         elif b"_" in name and name.replace(b"_", b"-") in _NAMED:
             barred = barred or "override"
         else:
@@ -170,10 +171,10 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         asked = {"no-cache": None}
     return RequestFacts(
         host=hosts[0] if hosts else b"",
-        bypass=personal or barred or ("request-body" if fat else None),
+        bypass=personal or barred or ("request-body" if has_body else None),
         barred=barred,
         personal=personal is not None,
-        fat=fat,
+        has_body=has_body,
         claims=tuple(claims),
         partial=partial,
         no_store="no-store" in asked,

@@ -1,4 +1,4 @@
-"""Whether a stored answer may be used for a request: RFC 9111, sections 4, 4.2.4 and 5.2.1, and RFC 5861. Pure.
+"""Reuse of a stored answer for a request: RFC 9111, sections 4, 4.2.4 and 5.2.1, and RFC 5861. Pure.
 
 An entry that queries guard is as good as the origin's answer until a write kills it: its lifetime limits how long it is used, and
 stale use is what the handler or its route allows. An *explicit* entry is used as a shared cache uses it, and the request's
@@ -23,6 +23,8 @@ _FOREVER_MS = 1 << 50
 
 
 class Use(Enum):
+    """The way in which an entry may be used for a request."""
+
     FRESH = auto()
     STALE = auto()
     """As it is, because the client accepts it."""
@@ -34,7 +36,7 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long after its lifetime an answer may be used.
+    """The times for which an answer may be used after its lifetime.
 
     strict: not on a client's word either.
     validate: never unasked.
@@ -47,11 +49,12 @@ class Windows:
 
     @property
     def longest_ms(self) -> int:
+        """The longer of both times."""
         return max(self.while_revalidate_ms, self.if_error_ms)
 
 
 def windows(headers: Headers, policy: RoutePolicy) -> Windows:
-    """What the answer says (RFC 5861, sections 3 and 4), else its route; nothing if it must be revalidated.
+    """The times that the answer allows (RFC 5861, sections 3 and 4), else its route; none if it must be revalidated.
 
     `s-maxage` alone forbids stale use (section 5.2.2.10), but not what a directive beside it allows expressly.
     """
@@ -69,7 +72,7 @@ def windows(headers: Headers, policy: RoutePolicy) -> Windows:
 
 
 def use_guarded(response: CachedResponse, allowed: Windows, *, now_ms: int) -> Use:
-    """For an entry that queries guard and that is live. Request directives do not count (see `request.RequestFacts`)."""
+    """The use of an entry that queries guard and that is live. Request directives do not count (see `request.RequestFacts`)."""
     late_ms = now_ms - response.fresh_until_ms
     if late_ms < 0:
         return Use.FRESH
@@ -77,7 +80,7 @@ def use_guarded(response: CachedResponse, allowed: Windows, *, now_ms: int) -> U
 
 
 def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> Use:
-    """For an entry that only its own lifetime guards."""
+    """The use of an entry that only its own lifetime guards."""
     late_ms = now_ms - response.fresh_until_ms
     age_ms = max(0, now_ms - response.stored_at_ms)
     if allowed.validate or "no-cache" in asked:
@@ -93,7 +96,7 @@ def use_explicit(response: CachedResponse, allowed: Windows, asked: Asked, *, no
     return Use.STALE if _accepts(asked, allowed, late_ms) else Use.VALIDATE
 
 
-def rescues(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
+def may_serve_on_error(response: CachedResponse, allowed: Windows, asked: Asked, *, now_ms: int) -> bool:
     """Whether it may be sent instead of an error (RFC 5861, section 4); the request may ask for that as well."""
     window_ms = allowed.if_error_ms
     if not allowed.strict and "stale-if-error" in asked:

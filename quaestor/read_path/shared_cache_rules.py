@@ -1,4 +1,4 @@
-"""Answers that only their own header fields vouch for: storing and lifetime as a shared cache does it (RFC 9111). Pure.
+"""The rules of a shared cache (RFC 9111) for storing answers that only their own header fields speak for, and for how long. Pure.
 
 Used in explicit mode, for answers that depend on no captured query. Heuristic freshness (section 4.2.2) is never used.
 """
@@ -23,7 +23,7 @@ MAX_LIFETIME_S = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """The directives that apply to us.
+    """The cache directives that apply to us.
 
     targeted: they come from CDN-Cache-Control, so Cache-Control and Expires do not count.
     """
@@ -44,7 +44,7 @@ _NOTHING_SAID = Directives({}, targeted=False)
 
 
 def governing(headers: Headers) -> Directives:
-    """Those of CDN-Cache-Control if it is there and well-formed (RFC 9213, section 2.1), else those of Cache-Control.
+    """The directives of CDN-Cache-Control if it is there and well-formed (RFC 9213, section 2.1), else those of Cache-Control.
 
     A lifetime that is no number makes the targeted field malformed.
     """
@@ -72,7 +72,8 @@ _LIFETIMES = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-
 
 
 def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
-    """Section 4.2.1: s-maxage, max-age, or Expires minus Date; None if none of them is there. Invalid ones count as 0.
+    """The lifetime of an answer (section 4.2.1): s-maxage, max-age, or Expires minus Date; None if none of them is there. Invalid
+    ones count as 0.
 
     now_s: when the answer came; stands for a Date that is missing (RFC 9110, section 6.6.1).
     """
@@ -93,11 +94,12 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 
 
 def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -> str | None:
-    """Why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
+    """The reason why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
 
-    credentials: the request carried some, in whichever field; then section 3.5 applies. Stricter than the RFC:
-        `Set-Cookie` is personal, and the qualified forms of `private` and `no-cache` count as the plain ones. A
-        Content-Range on anything but a 206 means nothing (RFC 9110, section 14.4).
+    Stricter than the RFC: `Set-Cookie` is personal, and the qualified forms of `private` and `no-cache` count as the plain
+    ones. A Content-Range on anything but a 206 means nothing (RFC 9110, section 14.4).
+
+    credentials: the request carried some, in whichever field; then section 3.5 applies.
     """
     headers = list(headers)
     directives = governing(headers)
@@ -129,11 +131,12 @@ def shared(directives: Directives) -> bool:
 
 
 def has_validator(headers: Headers) -> bool:
+    """Whether an answer can be validated with its origin."""
     return any(name in (b"etag", b"last-modified") for name, _ in headers)
 
 
 def initial_age_ms(headers: Headers, *, asked_ms: int, answered_ms: int) -> int:
-    """corrected_initial_age (section 4.2.3). An Age that is no number is ignored, of a list the first member counts."""
+    """The corrected_initial_age of section 4.2.3. An Age that is no number is ignored, of a list the first member counts."""
     headers = list(headers)
     dates = values(headers, b"date")
     made_s = http_date_s(dates[0]) if len(dates) == 1 else None
@@ -159,11 +162,11 @@ def entry(
     at_most_ms: int | None,
     stale_ms: int,
 ) -> CachedResponse:
-    """What is stored of an answer that refusal() has nothing against.
+    """The entry that is made of an answer that refusal() has nothing against. One that was old when it came counts as stored so
+    much earlier, and at the latest when it was asked for: what outdated it since is newer.
 
     at_most_ms: the longest lifetime that its route allows.
-    stale_ms: how long it may be used stale. An answer that was old when it came counts as stored so much earlier, and
-        at the latest when it was asked for: what outdated it since is newer.
+    stale_ms: how long it may be used stale.
     """
     lifetime_ms = (lifetime_s(headers, now_s=answered_ms / 1000) or 0) * 1000
     if at_most_ms is not None:

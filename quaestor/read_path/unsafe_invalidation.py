@@ -1,4 +1,4 @@
-"""What an unsafe request makes stale: RFC 9111, section 4.4, and RFC 9875. Pure.
+"""Invalidation by unsafe requests: what one makes stale, after RFC 9111, section 4.4, and RFC 9875. Pure.
 
 Entries that queries guard need none of this: what a request writes kills them. It concerns entries that only their own lifetime
 guards, and the groups that answers were put into by name.
@@ -26,7 +26,9 @@ MAX_GROUP_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """keys: primary cache keys whose answers, in every variant, must not be used any more.
+    """Everything that one unsafe request makes stale.
+
+    keys: primary cache keys whose answers, in every variant, must not be used any more.
     groups: names, of one origin.
     """
 
@@ -38,7 +40,7 @@ class Outdated:
 
 
 def outdated(method: str, status: int, headers: Headers, asked: Target) -> Outdated:
-    """What the answer to this request makes stale. Nothing if the method is safe or the answer is an error.
+    """Everything that the answer to this request makes stale. Nothing if the method is safe or the answer is an error.
 
     The target itself, and what Location and Content-Location name on the same origin; the groups that the answer names.
     """
@@ -68,12 +70,12 @@ def origin(key: str) -> str:
 
 
 def uri_label(key: str) -> str:
-    """What every explicit entry under a primary key is known by in the dependency index."""
+    """The label of every explicit entry under a primary key, in all variants."""
     return f"u:{_digest(key)}"
 
 
 def group_label(key_origin: str, group: str) -> str:
-    """What every entry of a group is known by. Groups of different origins have nothing to do with each other."""
+    """The label of every entry of a group. Groups of different origins have nothing to do with each other."""
     return f"g:{_digest(f'{key_origin} {group}')}"
 
 

@@ -17,6 +17,7 @@ def strong_etag(body: bytes) -> bytes:
 
 
 def valid_etag(value: bytes) -> bool:
+    """Whether this is a well-formed entity tag, weak or strong."""
     return _ENTITY_TAG.fullmatch(value) is not None
 
 
@@ -36,7 +37,8 @@ def none_match_fails(if_none_match: bytes, etag: bytes) -> bool:
 
 
 def modified_since(if_modified_since: bytes, last_modified: bytes | None) -> bool:
-    """Section 13.1.3: False only if both are dates and the second is not later than the first: then the answer is 304."""
+    """Whether If-Modified-Since holds (section 13.1.3). False only if both are dates and the second is not later than the first:
+    then the answer is 304."""
     asked_s = http_date_s(if_modified_since)
     changed_s = None if last_modified is None else http_date_s(last_modified)
     return asked_s is None or changed_s is None or changed_s > asked_s

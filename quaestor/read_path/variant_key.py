@@ -1,4 +1,5 @@
-"""What decides between answers besides the URL: for whom, which declared fields, which claims, which body. Pure.
+"""The variant part of the key, for what decides between answers besides the URL: for whom, which declared fields, which claims,
+which body. Pure.
 
 All of it becomes one digest behind the key, length-prefixed, so that no two different requests write the same bytes: a user
 called `ann` with a cookie `b=c` is nobody else's neighbour. Texts about people are in the key as this digest only.
@@ -30,10 +31,11 @@ def selection(
     method: str = "GET",
     body: bytes | None = None,
 ) -> str | None:
-    """What to append to the key; empty if the URL alone decides, None if it cannot be keyed.
+    """The text to append to the key; empty if the URL alone decides, None if it cannot be keyed. O(size of the body).
 
+    claimed: fields by which proxies say how the request reached them.
     audience: what `policy.by` said.
-    body: of a request that is keyed by it. O(size).
+    body: of a request that is keyed by it.
     """
     parts: list[bytes] = []
     if claimed:

@@ -66,14 +66,14 @@ def _codings(value: bytes) -> bytes:
 
 
 class Variants:
-    """What the answers under each primary key vary by. Least recently used keys are forgotten."""
+    """Memory of what the answers under each primary key vary by. Least recently used keys are forgotten."""
 
     def __init__(self, limit: int = _REMEMBERED) -> None:
         self._limit = limit
         self._names: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def key(self, primary: str, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Where an answer to this request would be stored, as far as is known."""
+        """The key under which an answer to this request would be stored, as far as is known."""
         name = _name(primary)
         by = self._names.get(name)
         if by is None:
@@ -82,7 +82,7 @@ class Variants:
         return variant_key(primary, by, request_headers)
 
     def learn(self, primary: str, by: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
-        """Note what an answer varies by; returns what to key it by: that, and whatever earlier answers varied by.
+        """Note what an answer varies by; returns the fields to key it by: those, and whatever earlier answers varied by.
 
         None if that is too much: then it must not be stored.
         """

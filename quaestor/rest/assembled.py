@@ -103,7 +103,7 @@ class AssembledLists:
         """The list if it can be answered from memory at this moment. No I/O; to be sent before anything is awaited."""
         read_path = self._engine.read_path
         now_ms = read_path.clock()
-        resident = read_path.resident(wanted.name, now_ms)
+        resident = read_path.lookup.servable(wanted.name, now_ms)
         known = None if resident is None else resident.rendered
         if not isinstance(known, _Ids):
             return None
@@ -143,12 +143,12 @@ class AssembledLists:
         return task
 
     async def _build(self, wanted: Wanted) -> Assembly:
-        resident = self._engine.read_path.resident(wanted.name, self._engine.read_path.clock())
+        resident = self._engine.read_path.lookup.servable(wanted.name, self._engine.read_path.clock())
         if resident is not None and isinstance(resident.rendered, _Ids):
             found = await self._refresh(wanted, resident.rendered)
             if found is not None:
                 return found
-            self._engine.read_path.drop(wanted.name)
+            self._engine.read_path.lookup.drop(wanted.name)
             self._records.release(resident.rendered.registrations)
         return await self._read(wanted)
 
@@ -237,7 +237,7 @@ class AssembledLists:
         reusable = all(part.registrations for part in parts) and self._live(assembly, assembly.checked_ms)
         known = replace(known, parts=tuple(parts), assembly=assembly if reusable else None)
         if len(assembly.body) <= self._engine.settings.max_body_bytes:
-            resident = self._engine.read_path.hold(
+            resident = self._engine.read_path.admission.keep_in_memory(
                 entry(
                     wanted.name, assembly.body, assembly.etag, known.registrations, known.fresh_until_ms, self._engine
                 )

@@ -106,7 +106,7 @@ class Lists:
         if self._engine is None:
             return False
         read_path, now_ms = self._engine.read_path, self._engine.read_path.clock()
-        return read_path.serving(now_ms) and not read_path.lagging(wanted.name, now_ms)
+        return read_path.serving(now_ms) and not read_path.lookup.lagging(wanted.name, now_ms)
 
     def _cheaper_as_ids(self, wanted: Wanted) -> bool:
         assert self._engine is not None

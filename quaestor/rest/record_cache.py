@@ -91,7 +91,7 @@ class RecordCache:
 
     def get(self, name: str, now_ms: int) -> Part | None:
         """The record if it may be used at this moment. No I/O."""
-        resident = self._engine.read_path.resident(name, now_ms)
+        resident = self._engine.read_path.lookup.servable(name, now_ms)
         return None if resident is None or not isinstance(resident.rendered, Part) else resident.rendered
 
     async def keep(
@@ -134,7 +134,7 @@ class RecordCache:
 
     def _hold(self, name: str, part: Part, guard: Registered) -> Part:
         part = replace(part, registrations=guard.ids, fresh_until_ms=self.fresh_until_ms())
-        resident = self._engine.read_path.hold(
+        resident = self._engine.read_path.admission.keep_in_memory(
             entry(name, part.json, record_etag(part.raw), guard.ids, part.fresh_until_ms, self._engine, beside=part.raw)
         )
         if resident is not None:

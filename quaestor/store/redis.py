@@ -29,7 +29,7 @@ MAX_FIELDS_BYTES = 1024 * 1024
 _BATCH = 500
 _AT_ONCE = 50
 """Scripts under way at once."""
-_TURNS = {b"mine": Turn.MINE, b"theirs": Turn.THEIRS, b"solo": Turn.SOLO}
+_TURNS = {b"mine": Turn.MINE, b"theirs": Turn.THEIRS, b"solo": Turn.UNCOALESCED}
 _UNREADABLE = 3
 """How many unreadable values under one name a look-up passes over."""
 _OFF_THE_LOOP_BYTES = 128 * 1024
@@ -156,7 +156,7 @@ class RedisStore:
                 passed = value[first : last + 1]
         except (RedisError, OSError) as error:
             raise StoreError(f"asking Redis who fetches a response failed: {error}") from error
-        return Turn.SOLO
+        return Turn.UNCOALESCED
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
         """See Leases."""
@@ -165,9 +165,9 @@ class RedisStore:
         except (RedisError, OSError) as error:
             raise StoreError(f"renewing a lease in Redis failed: {error}") from error
 
-    async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+    async def release(self, key: str, *, holder: str, uncoalesced_ms: int) -> None:
         try:
-            await self._release(keys=[self._lease(key)], args=[holder, solo_ms])
+            await self._release(keys=[self._lease(key)], args=[holder, uncoalesced_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"releasing a lease in Redis failed: {error}") from error
 

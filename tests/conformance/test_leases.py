@@ -60,9 +60,9 @@ async def test_an_unreadable_entry_is_passed_over(store: RedisStore, client: Sha
 
 async def test_only_the_holder_gives_a_lease_back(store: RedisStore) -> None:
     await store.take(KEY, holder="a", lease_ms=60_000)
-    await store.release(KEY, holder="b", solo_ms=0)
+    await store.release(KEY, holder="b", uncoalesced_ms=0)
     assert await store.take(KEY, holder="c", lease_ms=60_000) is Turn.THEIRS
-    await store.release(KEY, holder="a", solo_ms=0)
+    await store.release(KEY, holder="a", uncoalesced_ms=0)
     assert await store.take(KEY, holder="c", lease_ms=60_000) is Turn.MINE
 
 
@@ -84,11 +84,11 @@ async def test_a_lease_whose_holder_died_expires_and_a_renewed_one_does_not(
 
 
 async def test_an_answer_that_cannot_be_shared_sets_everybody_free_for_a_while(store: RedisStore) -> None:
-    for key, solo_ms in ((KEY, 60_000), (OTHER, 200)):
+    for key, uncoalesced_ms in ((KEY, 60_000), (OTHER, 200)):
         await store.take(key, holder="a", lease_ms=60_000)
-        await store.release(key, holder="a", solo_ms=solo_ms)
-    assert await store.take(KEY, holder="b", lease_ms=60_000) is Turn.SOLO
-    assert await store.take(KEY, holder="c", lease_ms=60_000) is Turn.SOLO
+        await store.release(key, holder="a", uncoalesced_ms=uncoalesced_ms)
+    assert await store.take(KEY, holder="b", lease_ms=60_000) is Turn.UNCOALESCED
+    assert await store.take(KEY, holder="c", lease_ms=60_000) is Turn.UNCOALESCED
 
     async def over() -> bool:
         return await store.take(OTHER, holder="d", lease_ms=60_000) is Turn.MINE

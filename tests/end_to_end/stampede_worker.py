@@ -61,7 +61,7 @@ async def main(url: str, deployment: str, requests: int) -> None:
         await redis.incr(f"{deployment}:asking")
         for answer in await asyncio.gather(*asked):
             print(answer.text)
-    await engine.read_path.flights.settle()
+    await engine.read_path.coalescing.settle()
     await redis.aclose()
 
 

@@ -8,7 +8,6 @@ import pytest
 from starlette.responses import PlainTextResponse, Response
 
 from quaestor.demo import servers
-from quaestor.read_path.refresh import EarlyRefresh
 from tests.end_to_end.workers import World, ask, world
 from tests.support import eventually
 
@@ -36,7 +35,7 @@ async def hot(world: World) -> World:
     world.handle = slow
     world.gate.set()
     for worker in world.workers:
-        worker.engine.read_path.early = EarlyRefresh(beta=1.0, uniform=lambda: 0.5)
+        worker.engine.read_path.early.uniform = lambda: 0.5
     for worker in world.workers:
         assert await worker.get() == "run 1"
     world.gate.clear()
@@ -111,6 +110,6 @@ async def test_while_redis_is_away_nothing_is_refreshed_early(hot: World, valkey
     valkey.kill()
     pass_time(hot, LIFETIME_MS - EARLY_MS)
     assert await answers(hot, each=5) == {"run 1"}
-    await eventually(lambda: all(len(worker.engine.read_path.flights) == 0 for worker in hot.workers))
+    await eventually(lambda: all(len(worker.engine.read_path.coalescing) == 0 for worker in hot.workers))
     assert await answers(hot, each=5) == {"run 1"}
     assert hot.runs == 1

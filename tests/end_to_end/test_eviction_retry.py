@@ -81,6 +81,6 @@ async def test_an_eviction_that_failed_is_tried_again(world: World, monkeypatch:
 
     worker.shared.put, worker.shared.evict = killed, away  # type: ignore[assignment, method-assign]
     assert await worker.get() == "run 1"
-    await worker.engine.read_path.flights.settle()
+    await worker.engine.read_path.coalescing.settle()
     assert await world.workers[1].shared.get(KEY) is None
     assert failures < 0

@@ -55,5 +55,5 @@ async def test_what_was_only_looked_at_to_outdate_it_is_not_served(world: World)
     worker = world.workers[1]
     worker.engine.registry.known_since_ms = own.stored_at_ms + 1
     await worker.engine.read_path.explicit.outdate(Outdated(keys=(KEY,)), url_origin="http://shop.test")
-    assert worker.engine.read_path.resident(KEY, worker.engine.clock()) is None
+    assert worker.engine.read_path.lookup.servable(KEY, worker.engine.clock()) is None
     assert await worker.get() == "run 2"

@@ -131,8 +131,8 @@ async def test_a_handler_that_never_ends_is_ended_with_its_client_and_leaves_not
     request.cancel()
     await asyncio.wait((request,))
     await eventually(ended.is_set)
-    assert len(site.engine.read_path.flights) == 0
-    assert site.engine.read_path.kept("http://shop.test/s", site.engine.clock()) is None
+    assert len(site.engine.read_path.coalescing) == 0
+    assert site.engine.read_path.lookup.valid("http://shop.test/s", site.engine.clock()) is None
 
 
 @pytest.mark.parametrize("content_type", [b"text/plain", b"text/event-stream"])
@@ -167,4 +167,4 @@ async def test_in_explicit_mode_too_what_is_too_large_and_streams_go_through_as_
     await request
     assert b"".join(message.get("body", b"") for message in sent) == b"x" * size + b"end"
     assert dict(sent[0]["headers"])[b"cache-control"] == b"max-age=60"
-    assert engine.read_path.kept("http://shop.test/s", engine.clock()) is None
+    assert engine.read_path.lookup.valid("http://shop.test/s", engine.clock()) is None

@@ -125,7 +125,9 @@ async def test_a_mounted_or_escaped_path_is_one_page(raw_path: bytes) -> None:
     for _ in range(2):
         seen = await Answered(site.app, "/café/x", raw_path=raw_path, root_path="/mounted").get()
     assert "hit" in seen.status
-    resident = site.engine.read_path.resident("http://shop.test" + raw_path.decode(), site.engine.read_path.clock())
+    resident = site.engine.read_path.lookup.servable(
+        "http://shop.test" + raw_path.decode(), site.engine.read_path.clock()
+    )
     assert resident is not None, "and has the plain key, by which it is purged"
 
 
@@ -186,7 +188,7 @@ async def test_a_client_that_does_not_read_keeps_nobody_waiting() -> None:
     site = Site(echo, store=TwoLevelStore(local, shared))
     await Answered(site.app, "/items").get()
     store: Any = site.engine.store
-    resident = site.engine.read_path.resident("http://shop.test/items", site.engine.read_path.clock())
+    resident = site.engine.read_path.lookup.servable("http://shop.test/items", site.engine.read_path.clock())
     assert resident is not None
     looking, go_on = asyncio.Event(), asyncio.Event()
 

@@ -39,7 +39,7 @@ def twenty_pages(mongo_url: str, database: str) -> Iterator[Collection[dict[str,
 
 def registrations(worker: Worker, key: int) -> tuple[str, ...]:
     """What guards the page that this worker has in memory."""
-    resident = worker.quaestor.read_path._store.resident(f"http://site/pages/{key}")
+    resident = worker.quaestor.read_path.store.resident(f"http://site/pages/{key}")
     assert resident is not None
     return resident.response.registrations
 

@@ -123,7 +123,7 @@ async def test_a_hit_out_of_the_shared_store_is_told_from_one_out_of_memory(redi
     count = pages[1].engine.count
     assert (count("hits", layer="redis"), count("hits", layer="memory")) == (1, 1)
     for page in pages:
-        await page.engine.read_path.flights.settle()
+        await page.engine.read_path.coalescing.settle()
         page.sums()
     await client.aclose()
 

@@ -130,5 +130,5 @@ async def test_a_client_that_leaves_in_mid_stream_does_not_leave_an_entry_or_a_f
 
     site = Site(handler)
     await raw_get(site, disconnect=started)
-    assert len(site.engine.read_path.flights) == 0
+    assert len(site.engine.read_path.coalescing) == 0
     assert len(site.engine.store) == 0

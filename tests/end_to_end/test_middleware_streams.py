@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two pieces a busy machine may stand still."""
-    monkeypatch.setattr("middleware.exchange.HOLD_S", PATIENCE_S)
+    monkeypatch.setattr("middleware.held_answer.HOLD_S", PATIENCE_S)
 
 
 async def test_an_answer_in_pieces_is_stored_whole() -> None:
@@ -107,7 +107,7 @@ async def test_event_streams_are_passed_on_as_they_come() -> None:
 
 
 async def test_a_slow_answer_in_pieces_is_released_instead_of_held_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("middleware.exchange.HOLD_S", 0.01)
+    monkeypatch.setattr("middleware.held_answer.HOLD_S", 0.01)
     forever = asyncio.Event()
 
     async def handler(request: Request) -> Response:
@@ -153,4 +153,4 @@ async def test_exceptions_reach_the_app_s_own_handlers_and_nothing_is_stored() -
         with pytest.raises(LookupError, match="boom"):
             await site.get()
     assert site.runs == 2
-    assert len(site.engine.read_path.flights) == 0
+    assert len(site.engine.read_path.coalescing) == 0

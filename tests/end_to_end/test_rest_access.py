@@ -75,7 +75,9 @@ async def test_what_is_hidden_cannot_be_told_from_what_does_not_exist(mongo_url:
         )
         # Both are asked in the same moment, so that neither the age nor the rest of a lifetime tells them apart.
         this_ms = site.quaestor.read_path.clock()
-        site.quaestor.read_path.clock = lambda: this_ms
+        read_path = site.quaestor.read_path
+        for part in (read_path, read_path.lookup, read_path.usability, read_path.admission):
+            part.clock = lambda: this_ms
         for hidden, absent in (
             ("/secret", "/nowhere"),
             ("/secret/1", "/nowhere/1"),

@@ -51,7 +51,7 @@ async def ready(site: RestSite) -> None:
 
 def kept(site: RestSite, prefix: str) -> dict[str, tuple[str, ...]]:
     """What is kept in memory under names that begin like this, and what guards it."""
-    memory: Any = site.quaestor.read_path._store
+    memory: Any = site.quaestor.read_path.store
     return {name: one.response.registrations for name, one in memory._entries.items() if name.startswith(prefix)}
 
 
@@ -91,5 +91,5 @@ async def test_a_member_whose_partition_lags_is_read_each_time_and_alone(mongo_u
 
 
 def _shows(site: RestSite, name: str, key: int) -> bool:
-    memory: Any = site.quaestor.read_path._store
+    memory: Any = site.quaestor.read_path.store
     return f'"_id":{key},'.encode() in memory._entries[name].response.body.replace(b" ", b"")

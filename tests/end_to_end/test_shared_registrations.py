@@ -15,7 +15,7 @@ async def ids(app: Site, path: str) -> tuple[str, ...]:
     """What the stored answer is valid by."""
     response = await app.http.get(path)
     assert response.status_code == 200
-    entries: dict[str, Resident] = app.quaestor.read_path._store._entries  # type: ignore[attr-defined]
+    entries: dict[str, Resident] = app.quaestor.read_path.store._entries  # type: ignore[attr-defined]
     return list(entries.values())[-1].response.registrations
 
 

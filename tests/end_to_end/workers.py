@@ -83,7 +83,7 @@ class Worker:
     @property
     def waiting(self) -> bool:
         """Whether a request waits for another worker."""
-        flight = self.engine.read_path.flights.under_way(KEY)
+        flight = self.engine.read_path.coalescing.under_way(KEY)
         return flight is not None and flight.waited
 
 
@@ -97,7 +97,7 @@ async def world(valkey: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Asyn
     world.workers[:] = [Worker(world) for _ in range(4)]
     yield world
     for worker in world.workers:
-        await worker.engine.read_path.flights.settle()
+        await worker.engine.read_path.coalescing.settle()
         await worker.redis.aclose()
 
 

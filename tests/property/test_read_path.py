@@ -140,9 +140,8 @@ class Process:
     def __init__(self, world: World, *, cdn: bool) -> None:
         store: Any = TwoLevelStore(MemoryStore(budget_bytes=10**6), StagedStore(world))
         index: Any = StagedIndex(world)
-        self.engine = HandEngine(store=store, index=index, registry=world.registry)
-        self.engine.read_path._sketch = StagedSketch(world)
-        self.engine.read_path.clock = world.clock
+        self.engine = HandEngine(store=store, index=index, registry=world.registry, clock=world.clock)
+        self.engine.read_path.admission._sketch = StagedSketch(world)
 
         async def page(scope: Any, receive: Any, send: Any) -> None:
             version = world.version[scope["path"]]

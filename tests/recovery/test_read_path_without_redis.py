@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
 from quaestor.demo import servers
-from quaestor.read_path.coalescing import SPARED_MS
+from quaestor.read_path.coalescing import STORE_BACKOFF_MS
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
@@ -131,7 +131,7 @@ async def test_while_redis_is_gone_the_origin_answers_and_nobody_may_keep_it(
     assert all(until_ms > one.engine.clock() for until_ms in leases.values()), "perhaps stored: has to be guarded"
     server.start()
     for process in two:
-        process.engine.clock.now_ms += SPARED_MS + 1
+        process.engine.clock.now_ms += STORE_BACKOFF_MS + 1
         await process.get("/b")
         assert "hit" in (await process.get("/b"))[1]
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from middleware import QuaestorMiddleware
 from quaestor.cache_sketch import RedisCacheSketch
 from quaestor.demo import servers
-from quaestor.read_path.coalescing import SPARED_MS
+from quaestor.read_path.coalescing import STORE_BACKOFF_MS
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import RedisInvalidation
 from quaestor.store.memory import MemoryStore
@@ -76,7 +76,7 @@ class Process:
         assert self.engine.count("failures", part="store") == failures + 1
 
     async def cached(self, path: str) -> bool:
-        self.engine.clock.now_ms += SPARED_MS + 1
+        self.engine.clock.now_ms += STORE_BACKOFF_MS + 1
         await self.get(path)
         return "hit" in (await self.get(path)).headers["cache-status"]
 
@@ -89,7 +89,7 @@ class Process:
 async def process(valkey: servers.Server) -> AsyncIterator[Process]:
     process = Process(valkey.url)
     yield process
-    await process.engine.read_path.flights.settle()
+    await process.engine.read_path.coalescing.settle()
     await process.redis.aclose()
 
 
@@ -140,7 +140,7 @@ async def test_slow(link: Link) -> None:
         await process.resumes("/a")
     finally:
         link.pass_()
-        await process.engine.read_path.flights.settle()
+        await process.engine.read_path.coalescing.settle()
         await process.redis.aclose()
 
 
@@ -156,7 +156,7 @@ async def test_slow_for_many_at_once(link: Link) -> None:
         assert process.runs == runs + 20
     finally:
         link.pass_()
-        await process.engine.read_path.flights.settle()
+        await process.engine.read_path.coalescing.settle()
         await process.redis.aclose()
 
 

@@ -8,7 +8,7 @@ from quaestor.model import CachedResponse
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.read_path.freshening import conditions, confirms, freshened, head_agrees
 from quaestor.read_path.freshness import cache_control
-from quaestor.read_path.reuse import Use, Windows, rescues, use_explicit, use_guarded, windows
+from quaestor.read_path.reuse import Use, Windows, may_serve_on_error, use_explicit, use_guarded, windows
 from tests.tables.test_shared_cache_rules import fields
 
 STORED_MS = 1_000_000
@@ -101,7 +101,7 @@ def test_explicit_entries_and_what_the_request_asks(age_s: int, allowed: Windows
 )
 def test_instead_of_an_error(late_s: int, allowed: Windows, asked: str, expected: bool) -> None:
     directives = cache_control(fields(f"cache-control: {asked}"))
-    assert rescues(entry(), allowed, directives, now_ms=STORED_MS + (100 + late_s) * 1000) is expected
+    assert may_serve_on_error(entry(), allowed, directives, now_ms=STORED_MS + (100 + late_s) * 1000) is expected
 
 
 DATE = "Tue, 14 Nov 2023 22:13:20 GMT"

@@ -29,7 +29,7 @@ def keys(method: str, status: int, *lines: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "struck"),
+    ("method", "status", "outdates"),
     [
         ("POST", 200, True),
         ("PUT", 204, True),
@@ -44,8 +44,8 @@ def keys(method: str, status: int, *lines: str) -> tuple[str, ...]:
         ("QUERY", 200, False),
     ],
 )
-def test_the_target_itself(method: str, status: int, struck: bool) -> None:
-    assert keys(method, status) == (("http://shop.test/items/1?a=2&b=1",) if struck else ())
+def test_the_target_itself(method: str, status: int, outdates: bool) -> None:
+    assert keys(method, status) == (("http://shop.test/items/1?a=2&b=1",) if outdates else ())
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class ForgetfulLeases:
 
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None: ...
 
-    async def release(self, key: str, *, holder: str, solo_ms: int) -> None:
+    async def release(self, key: str, *, holder: str, uncoalesced_ms: int) -> None:
         self.released.append(holder)
 
 

@@ -26,13 +26,13 @@ def test_every_state_that_is_not_final_can_end() -> None:
 
 
 def test_a_handler_s_answer_is_served_with_leave_only_after_registering_and_keeping() -> None:
-    running = reachable(State.RUNNING, without={Event.KEPT, Event.SPARED, Event.MISLED})
+    running = reachable(State.RUNNING, without={Event.KEPT, Event.SERVED_ON_ERROR, Event.MISLED})
     assert State.SERVED not in running
     assert State.KEEPING not in reachable(State.RUNNING, without={Event.REGISTERED})
     assert State.SERVED not in reachable(State.REGISTERING, without={Event.KEPT})
     assert [key for key, to in TRANSITIONS.items() if to is State.SERVED] == [
         (State.LOOKING, Event.FOUND),
-        (State.RUNNING, Event.SPARED),
+        (State.RUNNING, Event.SERVED_ON_ERROR),
         (State.KEEPING, Event.KEPT),
     ]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quaestor.model import CachedResponse
-from quaestor.read_path.coalescing import MOST_REMEMBERED, SOLO_MS, Landing, RequestCoalescing
+from quaestor.read_path.coalescing import MOST_REMEMBERED, UNCOALESCED_MS, Landing, RequestCoalescing
 from quaestor.read_path.request import inspect
 from quaestor.read_path.vary import MAX_NAMES, Variants, names, variant_key
 from quaestor.store.memory import MemoryStore, size_bytes
@@ -65,14 +65,14 @@ def test_a_flight_of_another_event_loop_is_not_waited_for() -> None:
 
 def test_unstorable_keys_are_remembered_for_a_while_and_within_bounds() -> None:
     flights = RequestCoalescing()
-    flights.go_solo("k", now_ms=0)
-    assert flights.solo("k", now_ms=SOLO_MS - 1)
-    assert not flights.solo("k", now_ms=SOLO_MS)
-    assert not flights.solo("other", now_ms=0)
+    flights.leave_uncoalesced("k", now_ms=0)
+    assert flights.uncoalesced("k", now_ms=UNCOALESCED_MS - 1)
+    assert not flights.uncoalesced("k", now_ms=UNCOALESCED_MS)
+    assert not flights.uncoalesced("other", now_ms=0)
     for n in range(MOST_REMEMBERED + 10):
-        flights.go_solo(str(n), now_ms=0)
-    assert not flights.solo("9", now_ms=0)
-    assert flights.solo("10", now_ms=0)
+        flights.leave_uncoalesced(str(n), now_ms=0)
+    assert not flights.uncoalesced("9", now_ms=0)
+    assert flights.uncoalesced("10", now_ms=0)
 
 
 # Requests

@@ -225,9 +225,9 @@ async def test_one_app_never_sees_anothers_entries(shared_url: str, prefix: str)
     for app in apps:
         await app.start()
     try:
-        await apps[0].read_path._store.put(response, ttl_ms=60_000)
+        await apps[0].read_path.store.put(response, ttl_ms=60_000)
         await apps[0].sketch.report_read("http://x/", expires_at_ms=now_ms + 60_000, now_ms=now_ms)
-        found = [await app.read_path._store.get("GET http://x/") for app in apps]
+        found = [await app.read_path.store.get("GET http://x/") for app in apps]
         assert found == [response, None]
         assert await apps[1].sketch.report_write(["http://x/"], now_ms=now_ms) == [0]
         assert await apps[0].sketch.report_write(["http://x/"], now_ms=now_ms) != [0]

@@ -8,7 +8,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.usage_reports import MOST_REPORTED, REPORT_EVERY_MS, UsageReports
 from quaestor.model import CachedResponse, GridShape, Usage
-from quaestor.read_path.service import MOST_SERVED
+from quaestor.read_path.entry_lookup import MOST_SERVED
 from tests.hand_driven import START_MS, HandEngine
 
 ONE = GridShape(query_partitions=1, write_partitions=1)
@@ -105,12 +105,12 @@ def test_the_read_path_counts_what_it_serves_until_somebody_asks() -> None:
     for key in "ab":
         stored(engine, key)
     for key in ("a", "b", "a", "missing"):
-        engine.read_path.resident(key, START_MS)
-    assert sorted(engine.read_path.take_served()) == [(("me:a",), 2), (("me:b",), 1)]
-    assert engine.read_path.take_served() == []
-    engine.read_path.resident("a", START_MS)
+        engine.read_path.lookup.servable(key, START_MS)
+    assert sorted(engine.read_path.lookup.take_served()) == [(("me:a",), 2), (("me:b",), 1)]
+    assert engine.read_path.lookup.take_served() == []
+    engine.read_path.lookup.servable("a", START_MS)
     engine.store.drop("a")
-    assert engine.read_path.take_served() == [(("me:a",), 1)], "what has left since was served all the same"
+    assert engine.read_path.lookup.take_served() == [(("me:a",), 1)], "what has left since was served all the same"
 
 
 def test_what_is_expired_or_dead_is_not_counted() -> None:
@@ -118,14 +118,14 @@ def test_what_is_expired_or_dead_is_not_counted() -> None:
     for key in "ab":
         stored(engine, key)
     engine.registry.kill("me:a")
-    engine.read_path.resident("a", START_MS)
-    engine.read_path.resident("b", START_MS + 60_000)
-    assert engine.read_path.take_served() == []
+    engine.read_path.lookup.servable("a", START_MS)
+    engine.read_path.lookup.servable("b", START_MS + 60_000)
+    assert engine.read_path.lookup.take_served() == []
 
 
 def test_counting_without_anybody_who_asks_takes_bounded_memory() -> None:
     engine = HandEngine(memory_bytes=10**9)
     for number in range(MOST_SERVED + 5):
         stored(engine, str(number))
-        engine.read_path.resident(str(number), START_MS)
-    assert len(engine.read_path.take_served()) == MOST_SERVED
+        engine.read_path.lookup.servable(str(number), START_MS)
+    assert len(engine.read_path.lookup.take_served()) == MOST_SERVED

@@ -22,7 +22,7 @@ class LocalEviction:
         """Drop what these stand for; returns what registrations guarded. What this process registered under an outdated label
         dies everywhere."""
         explicit = self._read_path.explicit
-        registrations = explicit.strike(names)
+        registrations = explicit.outdate_here(names)
         if registrations:
-            self._read_path.flights.spawn(explicit.tell(registrations))
+            self._read_path.coalescing.spawn(explicit.tell(registrations))
         return self._drop_guarded(names)

@@ -1,0 +1,63 @@
+"""One request on its way through the cache, as a value that every part of an exchange is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from middleware.headers import HeaderPolicy
+from middleware.interface import App, Receive, Scope, Send
+from middleware.refresh import Refreshes
+from middleware.routes import Plan, Routes
+from quaestor.policy import RoutePolicy
+from quaestor.read_path.key import Target
+from quaestor.read_path.request import RequestFacts
+from quaestor.read_path.service import ReadPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeContext:
+    """A request that may be answered from a cache, and everything that its answer is made with.
+
+    app: the application behind the middleware.
+    outgoing: makes the header fields of answers.
+    routes, refreshes: those of the middleware.
+    scope, receive, send: ASGI's.
+    facts: what the request's header fields say.
+    target: all names of what it asks for.
+    plan: what its route declares.
+    credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for it.
+    """
+
+    app: App
+    read_path: ReadPath
+    outgoing: HeaderPolicy
+    routes: Routes
+    refreshes: Refreshes
+    scope: Scope
+    receive: Receive
+    send: Send
+    facts: RequestFacts
+    target: Target
+    plan: Plan
+    credentials: bool = False
+
+    @property
+    def policy(self) -> RoutePolicy:
+        """The policy of the request's route."""
+        return self.plan.policy
+
+    @property
+    def is_head(self) -> bool:
+        """Whether the answer goes out without its body."""
+        return bool(self.scope["method"] == "HEAD")
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the handler can be asked again in the background. Not for what is keyed by its body: the body is gone."""
+        return self.scope["method"] in ("GET", "HEAD") and not self.credentials
+
+    @property
+    def storable(self) -> bool:
+        """Whether the handler's answer to this request could become an entry."""
+        facts = self.facts
+        return self.scope["method"] != "HEAD" and not (facts.partial or facts.no_store or facts.only_if_cached)

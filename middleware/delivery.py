@@ -1,0 +1,118 @@
+"""The delivery, last part of an exchange: a handler's answer becomes an entry and is sent from that, or it is handed on uncached;
+instead of an error an older answer may be sent."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from middleware.context import ExchangeContext
+from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
+from middleware.sending import send_entry
+from quaestor.model import Uncacheable
+from quaestor.read_path.coalescing import Landing
+from quaestor.read_path.decision import Event
+from quaestor.read_path.entries import Answer, Verdict
+from quaestor.store.memory import Resident
+
+_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", Uncacheable.READ_FAILED.value})
+"""Reasons that say nothing about the next answer under the same key."""
+
+
+class Delivery:
+    """The end of one exchange: whatever is sent, the flight lands and the miss is counted.
+
+    missed: the hand-over of its look-up.
+    span: of the whole exchange, for tracing.
+    """
+
+    def __init__(self, context: ExchangeContext, missed: Missed, span: Any) -> None:
+        self._context = context
+        self._read_path = context.read_path
+        self._missed = missed
+        self._span = span
+
+    async def admit(self, answer: WholeAnswer) -> Verdict:
+        """Make an entry of an answer. Never raises an Exception: a mistake of ours must not cost the handler's answer."""
+        context, read_path = self._context, self._read_path
+        try:
+            with read_path.telemetry.tracing.inside(self._span):
+                return await read_path.admission.admit(
+                    Answer(status=answer.status, headers=answer.headers, body=answer.body),
+                    answer.outcome,
+                    target=context.target,
+                    request_headers=context.scope["headers"],
+                    since=answer.since,
+                    policy=context.policy,
+                    leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
+                    asked_ms=answer.asked_ms,
+                    credentials=context.credentials,
+                )
+        except Exception as error:
+            read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)
+            return Verdict(event=Event.UNGUARDED, reasons=("failed",))
+
+    async def send_stored(self, resident: Resident, *, confirmed: bool) -> None:
+        """Send an answer that has become an entry.
+
+        confirmed: it is an older one, and the handler's 304 has confirmed it.
+        """
+        self._land_stored(resident)
+        self._count_miss()
+        how = self._missed.forwarded(confirmed=confirmed) + b"; stored"
+        await send_entry(
+            self._context,
+            resident,
+            how=how,
+            received=not confirmed,
+            layer=self._missed.layer if confirmed else "the handler",
+        )
+
+    async def send_instead_of_error(self, how: bytes) -> bool:
+        """Send the older answer, if that is allowed (RFC 5861, section 4). False: nothing was sent.
+
+        how: the parameters of Cache-Status.
+        """
+        stale = self._missed.stale
+        if stale is None or not stale.may_serve_on_error():
+            return False
+        if not await send_entry(self._context, stale.resident, how=how, stale=True, layer=self._missed.layer):
+            return False
+        self._missed.land(Landing.LEFT)
+        self._read_path.telemetry.requests.served("stale")
+        self._read_path.telemetry.requests.stale_served.labels("error").inc()
+        return True
+
+    async def hand_on(
+        self, answer: HandlerAnswer, reasons: tuple[str, ...], *, detail: str = "", more: bool = False
+    ) -> None:
+        """Send the handler's own answer, which nobody may keep.
+
+        reasons, detail: why it is not stored, as labels and as text for debugging.
+        more: further pieces of its body will follow, past this delivery.
+        """
+        context, requests = self._context, self._read_path.telemetry.requests
+        failed = answer.status >= 500
+        self._missed.land(Landing.LEFT if failed else Landing.REFUSED)
+        if not failed and not _TRANSIENT.issuperset(reasons):
+            self._read_path.coalescing.leave_uncoalesced(self._missed.key, now_ms=self._read_path.clock())
+        self._count_miss()
+        for reason in reasons:
+            requests.uncacheable.labels(reason).inc()
+        forwarded = self._missed.forwarded(confirmed=answer.confirmed)
+        headers = context.outgoing.withheld(answer.status, answer.headers, reasons, forwarded, detail, context.policy)
+        await context.send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if answer.body is not None or not more:
+            await context.send({"type": "http.response.body", "body": answer.body or b"", "more_body": more})
+
+    def _land_stored(self, resident: Resident) -> None:
+        """Followers are served from an entry that may be served as it is; others would only queue up for nothing."""
+        now_ms = self._read_path.clock()
+        if resident.response.fresh_until_ms > now_ms:
+            return self._missed.land(Landing.STORED)
+        self._read_path.coalescing.leave_uncoalesced(self._missed.key, now_ms=now_ms)
+        return self._missed.land(Landing.REFUSED)
+
+    def _count_miss(self) -> None:
+        seconds = time.perf_counter() - self._missed.begun_s
+        self._read_path.telemetry.requests.missed(self._missed.why, seconds=seconds)

@@ -1,0 +1,233 @@
+"""The handler run, middle part of an exchange: the application runs with its reads recorded and its answer held back.
+
+The handler runs in the request's own task, so its context, its exceptions and its background tasks are what they would be without
+a cache. Its answer is held back until it is complete, or until it turns out that it will not be stored; then it is delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from middleware.bodies import UnkeyedBody
+from middleware.context import ExchangeContext
+from middleware.delivery import Delivery
+from middleware.handler_scope import handler_scope
+from middleware.handovers import Missed, WholeAnswer
+from middleware.headers import storable
+from middleware.held_answer import HeldAnswer, ReleaseTimer
+from middleware.interface import Message
+from middleware.stale_entry import Settled
+from quaestor.capture import Recorder, recording
+from quaestor.model import Version
+from quaestor.observability.tracing import end
+from quaestor.read_path import freshness, shared_cache_rules
+from quaestor.read_path.coalescing import Landing
+from quaestor.read_path.decision import TERMINAL, Event, State, step
+
+
+class HandlerRun:
+    """One run of the application for a request whose look-up missed. run() is called once.
+
+    missed: the hand-over of the look-up.
+    body: the request's, as the handler reads it.
+    span: of the whole exchange, for tracing.
+    state: where the exchange stands; State.LOOKING if the handler's 304 was about another answer than the stored one.
+    reasons: why the answer was not stored; empty if it was, or if there is none.
+    """
+
+    def __init__(self, context: ExchangeContext, missed: Missed, body: UnkeyedBody, span: Any) -> None:
+        self.state = State.RUNNING
+        self.reasons: tuple[str, ...] = ()
+        self._context = context
+        self._read_path = context.read_path
+        self._missed = missed
+        self._body = body
+        self._delivery = Delivery(context, missed, span)
+        self._held = HeldAnswer()
+        self._timer = ReleaseTimer(self._release)
+        self._turn = asyncio.Lock()
+        self._settled: Settled | None = None
+        validators = [] if missed.stale is None else missed.stale.conditions()
+        self._shown = handler_scope(context, validators, whole=missed.flight is not None)
+        self._recorder: Recorder | None = None
+        self._since: Version = 0
+        self._asked_ms = 0
+        self._begun_s = 0.0
+        self._span: Any = None
+
+    async def run(self) -> None:
+        """Run the handler, and deliver what it answers. Raises what it raises, even if the client was sent something else."""
+        tracing = self._read_path.telemetry.tracing
+        self._begun_s = time.perf_counter()
+        self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
+        with (
+            tracing.inside(self._span),
+            recording(clock_window_ms=self._read_path.settings.clock_window_ms) as self._recorder,
+        ):
+            self._since, self._asked_ms = self._read_path.watermark(), self._read_path.clock()
+            try:
+                await self._context.app(self._shown, self._body.receive, self._take)
+            except BaseException as error:
+                # Even if the client is not sent the error: whoever logs exceptions must see it.
+                if isinstance(error, Exception):
+                    await self._serve_on_error(b"fwd=stale; detail=error")
+                if self.state not in TERMINAL:
+                    self._step(Event.RAISED)
+                raise
+            finally:
+                end(self._span)
+                await self._timer.stop(self._read_path.telemetry)
+                for name in (
+                    self._shown.keys() - self._context.scope.keys()
+                ):  # whoever wraps us looks there for the route
+                    self._context.scope[name] = self._shown[name]
+        await self._finish()
+
+    def _step(self, event: Event) -> None:
+        self.state = step(self.state, event)
+
+    async def _finish(self) -> None:
+        """The handler has returned."""
+        if self._settled is Settled.MISLED:
+            # Its 304 was about another answer than the one that was stored: it has to be asked for the whole.
+            self._read_path.lookup.drop(self._missed.key)
+            self._missed.land(Landing.LEFT)
+            self._step(Event.MISLED)
+        elif self.state is State.RUNNING:
+            # It returned without finishing: what it said so far is the answer, as it would be without a cache.
+            if self._held.started:
+                await self._withhold("unfinished", more=True)
+            else:
+                self._step(Event.RAISED)
+
+    async def _take(self, message: Message) -> None:
+        """The handler's `send`."""
+        async with self._turn:
+            if self._settled is not None:
+                pass  # the client was, or will be, answered otherwise
+            elif self.state is not State.RUNNING:
+                await self._context.send(message)
+            elif message["type"] == "http.response.start":
+                await self._take_start(message)
+            elif message["type"] == "http.response.body" and self._held.started:
+                await self._take_body(message)
+            else:
+                if self._held.started:  # an extension that sends the body in another way
+                    await self._withhold("extension", more=True)
+                await self._context.send(message)
+
+    async def _take_start(self, message: Message) -> None:
+        self._held.start(message["status"], message.get("headers", ()))
+        fields = [(name.lower(), value) for name, value in self._held.headers]
+        if await self._settles_stale(fields):
+            return
+        reason = self._refusal(message, fields)
+        if reason is not None:
+            await self._withhold(reason, more=True)
+
+    async def _settles_stale(self, fields: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Whether the answer is not for the client, because it decides about a stored one."""
+        stale, status = self._missed.stale, self._held.status
+        settled = None if stale is None else stale.settled(status, fields)
+        match settled:
+            case Settled.CONFIRMED:
+                assert stale is not None
+                self._settled = settled
+                self._held.confirm(stale.response.status, stale.freshened(fields), stale.response.body)
+                await self._complete()
+                return True
+            case Settled.MISLED:
+                self._settled = settled
+                return True
+            case Settled.SERVED_ON_ERROR:
+                return await self._serve_on_error(b"fwd=stale; fwd-status=%d" % status)
+            case _:
+                return False
+
+    def _refusal(self, message: Message, fields: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Why an answer that begins like this will not be stored."""
+        status, settings = message["status"], self._read_path.settings
+        reason = freshness.refusal(status, fields, personal=self._context.policy.personal)
+        if reason is not None and settings.explicit:
+            now_s = self._read_path.clock() / 1000
+            reason = shared_cache_rules.refusal(status, fields, credentials=self._context.credentials, now_s=now_s)
+        if message.get("trailers"):
+            reason = reason or "trailers"
+        for value in freshness.values(fields, b"content-type"):
+            if value.lower().startswith(b"text/event-stream"):
+                reason = reason or "stream"
+        for value in freshness.values(fields, b"content-length"):
+            if freshness.delta_s(value.decode("latin-1")) > settings.max_body_bytes:
+                reason = reason or "too-large"
+        return reason
+
+    async def _serve_on_error(self, how: bytes) -> bool:
+        """Send what there was instead of an error, if that is allowed and nothing was sent yet."""
+        if self.state is not State.RUNNING or not await self._delivery.send_instead_of_error(how):
+            return False
+        self._settled = Settled.SERVED_ON_ERROR
+        self._step(Event.SERVED_ON_ERROR)
+        return True
+
+    async def _take_body(self, message: Message) -> None:
+        more = bool(message.get("more_body", False))
+        self._held.add(message.get("body", b""))
+        if self._held.size > self._read_path.settings.max_body_bytes:
+            await self._withhold("too-large", more=more)
+        elif not more:
+            await self._complete()
+        else:
+            self._timer.begin()
+
+    async def _complete(self) -> None:
+        """The answer is whole: have an entry made of it, and answer from that; or hand it on without leave to keep it."""
+        self._read_path.telemetry.requests.handler_s.observe(time.perf_counter() - self._begun_s)
+        end(self._span)
+        body = self._held.body
+        headers = storable(self._held.headers, body, status=self._held.status)
+        if headers is None:
+            return await self._withhold("length", more=False)
+        if self._body.seen:
+            return await self._withhold("request-body", more=False)
+        if self._context.routes.rerouted(self._context.plan, self._shown):
+            return await self._withhold("rerouted", more=False)
+        assert self._recorder is not None
+        outcome = self._recorder.outcome(self._read_path.clock())
+        self._recorder.close()
+        self._step(Event.ANSWERED)
+        verdict = await self._delivery.admit(
+            WholeAnswer(
+                status=self._held.status,
+                headers=headers,
+                body=body,
+                outcome=outcome,
+                since=self._since,
+                asked_ms=self._asked_ms,
+            )
+        )
+        if verdict.event is not Event.UNGUARDED:
+            self._step(Event.REGISTERED)
+        self._step(verdict.event)
+        self.reasons = verdict.reasons
+        if verdict.resident is not None:
+            return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
+        return await self._delivery.hand_on(self._held.release(), self.reasons, detail=verdict.detail)
+
+    async def _withhold(self, reason: str, *, more: bool) -> None:
+        """Not stored after all: from here on the answer goes through as it comes."""
+        assert self._recorder is not None
+        self._step(Event.UNSTORABLE)
+        self.reasons = (reason,)
+        if reason == "too-large" and not self._recorder.outcome(self._read_path.clock()).reads:
+            self.reasons = ("no-reads", reason)
+        self._recorder.close()
+        await self._delivery.hand_on(self._held.release(), self.reasons, more=more)
+
+    async def _release(self) -> None:
+        """The answer comes in pieces, and slowly: it is held back no longer."""
+        async with self._turn:
+            if self.state is State.RUNNING:
+                await self._withhold("stream", more=True)

@@ -1,0 +1,99 @@
+"""The values that the parts of an exchange hand over: look-up to handler run, handler run to delivery. Nothing else is shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from middleware.interface import RawHeaders
+from middleware.stale_entry import StaleEntry
+from quaestor.capture import Outcome
+from quaestor.model import CachedResponse, Version
+from quaestor.read_path.coalescing import Flight, Landing
+from quaestor.read_path.decision import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """The hand-over to the handler run: nothing usable is stored under this key.
+
+    key: of the variant that the request selects.
+    flight: led by this request; None: its handler runs uncoalesced.
+    stale: an entry that may be used once the handler has confirmed it, or instead of an error.
+    why: for the metrics, one of `observability.vocabularies.MISSES`.
+    layer: where `stale` was found.
+    begun_s: when the request came, by time.perf_counter().
+    """
+
+    key: str
+    flight: Flight | None
+    stale: StaleEntry | None
+    why: str
+    layer: str
+    begun_s: float
+
+    def land(self, how: Landing) -> None:
+        """End the flight, if there is one."""
+        if self.flight is not None:
+            self.flight.land(how)
+
+    def forwarded(self, *, confirmed: bool) -> bytes:
+        """The reason why the handler was asked, as Cache-Status says it."""
+        return b"fwd=uri-miss" if self.stale is None else self.stale.forwarded(confirmed=confirmed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """An entry that was sent and is to be made anew in the background.
+
+    early: the entry, if its lifetime is not over yet.
+    """
+
+    key: str
+    early: CachedResponse | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """The outcome of a look-up.
+
+    event: leads to the next state.
+    missed: if that is State.RUNNING.
+    renewal: something to do besides.
+    """
+
+    event: Event
+    missed: Missed | None = None
+    renewal: Renewal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerAnswer:
+    """The part of a handler's answer that nobody was sent yet.
+
+    status, headers: as it sent them, or those of the stored answer that it has confirmed.
+    body: all that was held back; None: nothing has come yet.
+    confirmed: it was a 304 about the stored answer.
+    """
+
+    status: int
+    headers: RawHeaders
+    body: bytes | None
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeAnswer:
+    """The hand-over from the handler run: an answer that is complete, and what it was made of.
+
+    headers: the fields to store.
+    outcome: the reads of its handler.
+    since: the watermark when the handler began.
+    asked_ms: when it began.
+    """
+
+    status: int
+    headers: RawHeaders
+    body: bytes
+    outcome: Outcome
+    since: Version
+    asked_ms: int

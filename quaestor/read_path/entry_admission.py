@@ -1,0 +1,284 @@
+"""Admission: a handler's answer becomes an entry that exact invalidation guards, or that its own lifetime guards.
+
+It never fails a request: whatever goes wrong, the caller gets a Verdict that says why nobody may keep this answer, and one
+failure is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from quaestor.capture import Outcome
+from quaestor.clock import Clock
+from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
+from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.policy import DEFAULT, RoutePolicy
+from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
+from quaestor.read_path import explaining, freshness, refresh, reuse, shared_cache_rules, vary
+from quaestor.read_path.coalescing import RequestCoalescing
+from quaestor.read_path.decision import Event
+from quaestor.read_path.declared_dependencies import declared_reads, waived
+from quaestor.read_path.entries import (
+    COPY_SLACK_MS,
+    Answer,
+    Verdict,
+    dependent,
+    guarded_entry,
+    in_groups,
+    kept_until_ms,
+)
+from quaestor.read_path.eviction_retry import EvictionRetry
+from quaestor.read_path.explicit_entries import ExplicitEntries
+from quaestor.read_path.key import Target
+from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.usability import Usability
+from quaestor.read_path.variant_key import covered
+from quaestor.read_path.vary import Variants
+from quaestor.settings import Settings
+from quaestor.store.memory import Resident
+
+MAX_URLS = 16
+"""Spellings of one entry's URL that may be handed out with leave to keep: each has to be purged."""
+
+
+class EntryAdmission:
+    """Makes entries of answers; one per read path. Use from one event loop at a time."""
+
+    def __init__(
+        self,
+        *,
+        registry: QueryRegistry,
+        store: LocalStore,
+        index: DependencyIndex,
+        sketch: CacheSketch,
+        estimator: LifetimeEstimator,
+        usability: Usability,
+        coalescing: RequestCoalescing,
+        variants: Variants,
+        explicit: ExplicitEntries,
+        early: refresh.EarlyRefresh,
+        settings: Settings,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self.clock = clock
+        self._registry = registry
+        self._store = store
+        self._index = index
+        self._sketch = sketch
+        self._estimator = estimator
+        self._usability = usability
+        self._coalescing = coalescing
+        self._variants = variants
+        self._explicit = explicit
+        self._early = early
+        self._settings = settings
+        self._telemetry = telemetry
+        self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
+
+    def keep_in_memory(self, response: CachedResponse) -> Resident | None:
+        """Keep something that registrations guard in this process's memory alone; None if it has died meanwhile. No I/O."""
+        resident = self._store.keep(response)
+        if self._usability.servable(response):
+            return resident
+        self._store.drop(response.key)
+        return None
+
+    async def register_url(self, resident: Resident, url: str) -> bool:
+        """Let this URL be handed out for this entry: the dependency index knows of it before anyone keeps it.
+
+        False: the answer must go out without leave to keep, or the entry has died meanwhile (look it up again).
+        """
+        response = resident.response
+        if len(resident.urls) >= MAX_URLS:
+            return False
+        try:
+            await self._index.add(dependent(response, (url,)))
+        except StoreError as error:
+            self._telemetry.failure("store", "read_path.index_failed", error)
+            return False
+        resident.urls.add(url)
+        return self._usability.servable(response)
+
+    async def admit(
+        self,
+        answer: Answer,
+        outcome: Outcome,
+        *,
+        target: Target,
+        request_headers: Sequence[tuple[bytes, bytes]],
+        since: Version,
+        leave: bool,
+        policy: RoutePolicy = DEFAULT,
+        asked_ms: int | None = None,
+        credentials: bool = False,
+    ) -> Verdict:
+        """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
+
+        Takes one activation and, with Redis, two more round trips. After a Verdict other than KEPT nothing of the answer is
+        stored that could ever be served.
+
+        since: the watermark when the handler began.
+        leave: whether others will be allowed to keep copies.
+        asked_ms: when the handler was asked; now, if nobody knows.
+        credentials: the request carried some that its route says nothing about.
+        """
+        asked_ms = self.clock() if asked_ms is None else asked_ms
+        answer = in_groups(answer, policy.groups)
+        # Where no grid guards anything, a declaration cannot waive a reason either.
+        reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
+        if self._settings.explicit and {one.reason for one in reasons} == {Uncacheable.NO_READS}:
+            return await self._admit_explicit(
+                answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
+            )
+        refused = self._refused(answer, reasons, policy, credentials=credentials)
+        if refused is not None:
+            return refused
+        key = self._key(target, answer, request_headers, policy)
+        if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
+            return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
+        window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.ttl_max_ms)
+        registered = await self._register(self._reads(outcome, policy, target, since), since=since, window_ms=window_ms)
+        if isinstance(registered, Verdict):
+            return registered
+        now_ms = self.clock()
+        response = guarded_entry(
+            answer, registered,
+            key=key, resource=target.resource, now_ms=now_ms, cost_ms=now_ms - asked_ms,
+            ttl_ms=self._ttl_ms(registered, policy, now_ms), window_ms=window_ms,
+        )  # fmt: skip
+        if response is None:
+            self._registry.lease(registered.ids, until_ms=0)
+            return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
+        self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
+        with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
+            verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
+        if verdict.resident is not None:
+            self._note_kept(verdict.resident, outcome, registered)
+        return verdict
+
+    def _refused(
+        self, answer: Answer, reasons: Sequence[Reason], policy: RoutePolicy, *, credentials: bool
+    ) -> Verdict | None:
+        """Why an answer cannot become an entry that queries guard, before anything is registered."""
+        if self._settings.explicit:
+            refused = freshness.refusal(answer.status, answer.headers, personal=policy.personal)
+            refused = "credentials" if credentials else refused
+            if refused is not None:
+                return Verdict(event=Event.UNGUARDED, reasons=(refused,))
+        if not reasons:
+            return None
+        return Verdict(
+            event=Event.UNGUARDED,
+            reasons=tuple(dict.fromkeys(one.reason.value for one in reasons)),
+            detail="; ".join(one.detail for one in reasons),
+        )
+
+    def _reads(self, outcome: Outcome, policy: RoutePolicy, target: Target, since: Version) -> tuple[CapturedRead, ...]:
+        """Everything that an answer depends on: what its handler read, and what its route declares."""
+        settings = self._settings
+        return outcome.reads + declared_reads(
+            policy, target, deployment=settings.scope, namespace=settings.control_namespace, since=since
+        )
+
+    async def _register(self, reads: Sequence[CapturedRead], *, since: Version, window_ms: int) -> Registered | Verdict:
+        """Activate what an answer depends on; or why it cannot be guarded."""
+        expires_at_ms = self.clock() + self._settings.ttl_max_ms + window_ms + 2 * COPY_SLACK_MS
+        try:
+            with self._telemetry.tracing.span("quaestor.activation", reads=len(reads)):
+                return await self._registry.register(reads, since=since, expires_at_ms=expires_at_ms)
+        except NotCacheableError as error:
+            return Verdict(event=Event.UNGUARDED, reasons=error.reasons, detail=str(error))
+        except RegistrationRefusedError as error:
+            return Verdict(event=Event.UNGUARDED, reasons=(error.reason,), detail=str(error))
+        except DependencyError as error:
+            self._telemetry.failure("event-layer", "read_path.register_failed", error)
+            return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
+
+    def _note_kept(self, resident: Resident, outcome: Outcome, registered: Registered) -> None:
+        response = resident.response
+        self._telemetry.stores.kept(response)
+        if self._settings.debug_header:
+            resident.explain = explaining.depends(outcome.reads, registered)
+        lifetime_ms = response.fresh_until_ms - response.stored_at_ms
+        self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms, ttl_ms=lifetime_ms)
+
+    def _key(
+        self, target: Target, answer: Answer, request_headers: Sequence[tuple[bytes, bytes]], policy: RoutePolicy
+    ) -> str | None:
+        by = vary.names(answer.headers, covered=covered(policy))
+        if by is not None:
+            by = self._variants.learn(target.key, by)
+        return None if by is None else vary.variant_key(target.key, by, request_headers)
+
+    def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:
+        ttl_ms = self._estimator.estimate_ms(
+            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
+        )
+        return min(ttl_ms, self._settings.ttl_max_ms, ttl_ms if policy.ttl_ms is None else policy.ttl_ms)
+
+    async def _admit_explicit(
+        self,
+        answer: Answer,
+        target: Target,
+        request_headers: Sequence[tuple[bytes, bytes]],
+        policy: RoutePolicy,
+        *,
+        asked_ms: int,
+        credentials: bool,
+    ) -> Verdict:
+        """Without reads: the answer's own fields decide (RFC 9111)."""
+        refused = shared_cache_rules.refusal(
+            answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000
+        )
+        key = None if refused else self._key(target, answer, request_headers, policy)
+        if key is None:
+            return Verdict(event=Event.UNGUARDED, reasons=(refused or "vary", Uncacheable.NO_READS.value))
+        try:
+            resident = await self._explicit.keep(
+                answer.status, answer.headers, answer.body,
+                key=key, resource=target.resource, asked_ms=asked_ms, policy=policy,
+            )  # fmt: skip
+        except StoreError as error:
+            self._telemetry.failure("store", "read_path.store_failed", error)
+            reasons = ("failed", Uncacheable.NO_READS.value)
+            return Verdict(event=Event.PART_FAILED, reasons=reasons, detail=str(error))
+        if resident is None:
+            reasons = ("died", Uncacheable.NO_READS.value)
+            return Verdict(event=Event.DIED, reasons=reasons, detail="outdated while it was being fetched")
+        return Verdict(event=Event.KEPT, resident=resident)
+
+    async def _keep(self, response: CachedResponse, url: str, *, leave: bool, asked_ms: int) -> Verdict:
+        """Index and sketch first, because from the moment an entry is in the store it is handed out."""
+        try:
+            if leave:
+                until_ms, now_ms = response.fresh_until_ms + COPY_SLACK_MS, response.stored_at_ms
+                await asyncio.gather(
+                    self._index.add(dependent(response, (url,))),
+                    self._sketch.report_read(response.resource, expires_at_ms=until_ms, now_ms=now_ms),
+                )
+            else:
+                await self._index.add(dependent(response, ()))
+            await self._store.put(response, ttl_ms=kept_until_ms(response) - self.clock())
+        except (StoreError, SketchError) as error:
+            part = "sketch" if isinstance(error, SketchError) else "store"
+            self._telemetry.failure(part, f"read_path.{part}_failed", error)
+            await self._undo(response, acknowledged=False)
+            return Verdict(event=Event.PART_FAILED, reasons=("failed",), detail=str(error))
+        except BaseException:  # cancelled, and perhaps stored: nobody has looked whether it died meanwhile
+            self._coalescing.spawn(self._eviction.again(response, at_once=True))
+            raise
+        if not self._usability.servable(response) or not self._explicit.accept(response, asked_ms=asked_ms):
+            await self._undo(response, acknowledged=True)
+            return Verdict(event=Event.DIED, reasons=("died",), detail="invalidated while it was being stored")
+        resident = self._store.resident(response.key)
+        if resident is None or resident.response is not response:
+            resident = Resident(response)
+        resident.urls.add(url)
+        return Verdict(event=Event.KEPT, resident=self._early.settle(resident))
+
+    async def _undo(self, response: CachedResponse, *, acknowledged: bool) -> None:
+        if not await self._eviction.take(response, acknowledged=acknowledged):
+            self._coalescing.spawn(self._eviction.again(response))

@@ -1,0 +1,134 @@
+"""Look-up of stored entries: in this process's memory, then in the store that is shared with other processes."""
+
+from __future__ import annotations
+
+from quaestor.clock import Clock
+from quaestor.errors import StoreError
+from quaestor.model import CachedResponse
+from quaestor.observability.telemetry import Telemetry
+from quaestor.policy import RoutePolicy
+from quaestor.ports import QueryRegistry
+from quaestor.read_path import refresh
+from quaestor.read_path.coalescing import Flight, RequestCoalescing
+from quaestor.read_path.explicit_entries import ExplicitEntries
+from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.reuse import Use
+from quaestor.read_path.usability import Usability
+from quaestor.store.memory import Resident
+
+MOST_SERVED = 10_000
+"""Entries whose reads are counted between two calls of take_served()."""
+
+
+class EntryLookup:
+    """Finds entries by key; one per read path. Use from one event loop at a time."""
+
+    def __init__(
+        self,
+        *,
+        registry: QueryRegistry,
+        store: LocalStore,
+        usability: Usability,
+        coalescing: RequestCoalescing,
+        explicit: ExplicitEntries,
+        early: refresh.EarlyRefresh,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self.clock = clock
+        self._registry = registry
+        self._store = store
+        self._usability = usability
+        self._coalescing = coalescing
+        self._explicit = explicit
+        self._early = early
+        self._telemetry = telemetry
+        self._served: list[Resident] = []
+
+    def servable(self, key: str, now_ms: int) -> Resident | None:
+        """The entry in memory if it may be served at this moment. No I/O; nothing may be awaited before it is sent."""
+        resident = self._store.resident(key)
+        if resident is None:
+            return None
+        response = resident.response
+        if now_ms < resident.settled_until_ms and (
+            self._registry.live(response.registrations, now_ms=now_ms) or not response.registrations
+        ):
+            if resident.reads or len(self._served) < MOST_SERVED:
+                if not resident.reads:
+                    self._served.append(resident)
+                resident.reads += 1
+            return resident
+        if not self._usability.valid(response, now_ms) and (
+            now_ms >= response.fresh_until_ms or not self._registry.lagging(response.registrations, now_ms=now_ms)
+        ):
+            self._store.drop(key, "expired" if now_ms >= response.fresh_until_ms else "invalidated")
+        return None
+
+    def valid(self, key: str, now_ms: int) -> Resident | None:
+        """The entry in memory if nothing has invalidated it, even if its lifetime is over. No I/O."""
+        resident = self._store.resident(key)
+        return resident if resident is not None and self._usability.valid(resident.response, now_ms) else None
+
+    async def fetch(self, key: str, flight: Flight | None = None, policy: RoutePolicy | None = None) -> Resident | None:
+        """The entry out of memory, or else out of the shared store. It is valid until something is awaited, but its lifetime
+        may be over: see `Usability.use`. A store that does not answer is reported, and has nothing.
+
+        flight: led by the caller, who will run the handler if there is nothing: another process that does so is
+            waited for, unless policy is given and lets a stale answer be sent meanwhile.
+        """
+        resident = self.servable(key, self.clock())
+        if resident is not None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
+            return resident
+        try:
+            response = await self._from_store(key, flight, policy)
+        except StoreError as error:
+            self._telemetry.failure("store", "read_path.lookup_failed", error)
+            self._coalescing.back_off_store(key, now_ms=self.clock())
+            return None
+        if response is None:
+            return self.valid(key, self.clock())
+        if not self._acceptable(response):
+            # Reading it took it into memory.
+            self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
+            return None
+        return self._early.settle(self._store.resident(key) or Resident(response))
+
+    async def _from_store(self, key: str, flight: Flight | None, policy: RoutePolicy | None) -> CachedResponse | None:
+        if flight is None or self._coalescing.leases is None:
+            return await self._store.get(key)
+        response = await flight.fetch_or_stale(
+            self._servable_here,
+            acceptable=self._acceptable,
+            instead=lambda old: policy is not None and self._usability.use(old, policy, {}) is not Use.VALIDATE,
+        )
+        return response and self._store.keep(response).response
+
+    async def leads_renewal(self, flight: Flight, old: CachedResponse) -> bool:
+        """Whether this process is to make an entry anew before its lifetime ends; see `refresh.leads`."""
+        return await refresh.leads(flight, old, usable=self._servable_here, keep=self._store.keep)
+
+    def _acceptable(self, response: CachedResponse) -> bool:
+        """Whether anything may be done here with an entry out of the shared store. If so, its labels are known from now on."""
+        return self._usability.trusted(response) and self._explicit.accept(response)
+
+    def _servable_here(self, response: CachedResponse) -> bool:
+        """Whether an entry out of the shared store may be served now."""
+        return self._acceptable(response) and self._usability.servable(response)
+
+    def lagging(self, key: str, now_ms: int) -> bool:
+        """Whether there is an entry in memory that cannot be served only because its part of the grid lags. No I/O."""
+        resident = self._store.resident(key)
+        return resident is not None and self._registry.lagging(resident.response.registrations, now_ms=now_ms)
+
+    def drop(self, key: str) -> None:
+        """Forget the entry in memory: something newer is known."""
+        self._store.drop(key, "outdated")
+
+    def take_served(self) -> list[tuple[tuple[str, ...], int]]:
+        """The registrations of each entry that was served since the last call, and how often it was. On the event loop."""
+        served, self._served = self._served, []
+        taken = [(resident.response.registrations, resident.reads) for resident in served]
+        for resident in served:
+            resident.reads = 0
+        return taken

@@ -1,0 +1,54 @@
+"""Judgement of a stored entry: whether and how it may be used now. Everything it says holds until something is awaited."""
+
+from __future__ import annotations
+
+from quaestor.clock import Clock
+from quaestor.model import CachedResponse
+from quaestor.policy import RoutePolicy
+from quaestor.ports import QueryRegistry
+from quaestor.read_path import reuse, shared_cache_rules
+from quaestor.settings import Settings
+
+
+class Usability:
+    """Judge of entries by their registrations and lifetimes; one per read path. No I/O."""
+
+    def __init__(self, registry: QueryRegistry, settings: Settings, clock: Clock) -> None:
+        self.clock = clock
+        self._registry = registry
+        self._settings = settings
+
+    def valid(self, response: CachedResponse, now_ms: int) -> bool:
+        """Whether nothing has invalidated an entry and it is not too old for any use; its lifetime may be over."""
+        return now_ms < max(response.fresh_until_ms, response.stale_until_ms) and (
+            not response.registrations or self._registry.live(response.registrations, now_ms=now_ms)
+        )
+
+    def servable(self, response: CachedResponse) -> bool:
+        """Whether an entry may be served as it is: valid, and within its lifetime."""
+        now_ms = self.clock()
+        return now_ms < response.fresh_until_ms and self.valid(response, now_ms)
+
+    def trusted(self, response: CachedResponse) -> bool:
+        """Whether an entry out of the shared store may be used at all: valid, and this process would have heard of its death."""
+        known = response.stored_at_ms >= self._registry.known_since_ms
+        if shared_cache_rules.is_explicit(response):
+            # Another process may keep what only its own lifetime guards; this one promises more unless it was told the same.
+            known = self._settings.explicit
+        return known and self.valid(response, self.clock())
+
+    def use(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> reuse.Use:
+        """The way in which an entry may be used for a request with these directives."""
+        now_ms = self.clock()
+        if not self.valid(response, now_ms):
+            return reuse.Use.VALIDATE
+        allowed = reuse.windows(response.headers, policy)
+        if shared_cache_rules.is_explicit(response):
+            return reuse.use_explicit(response, allowed, asked, now_ms=now_ms)
+        return reuse.use_guarded(response, allowed, now_ms=now_ms)
+
+    def may_serve_on_error(self, response: CachedResponse, policy: RoutePolicy, asked: reuse.Asked) -> bool:
+        """Whether an entry may be sent instead of an error."""
+        now_ms = self.clock()
+        allowed = reuse.windows(response.headers, policy)
+        return self.valid(response, now_ms) and reuse.may_serve_on_error(response, allowed, asked, now_ms=now_ms)
