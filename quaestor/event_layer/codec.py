@@ -129,7 +129,10 @@ def _image_fields(image: AfterImage) -> tuple[Any, ...]:
 
 
 def encode_image(image: AfterImage) -> bytes:
-    """O(size of the documents); a RawBSONDocument is copied, not walked. Raises EventLayerError if it is not BSON."""
+    """The payload of an image. O(size of the documents); a RawBSONDocument is copied, not walked.
+
+    Raises EventLayerError if it is not BSON.
+    """
     fields: dict[str, Any] = {
         "v": FORMAT, "t": "i", "k": image.kind.value, "ns": image.namespace, "ver": image.version, "w": image.wall_ms,
         "key": image.key, "f": image.after_exact * AFTER_EXACT | image.before_known * BEFORE_KNOWN,
@@ -153,7 +156,10 @@ def _document_bytes(document: Document) -> bytes:
 
 
 def decode_image(payload: bytes) -> AfterImage:
-    """Cost independent of the documents' size: they are decoded on first access. Raises EventLayerError."""
+    """The image in a payload. The cost does not depend on the documents' size: they are decoded on first access.
+
+    Raises EventLayerError.
+    """
     return decode_payload(payload, _image, types="i")
 
 

@@ -22,7 +22,7 @@ class LayerClock:
         self._slow_ms = 0
 
     def read(self, entries: Sequence[StreamEntry]) -> None:
-        """These have just been read; the last of them was appended before now."""
+        """Take note of entries that have just been read; the last of them was appended before now."""
         if entries:
             fast_ms = self._clock() - offsets.appended_at_ms(entries[-1].offset)
             self._fast_ms = max(0, fast_ms)

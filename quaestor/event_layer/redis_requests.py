@@ -35,7 +35,7 @@ def exchange(connection: Connection, commands: Sequence[Command]) -> list[Any]:
 
 
 def reply(connection: Connection) -> Any:
-    """The next one; a refusal is returned."""
+    """The next reply; a refusal is returned."""
     try:
         return connection.read_response()
     except redis.ResponseError as refusal:

@@ -1,7 +1,7 @@
 """Names of the pipelines and of the small values kept beside them.
 
 `{}` is a Redis hash tag: what belongs to one partition has one slot. `<d>` is the deployment. The generation counts how often
-the grid was partitioned anew (see invalidation/resizing); the names of the first, 0, do not say it.
+the grid was partitioned anew (see invalidation/grid/resizing); the names of the first, 0, do not say it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def resume_position(deployment: str, generation: int = 0) -> str:
 
 
 def handover(deployment: str, generation: int) -> str:
-    """Value: how far this generation has taken over from those before it (see invalidation/resizing)."""
+    """Value: how far this generation has taken over from those before it (see invalidation/grid/resizing)."""
     return f"quaestor:{{{deployment}:n}}:{_of(generation)}handover"
 
 
@@ -89,7 +89,7 @@ def process(deployment: str, cell: Cell, generation: int = 0) -> str:
 
 
 def stats(deployment: str, cell: Cell, generation: int = 0) -> str:
-    """Value: what a cell says of itself, for people (see invalidation/stats.py)."""
+    """Value: what a cell says of itself, for people (see invalidation/grid/cell_stats.py)."""
     return f"{_cell(deployment, cell, generation)}:stats"
 
 
@@ -109,7 +109,7 @@ def stage_epoch(deployment: str, query_partition: int) -> str:
 
 
 def stage_stats(deployment: str, query_partition: int, generation: int = 0) -> str:
-    """Value: what the stage of a query partition says of itself, for people (see invalidation/standing/stats.py)."""
+    """Value: what the stage of a query partition says of itself, for people (see realtime/stats.py)."""
     return f"quaestor:{{{deployment}:{_of(generation)}q{query_partition}}}:stage:stats"
 
 

@@ -15,7 +15,7 @@ def origin_of(tenant: str, deployment: str, process: str) -> str:
 
 
 def tenant_of(registration_id: str, deployment: str) -> str:
-    """O(length of the id)."""
+    """The tenant of the registration with this id. O(length of the id)."""
     tenant, separator, _ = registration_id.partition(_SEPARATOR)
     return tenant if separator else deployment
 

@@ -19,8 +19,9 @@ from quaestor.query.text.operator import bind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledQuery:
-    """matches(document): does mongod return this document for the filter? May raise UncertainMatchError.
+    """A filter that is ready to be matched.
 
+    matches: of a document: does mongod return it for the filter? May raise UncertainMatchError.
     root: the normalised tree.
     identity: equal for equal queries, however they are written.
     """

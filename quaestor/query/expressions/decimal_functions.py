@@ -57,8 +57,9 @@ def _binary(x: Decimal) -> Any:
 
 def _decimal(number: Any) -> Decimal:
     sign, mantissa, exponent, _ = number
+    whole = int(-mantissa if sign else mantissa)  # may be a number of gmpy2's
     with localcontext(_CONTEXT):
-        return Decimal(-mantissa if sign else mantissa) * Decimal(2) ** exponent if mantissa else Decimal(0)
+        return Decimal(whole) * Decimal(2) ** int(exponent) if whole else Decimal(0)
 
 
 @cache

@@ -136,12 +136,12 @@ def _decimal_power(base: Decimal, exponent: Decimal) -> Decimal:
     power = DECIMAL.power(base, exponent)
     if not base.is_finite() or not (power.is_infinite() or power.adjusted() == DECIMAL.Emax):
         return power
-    if _rounds_at_will(base, exponent, negative=power.is_signed()):
+    if _is_at_the_limit(base, exponent, negative=power.is_signed()):
         raise UncertainMatchError("a power beside the largest Decimal128: servers round it to that or to infinity")
     return Decimal("Infinity") if power.is_infinite() else power
 
 
-def _rounds_at_will(base: Decimal, exponent: Decimal, *, negative: bool) -> bool:
+def _is_at_the_limit(base: Decimal, exponent: Decimal, *, negative: bool) -> bool:
     """Whether mongod's library may take a power for infinite that is not, or the other way round; or for minus infinity.
 
     It cuts the logarithm of the base off after 28 decimals, raises e to its product with the exponent, and corrects the result

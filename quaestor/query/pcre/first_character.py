@@ -2,7 +2,7 @@
 
 If nothing else is known, PCRE 8 takes the character with which a leading look-ahead begins for the first one of every match, and
 searches for the last literal that every match needs *behind* it. Where both are the same character of a text, as in `(?=a)b*a`
-or, with the option m, in `(?=a)^a`, it finds nothing in "a". Other versions do, so such patterns are for nobody to judge.
+or, with the option m, in `(?=a)^a`, it finds nothing in "a". Other versions need not do so; such patterns are left to the server.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_case_is_ignored_as_in_unicode_7(source: str, text: str, found: bool) ->
     ],
 )
 def test_what_pcre_8_mistakes_for_the_first_character_is_left_to_mongod(source: str, options: str) -> None:
-    """mongod 6.0 finds nothing in "a", other servers do."""
+    """mongod 6.0 finds nothing in "a", though each of them matches."""
     with pytest.raises(UnsupportedQueryError, match="first character"):
         pattern(source, options)
 
