@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from quaestor.incremental import ResultEvent, replay
     from quaestor.model import Operation, Query
+    from quaestor.observability.hooks import FailureSeen, InvalidationDone, ReadAnswered
     from quaestor.policy import Representation
     from quaestor.ports import CdnAdapter, LifetimeEstimator
     from quaestor.realtime.live import LiveResult, Whole
@@ -49,6 +50,8 @@ __all__ = [
     "DatabaseError",
     "DependencyError",
     "EventLayerError",
+    "FailureSeen",
+    "InvalidationDone",
     "LifetimeEstimator",
     "Limits",
     "LiveResult",
@@ -60,6 +63,7 @@ __all__ = [
     "QuaestorRouter",
     "Query",
     "QueryError",
+    "ReadAnswered",
     "Representation",
     "ResultEvent",
     "Rule",
@@ -92,6 +96,7 @@ _NAMES = {
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",
     "quaestor.model": "Operation Query",
+    "quaestor.observability.hooks": "FailureSeen InvalidationDone ReadAnswered",
     "quaestor.policy": "Representation",
     "quaestor.ports": "CdnAdapter LifetimeEstimator",
     "quaestor.realtime.live": "LiveResult Whole",

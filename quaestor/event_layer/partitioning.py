@@ -14,13 +14,9 @@ from typing import Any, Final
 
 import bson
 from bson import ObjectId
-from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions
 from xxhash import xxh3_64_intdigest
 
-OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
-"""How native values that bson leaves open are encoded, wherever records are compared as bytes."""
-
+from quaestor.query.encoding import OPTIONS
 
 _STRING: Final = Struct("<iBBi")
 _INT32: Final = Struct("<iBBiB")

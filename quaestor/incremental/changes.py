@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import bson
 
-from quaestor.event_layer.partitioning import OPTIONS
+from quaestor.query.encoding import OPTIONS
 
 Row = Mapping[str, Any]
 RowFunction = Callable[[Row], Row | None]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import bson
 from xxhash import xxh3_64_intdigest
 
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.model import AfterImage, Version
+from quaestor.query.encoding import OPTIONS
 
 RecordId = tuple[str, Hashable]
 """Namespace and `_id` as an order key."""

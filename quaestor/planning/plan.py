@@ -18,7 +18,6 @@ import bson
 from xxhash import xxh128_hexdigest
 
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.model import Document, Operation, Query
 from quaestor.planning.access_paths import Access, access_paths
 from quaestor.planning.filter_fields import searched_paths
@@ -35,6 +34,7 @@ from quaestor.planning.relevant_fields import (
 from quaestor.query import aggregation
 from quaestor.query.ast import Node
 from quaestor.query.compiled import CompiledQuery, compile_query
+from quaestor.query.encoding import OPTIONS
 from quaestor.query.geo.near import near_of
 from quaestor.query.ranking import Rank, rank_key
 from quaestor.query.sorting import parse_sort

@@ -10,9 +10,9 @@ from typing import Final
 import bson
 from bson.errors import BSONError
 
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.model import Query
 from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.query.encoding import OPTIONS
 
 _MOST: Final = 1_000
 _LARGEST: Final = 2_048

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import bson
 
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.model import Document, Query
 from quaestor.planning.filter_fields import filter_paths
 from quaestor.planning.pipeline_fields import pipeline_paths
 from quaestor.query.ast import Node
+from quaestor.query.encoding import OPTIONS
 from quaestor.query.paths import is_array
 
 Tree = dict[str, "Tree"]

@@ -35,6 +35,8 @@ from quaestor import (
     DatabaseError,
     DependencyError,
     EventLayerError,
+    FailureSeen,
+    InvalidationDone,
     LifetimeEstimator,
     Limits,
     LiveResult,
@@ -46,6 +48,7 @@ from quaestor import (
     QuaestorRouter,
     Query,
     QueryError,
+    ReadAnswered,
     Representation,
     ResultEvent,
     Rule,
@@ -108,8 +111,30 @@ async def principal(request: Request) -> Principal:
 access = Access(collections={"items": CollectionAccess(read=Rule.of(["*"]))})
 app.include_router(QuaestorRouter(client.shop, access=access, principal=principal, limits=Limits(), quaestor=quaestor))
 app.include_router(router)
-ACTION: Action
-ESTIMATOR: LifetimeEstimator
+
+
+def may(action: Action) -> bool:
+    return access.permits("items", action, Principal())
+
+
+def estimated(estimator: LifetimeEstimator) -> Quaestor:
+    other = Quaestor(estimator=estimator)
+    other.on_read(read)
+    other.on_invalidated(invalidated)
+    other.on_failure(failed)
+    return other
+
+
+def read(one: ReadAnswered) -> None:
+    print(one.outcome, one.detail, one.seconds)
+
+
+def invalidated(one: InvalidationDone) -> None:
+    print(one.keys, one.evicted_at_ms - one.written_at_ms)
+
+
+def failed(one: FailureSeen) -> None:
+    print(one.part, one.name)
 
 
 def around() -> AdminApi:
@@ -166,3 +191,6 @@ async def invalidate() -> None:
 
 def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
+
+
+USES = (may, estimated, around, cdn, purged_in_a_test, follow, invalidate, history)

@@ -29,14 +29,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.invalidation.grid", "quaestor.invalidation.registry"),
     ("quaestor.invalidation.effects",),
     ("quaestor.invalidation", "quaestor.parts"),
+    ("quaestor.services",),
     ("quaestor.app",),
     ("middleware", "cdn_adapters"),
     ("quaestor.rest",),
     ("quaestor.admin",),
     ("quaestor.proxy", "quaestor.statistics"),
+    ("quaestor",),
     ("quaestor.demo",),
     ("quaestor.cli",),
-    ("quaestor",),
 )
 """Rooms by floor, from the ground up. A room on one floor imports none of its neighbours."""
 FLOOR = {room: floor for floor, rooms in enumerate(LAYERS) for room in rooms}

@@ -11,13 +11,13 @@ from typing import Any
 
 import bson
 
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.boundary import behind
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, MatchType, WriteKind
 from quaestor.planning.plan import Result, Window
 from quaestor.planning.rules import Rules
+from quaestor.query.encoding import OPTIONS
 from quaestor.query.sorting import sort_key
 
 

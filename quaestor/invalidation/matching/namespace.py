@@ -13,7 +13,6 @@ from typing import Final
 
 import bson
 
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.change import first_change
 from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
 from quaestor.invalidation.matching.entities import ActiveQuery, Filter, LiveRegistration, Tenant
@@ -29,6 +28,7 @@ from quaestor.model import Document, MatchType
 from quaestor.planning.access_paths import Access
 from quaestor.planning.plan import QueryPlan
 from quaestor.query.compiled import CompiledQuery
+from quaestor.query.encoding import OPTIONS
 
 Changes = dict[LiveRegistration, MatchType]
 """Registrations whose result a write changes, each with how."""

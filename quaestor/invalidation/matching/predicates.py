@@ -13,10 +13,10 @@ from typing import Any
 
 import bson
 
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.invalidation.matching.entities import Filter
 from quaestor.model import Document
 from quaestor.query.compile import compile_node
+from quaestor.query.encoding import OPTIONS
 from quaestor.query.normalise import normalise
 from quaestor.query.parse import parse
 

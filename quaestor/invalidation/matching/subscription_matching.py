@@ -16,7 +16,6 @@ from typing import Final
 import bson
 
 from quaestor.errors import QueryError
-from quaestor.event_layer.partitioning import OPTIONS
 from quaestor.incremental import PriorState, plan_maintenance
 from quaestor.incremental.sides import SidePlan, sides_of, unpack_members
 from quaestor.invalidation.matching.entities import SubscribedQuery, SubscribedSide
@@ -29,6 +28,7 @@ from quaestor.invalidation.matching.subscribed_sides import MemoryUse, Subscribe
 from quaestor.invalidation.matching.tally import Tally
 from quaestor.model import AfterImage, Query, Version, WriteKind
 from quaestor.namespaces import covers
+from quaestor.query.encoding import OPTIONS
 
 _GROWTH: Final = 10_000
 """By how much a membership may outgrow twice what was announced before it is announced anew: a window's does without end."""

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.event_layer.partitioning import OPTIONS, record_key, write_partition
+from quaestor.event_layer.partitioning import record_key, write_partition
+from quaestor.query.encoding import OPTIONS
 
 KEYS = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
