@@ -28,9 +28,11 @@ from quaestor.event_layer import codec, streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.cell_loop import CellLoop
+from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape, Invalidated
+from quaestor.observability.telemetry import Telemetry
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.anyio
@@ -69,8 +71,11 @@ class Grid:
     def _ingest(self, name: str, stop: threading.Event) -> None:
         layer = event_layer(self.redis_url, self.deployment)
         with pymongo.MongoClient[Any](self.mongo_url, serverSelectionTimeoutMS=2000) as client:
+            handover = GridHandover(
+                layer, self.shape, self.earlier, deployment=self.deployment, clock=system_clock, telemetry=Telemetry()
+            )
             ChangeStreamFollower(
-                client, layer, self.shape, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, earlier=self.earlier
+                client, layer, self.shape, deployment=self.deployment, heartbeat_ms=HEARTBEAT_MS, handover=handover
             ).run(stop)
         layer.close()
 
