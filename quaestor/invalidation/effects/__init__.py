@@ -1,1 +1,1 @@
-"""Effects of an invalidation: sketch, stores, CDNs, estimator; and invalidations that were asked for by hand."""
+"""Effects of an invalidation: sketch, stores, CDNs, estimator; and invalidations that were asked for manually."""

@@ -23,7 +23,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
-from quaestor.errors import CdnError, SketchError, StoreError
+from quaestor.errors import SketchError, StoreError
+from quaestor.invalidation.effects.purging import Purging
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType, Version
 from quaestor.observability.hooks import InvalidationDone
@@ -123,6 +124,7 @@ class Effects:
         self._telemetry = telemetry
         self._clock = clock
         self.cdn: list[CdnAdapter] = []
+        self._purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
         self._waiting: dict[str, _Cause] = {}
         self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -277,7 +279,7 @@ class Effects:
         outside: those of which there are copies in a CDN.
         """
         eviction = self._spawn(self._evict(left)) if left else None
-        purged_at_ms = await self._purge_everywhere(outside)
+        purged_at_ms = await self._purging.purge(outside)
         if eviction is not None:
             evicted_at_ms = await eviction
         self._observe(dependents, causes, evicted_at_ms, purged_at_ms)
@@ -285,25 +287,12 @@ class Effects:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
             # registration, so this second purge cannot hit the copy that has replaced it.
             await asyncio.sleep(self._settings.repurge_after_ms / 1000)
-            await self._purge_everywhere(outside)
+            await self._purging.purge(outside)
         await self._until_done("store", lambda: self._index.settle(dependents))
 
     async def _evict(self, dependents: Sequence[Dependent]) -> int:
         with self._telemetry.tracing.span("quaestor.evict", entries=len(dependents)):
             await self._until_done("store", lambda: self._store.evict(dependents))
-        return self._clock()
-
-    async def _purge_everywhere(self, dependents: Sequence[Dependent]) -> int | None:
-        """Returns when every CDN has acknowledged; None if there was nothing to purge."""
-        if not dependents or not self.cdn:
-            return None
-        tags = tuple(dict.fromkeys(d.tags[0] for d in dependents if d.tags))
-        urls = tuple(dict.fromkeys(url for d in dependents for url in d.urls))
-        until_ms = max(d.copies_until_ms for d in dependents)
-        with self._telemetry.tracing.span("quaestor.purge", tags=len(tags), urls=len(urls)):
-            async with asyncio.TaskGroup() as purges:
-                for adapter in self.cdn:
-                    purges.create_task(self._purge(adapter, tags, urls, until_ms))
         return self._clock()
 
     def _observe(
@@ -339,9 +328,7 @@ class Effects:
         until_ms = self._clock() + self._settings.ttl_max_ms
         await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
-        async with asyncio.TaskGroup() as purges:
-            for adapter in self.cdn:
-                purges.create_task(self._purge(adapter, (everything_tag(self._settings.scope),), (), until_ms))
+        await self._purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
 
     async def _until_done(
         self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None
@@ -353,19 +340,3 @@ class Effects:
                 self._telemetry.failure(part, f"effects.{part}_failed", error)
                 meanwhile()
                 await asyncio.sleep(RETRY_S)
-
-    async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
-        """Purge until it is acknowledged, or until every copy is dead anyway."""
-        wait_s = RETRY_S
-        while True:
-            try:
-                await adapter.purge(tags=tags, urls=urls)
-                self._telemetry.invalidations.purges.labels(adapter.name, "done").inc()
-                return
-            except CdnError as error:
-                self._telemetry.invalidations.purges.labels(adapter.name, "failed").inc()
-                self._telemetry.failure("cdn", "effects.purge_failed", error, cdn=adapter.name)
-                if self._clock() > until_ms:
-                    return
-                await asyncio.sleep(error.retry_after_s or wait_s)
-                wait_s = min(wait_s * 2, 10.0)
