@@ -105,7 +105,7 @@ def test_the_estimator_may_be_an_application_s_own() -> None:
     estimator = FixedEstimator(ttl_ms=7)
     quaestor = Quaestor(estimator=estimator, grid=False)
     assert quaestor.parts.estimator is estimator
-    assert quaestor.read_path._estimator is quaestor.parts.effects._estimator is estimator
+    assert quaestor.read_path.admission._estimator is quaestor.parts.effects._estimator is estimator
 
 
 async def test_stopping_what_was_never_started_closes_it() -> None:
