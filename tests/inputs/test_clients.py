@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from pymongo import AsyncMongoClient, MongoClient
 
 from middleware import QuaestorMiddleware
-from quaestor import Quaestor
+from quaestor import Quaestor, cached
 from quaestor.capture import Capture, recording
 from quaestor.capture.clients import watch_client
 from quaestor.demo import servers
@@ -234,6 +234,63 @@ async def test_nothing_is_registered_before_it_is_known_what_namespaces_mean() -
     read = CapturedRead(query=Query(namespace="d.c", operation=Operation.FIND, filter={}), read_at=1, ids=())
     assert await parts.resolver.resolve([read]) == ((), ("not-serving",))
     assert await parts.resolver.resolve([]) == ((), ())
+
+
+async def test_on_a_grid_that_serves_nothing_is_stored_before_the_database_is_known(
+    mongo_url: str, redis_url: str, prefix: str
+) -> None:
+    """What a route declares may be a view, too."""
+    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, heartbeat_ms=HEARTBEAT_MS, **PATIENT)
+    app, client, runs = FastAPI(), list[Async](), list[int]()
+
+    @app.get("/declared")
+    @cached(depends_on=[(f"{prefix}a.flights", {"origin": "JFK"})])
+    async def declared() -> int:
+        runs.append(1)
+        return len(runs)
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, f"{prefix}a") as other, grid(mongo_url, redis_url, prefix):
+        async with alive(app) as http:
+            await eventually(lambda: quaestor.registry.caught_up(now_ms=quaestor.read_path.clock()))
+            for _ in range(3):
+                assert "not-serving" in (await get(http, "/declared")).headers["cache-status"]
+            assert len(runs) == 3
+            client.append(AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture]))
+            await eventually(lambda: is_hit(http, "/declared"))
+            before = len(runs)
+            other[f"{prefix}a"].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
+
+            async def anew() -> bool:
+                return bool((await get(http, "/declared")).json() > before)
+
+            await eventually(anew)
+        await client[0].close()
+
+
+async def test_what_a_route_declares_stands_in_for_what_uncaptured_clients_read(mongo_url: str, prefix: str) -> None:
+    """Somebody has said on what the answer depends, so nobody needs to see it."""
+    quaestor, app = Quaestor(**PATIENT), FastAPI()
+    captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    bare: Async = AsyncMongoClient(mongo_url)
+
+    @app.get("/declared")
+    @cached(depends_on=[(f"{prefix}.flights", {"origin": "JFK"})])
+    async def declared() -> list[int]:
+        return await numbers(bare, prefix, "JFK")
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await eventually(lambda: is_hit(http, "/declared"))
+            other[prefix].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
+
+            async def shown() -> bool:
+                return bool((await get(http, "/declared")).json() == [1])
+
+            await eventually(shown)
+    await captured.close()
+    await bare.close()
 
 
 @pytest.mark.parametrize("beside", [True, False], ids=["beside a captured one", "alone"])
