@@ -65,7 +65,9 @@ class HandlerRun:
         self._span = tracing.begin("quaestor.handler", missing=self._missed.why)
         with (
             tracing.inside(self._span),
-            recording(clock_window_ms=self._read_path.settings.clock_window_ms) as self._recorder,
+            recording(
+                clock_window_ms=self._read_path.settings.clock_window_ms, capture=self._read_path.capture
+            ) as self._recorder,
         ):
             self._since, self._asked_ms = self._read_path.watermark(), self._read_path.clock()
             try:

@@ -57,7 +57,7 @@ class Reticence(Enum):
 
 _HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
 _PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
-_UNKNOWN = frozenset({Uncacheable.NO_READS.value})
+_UNKNOWN = frozenset({Uncacheable.NO_READS.value, Uncacheable.UNCAPTURED.value})
 _SHOWS_RECORDS = frozenset(
     {"refused", "lagging", "died", "failed", "lifetime", *(reason.value for reason in Uncacheable)}
 )
@@ -75,7 +75,7 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
         return Reticence.UNTOUCHED
     if reasons & _PERSONAL:
         return Reticence.PERSONAL
-    if reasons and reasons <= _UNKNOWN:
+    if Uncacheable.NO_READS.value in reasons and reasons <= _UNKNOWN:
         return Reticence.UNKNOWN
     return Reticence.FORBIDDEN
 

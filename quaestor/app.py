@@ -26,6 +26,7 @@ from quaestor.realtime.live import LiveResult
 from quaestor.redis.clients import SharedClient
 from quaestor.services import Stop
 from quaestor.settings import Settings
+from quaestor.watching import Watching
 
 
 class Quaestor:
@@ -59,6 +60,7 @@ class Quaestor:
         self._stops: list[Stop] = []
         self._watched: WatchClient | None = None
         self._manual: ManualInvalidation | None = None
+        self._watching = Watching(parts, self._watch)
 
     @classmethod
     def from_env(cls, **overrides: Any) -> Quaestor:
@@ -125,23 +127,31 @@ class Quaestor:
         await self._manual.invalidate(tags=tags, urls=urls, collections=collections)
 
     async def start(self) -> None:
-        """Start the background work. Never fails because a part is away: requests bypass the cache until it answers."""
+        """Start the background work. Never fails because a part is away: requests bypass the cache until it answers.
+
+        Without `mongo_url` the database is watched as soon as there is a client that carries the capture: now, or whenever the
+        first one appears.
+        """
         for service in (services.invalidating, services.registering, services.housekeeping, services.measuring):
             self._stops.append(await service(self.parts))
         if not self.settings.grid:
             self.telemetry.event("quaestor.started", mode="without a grid")
             return
-        self._watched = client = services.watched_client(self.parts)
-        if client is None:
-            return
+        await self._watching.start()
+        self.telemetry.event("quaestor.started", mode="distributed" if self.redis is not None else "embedded")
+
+    async def _watch(self, client: WatchClient) -> None:
+        """Begin what needs a database."""
+        self._watched = client
         self._manual = services.manual_invalidation(self.parts, client)
         for watching in (services.embedded_grid, services.catalog_polling):
             self._stops.append(await watching(self.parts, client))
-        self.telemetry.event("quaestor.started", mode="distributed" if self.redis is not None else "embedded")
+        self.telemetry.event("quaestor.watching")
 
     async def stop(self) -> None:
         """Stop the background work and close what was opened. The object is done then."""
         parts = self.parts
+        await self._watching.stop()
         if self._manual is not None:
             self._manual.close()
         await anyio.to_thread.run_sync(parts.subscriptions.stop)

@@ -77,6 +77,8 @@ class Uncacheable(StrEnum):
     """The handler said that it read something Quaestor cannot see."""
     NO_READS = "no-reads"
     """No captured read: nothing is known of what the response depends on."""
+    UNCAPTURED = "uncaptured"
+    """A command by a client without the capture: what it read is not registered, and nobody may be told of writes there."""
     READ_FAILED = "read-failed"
     """A captured read failed or did not finish before the response."""
     UNREADABLE = "unreadable"

@@ -20,7 +20,7 @@ from quaestor.invalidation.effects.local_eviction import LocalEviction
 from quaestor.invalidation.registry.grid_events import GridEvents
 from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
-from quaestor.invalidation.registry.resolving import LateResolver
+from quaestor.invalidation.registry.resolving import LateResolver, LenientResolver
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
 from quaestor.ports import CacheSketch, DependencyIndex, EventLayer, Leases, LifetimeEstimator, SharedInvalidation
@@ -93,7 +93,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     estimator: by default one with the bounds and the quantile of the settings.
     """
     telemetry = Telemetry(tracing=Tracing(enabled=settings.tracing))
-    events, resolver = GridEvents(), LateResolver()
+    capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
         storage = _in_process(memory, clock)
@@ -118,7 +118,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     read_path = ReadPath(
         registry=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
         settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases,
-        announce=None if alone else broadcast.announce,
+        announce=None if alone else broadcast.announce, capture=capture,
     )  # fmt: skip
     effects = Effects(
         registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
@@ -131,7 +131,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         settings=settings,
         clock=clock,
         telemetry=telemetry,
-        capture=Capture(),
+        capture=capture,
         storage=storage,
         estimator=estimator,
         events=events,
@@ -147,7 +147,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
             settings=settings,
             telemetry=telemetry,
             clock=clock,
-            resolver=resolver,
+            resolver=LenientResolver(resolver),
         ),
     )
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import anyio.to_thread
 
 from quaestor.capture.catalog import Catalog
-from quaestor.capture.clients import WatchClient, watch_client
-from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.capture.clients import WatchClient
+from quaestor.errors import DependencyError, EventLayerError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.parts import Parts
@@ -56,15 +56,6 @@ async def measuring(parts: Parts) -> Stop:
         return _nothing
     index = RedisIndex(redis, deployment=parts.settings.scope)
     return _background(keep_measuring(redis, index, parts.telemetry), "quaestor-measuring")
-
-
-def watched_client(parts: Parts) -> WatchClient | None:
-    """A client of the MongoDB that is to be watched. None if nobody has said which: that is reported, and nothing is cached."""
-    try:
-        return watch_client(parts.capture, parts.settings)
-    except ConfigurationError as error:
-        parts.telemetry.failure("configuration", "quaestor.not_watching", error)
-        return None
 
 
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:

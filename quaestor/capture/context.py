@@ -67,20 +67,20 @@ def not_recording() -> Iterator[None]:
 
 
 @contextmanager
-def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS) -> Iterator[Recorder]:
+def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None) -> Iterator[Recorder]:
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
     Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
     thread that was not handed any context (`loop.run_in_executor`) makes every recording under way uncacheable.
     After the block nothing is recorded any more, not even by tasks that the block started.
 
-    clock_window_ms: see Recorder.
+    clock_window_ms, capture: see Recorder.
     """
     outer = current()
     if outer is not None:
         # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
         outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
-    recorder = Recorder(clock_window_ms)
+    recorder = Recorder(clock_window_ms, capture)
     slot = _Slot(recorder)
     token = _slot.set(slot)
     _recorders[id(recorder)] = recorder

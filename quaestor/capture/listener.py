@@ -27,12 +27,14 @@ from pymongo.monitoring import (
     ServerHeartbeatSucceededEvent,
 )
 
+from quaestor.capture.captured_clients import CapturedClients
 from quaestor.capture.commands import READING
 from quaestor.capture.context import current, possible_recordings
 from quaestor.capture.known_commands import KnownCommands
 from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
+from quaestor.capture.uncaptured import notice_uncaptured
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
 
 _MAX_FRAMES = 40
@@ -44,12 +46,16 @@ class Capture(CommandListener, ServerHeartbeatListener):
     """Listener for every client whose reads may be cached: `AsyncMongoClient(url, event_listeners=[capture])`.
 
     Thread-safe. Listens to heartbeats too: they tell which address is a primary, which a command alone does not
-    when its read preference leaves the choice open or the client is connected directly.
+    when its read preference leaves the choice open or the client is connected directly; and that a client has appeared.
+
+    clients: those that carry it.
     """
 
     def __init__(self) -> None:
         self._topology = Topology()
         self._known = KnownCommands()
+        self.clients = CapturedClients(self, self._topology)
+        notice_uncaptured()
 
     def watcher(self) -> Watcher:
         """A listener for the client that watches the writes: reads from any other cluster are then refused."""
@@ -57,10 +63,15 @@ class Capture(CommandListener, ServerHeartbeatListener):
 
     def started(self, event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
         """See pymongo.monitoring. Never raises."""
+        if not isinstance(event, CommandStartedEvent):
+            if not event.awaited:
+                self.clients.heartbeat()
+            return
         recorder = current()
         if recorder is None:
             _started_without_recorder(event)
-        elif isinstance(event, CommandStartedEvent):
+        elif self._listens_to(recorder):
+            recorder.claim(event)
             try:
                 self._started(recorder, event)
             except Exception as error:
@@ -72,7 +83,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
             self._topology.heartbeat_succeeded(event.connection_id, event.reply)
             return
         recorder = current()
-        if recorder is not None:
+        if recorder is not None and self._listens_to(recorder):
             try:
                 _succeeded(recorder, event)
             except Exception as error:
@@ -84,8 +95,12 @@ class Capture(CommandListener, ServerHeartbeatListener):
             self._topology.heartbeat_failed(event.connection_id)
             return
         recorder = current()
-        if recorder is not None:
+        if recorder is not None and self._listens_to(recorder):
             recorder.failed(_request(event))
+
+    def _listens_to(self, recorder: Recorder) -> bool:
+        """Whether this request's reads are to be told by us, and not by the capture of another Quaestor in this process."""
+        return recorder.capture is None or recorder.capture is self
 
     def _started(self, recorder: Recorder, event: CommandStartedEvent) -> None:
         name = event.command_name
@@ -112,10 +127,10 @@ class Capture(CommandListener, ServerHeartbeatListener):
         )
 
 
-def _started_without_recorder(event: CommandStartedEvent | ServerHeartbeatStartedEvent) -> None:
+def _started_without_recorder(event: CommandStartedEvent) -> None:
     """A command outside every recorded request; or one inside, in a thread that does not know of it."""
     for recorder in possible_recordings():
-        if isinstance(event, CommandStartedEvent) and event.command_name in READING:
+        if event.command_name in READING:
             recorder.refuse(
                 Uncacheable.UNREADABLE,
                 f"{event.command_name} in a thread without a request's context: use asyncio.to_thread instead of "

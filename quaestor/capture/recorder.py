@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pymongo.monitoring import CommandStartedEvent
+
 from quaestor.capture.commands import Understood
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
@@ -74,14 +76,17 @@ class Recorder:
     """Recorder of the commands of one request. May be fed from several threads at once.
 
     clock_window_ms: a point in time in a query that is closer to the request than this counts as "now".
+    capture: the one whose clients are listened to; None: any.
     """
 
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS
+    capture: object | None = None
     _reads: list[ReadInProgress] = field(default_factory=list)
     _reasons: dict[Reason, None] = field(default_factory=dict)
     _failed: dict[int | None, ReadInProgress] = field(default_factory=dict)
     _by_request: dict[Any, ReadInProgress] = field(default_factory=dict)
     _by_cursor: dict[Any, ReadInProgress] = field(default_factory=dict)
+    _unclaimed: dict[int, CommandStartedEvent] = field(default_factory=dict)
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -90,6 +95,15 @@ class Recorder:
         if self._closed:
             return
         self._reasons[Reason(reason, detail)] = None
+
+    def sent(self, event: CommandStartedEvent) -> None:
+        """Note that a command was sent, by whatever client: it must be claimed before anything else happens in its thread."""
+        if not self._closed:
+            self._unclaimed[id(event)] = event
+
+    def claim(self, event: CommandStartedEvent) -> None:
+        """Note that the client that sends this command is known."""
+        self._unclaimed.pop(id(event), None)
 
     def begin(self, request: Any, read: ReadInProgress) -> None:
         """Note that a read was sent; a retry takes the place of the attempt that failed.
@@ -174,6 +188,7 @@ class Recorder:
             self._failed.clear()
             self._by_request.clear()
             self._by_cursor.clear()
+            self._unclaimed.clear()
 
     def outcome(self, now_ms: int) -> Outcome:
         """Everything known at this moment (ms since the epoch). Reads still under way count as failed."""
@@ -189,4 +204,15 @@ class Recorder:
                     reasons[Reason(Uncacheable.CLOCK, f"{name} names a time close to the request")] = None
             if not self._reads and not reasons:
                 reasons[Reason(Uncacheable.NO_READS, "no read on a captured client")] = None
+            for event in list(self._unclaimed.values()):
+                reasons[Reason(Uncacheable.UNCAPTURED, f"{_shown(event)} by a client without capture")] = None
             return Outcome(reads=tuple(read.captured() for read in self._reads), reasons=tuple(reasons))
+
+
+def _shown(event: CommandStartedEvent) -> str:
+    name, target = event.command_name, event.command.get(event.command_name)
+    if name == "getMore":
+        target = event.command.get("collection")
+    return (
+        f"{name} on {event.database_name}.{target}" if isinstance(target, str) else f"{name} on {event.database_name}"
+    )

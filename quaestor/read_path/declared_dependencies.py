@@ -9,9 +9,12 @@ from quaestor.tags import tag_name, url_name
 
 
 def waived(policy: RoutePolicy, reason: Uncacheable) -> bool:
-    """Whether a reason not to cache is answered by the declaration: that nothing was read from the database does not matter where
-    somebody said how long the answer lives, by which tag it goes, or on what it depends."""
-    return reason is Uncacheable.NO_READS and bool(policy.ttl_ms or policy.tags or policy.depends_on)
+    """Whether a reason not to cache is answered by the declaration: that nothing was read from the database, or by clients that
+    are not listened to, does not matter where somebody said how long the answer lives, by which tag it goes, or on what it
+    depends."""
+    return reason in (Uncacheable.NO_READS, Uncacheable.UNCAPTURED) and bool(
+        policy.ttl_ms or policy.tags or policy.depends_on
+    )
 
 
 def declared_reads(

@@ -39,6 +39,8 @@ from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
+_UNKNOWN = frozenset({Uncacheable.NO_READS, Uncacheable.UNCAPTURED})
+"""Reasons that leave it to the origin's own word, where that counts: nothing is known of what the answer shows."""
 MAX_URLS = 16
 """Spellings of one entry's URL that may be handed out with leave to keep: each has to be purged."""
 
@@ -129,7 +131,8 @@ class EntryAdmission:
         answer = in_groups(answer, policy.groups)
         # Where no grid guards anything, a declaration cannot waive a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
-        if self._settings.explicit and {one.reason for one in reasons} == {Uncacheable.NO_READS}:
+        why = {one.reason for one in reasons}
+        if self._settings.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
             return await self._admit_explicit(
                 answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
             )

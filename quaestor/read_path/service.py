@@ -25,6 +25,7 @@ class ReadPath:
     """The parts of the read path, wired; one per Quaestor. Use from one event loop at a time.
 
     leases: of the store that is shared with other processes; None: this process is alone.
+    capture: the one whose clients handlers read with; None: any.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class ReadPath:
         clock: Clock,
         leases: Leases | None = None,
         announce: Announce | None = None,
+        capture: object | None = None,
     ) -> None:
+        self.capture = capture
         self.clock = clock
         self.settings = settings
         self.telemetry = telemetry

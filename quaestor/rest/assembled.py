@@ -211,9 +211,10 @@ class AssembledLists:
 
     async def _recorded(self, read: Awaitable[list[bytes]]) -> tuple[list[bytes], Outcome]:
         """In a recording of its own: of a request around it these reads are no business."""
-        settings = self._engine.settings
-        with not_recording(), recording(clock_window_ms=settings.clock_window_ms) as recorder:
-            return await read, recorder.outcome(self._engine.read_path.clock())
+        read_path = self._engine.read_path
+        window_ms = read_path.settings.clock_window_ms
+        with not_recording(), recording(clock_window_ms=window_ms, capture=read_path.capture) as recorder:
+            return await read, recorder.outcome(read_path.clock())
 
     def _belong(self, wanted: Wanted, known: _Ids, parts: Sequence[Part]) -> bool:
         """Whether every record still is a member, and stands where it stood."""

@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.invalidation.grid", "quaestor.invalidation.registry"),
     ("quaestor.invalidation.effects",),
     ("quaestor.invalidation", "quaestor.parts"),
-    ("quaestor.services",),
+    ("quaestor.services", "quaestor.watching"),
     ("quaestor.app",),
     ("middleware", "cdn_adapters"),
     ("quaestor.rest",),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +12,11 @@ from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, MongoClient
 
 from quaestor.capture import Capture, recording
-from quaestor.capture.clients import attached_clients, watch_client
+from quaestor.capture.clients import watch_client
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
 from quaestor.model import Uncacheable
 from quaestor.settings import Settings
-from tests.support import PATIENCE_S
 
 
 @pytest.mark.anyio
@@ -104,57 +100,35 @@ def test_a_bad_url_is_told_without_its_password() -> None:
     assert "host:notaport" in str(raised.value)
 
 
-def test_clients_of_different_clusters_are_refused() -> None:
+def test_the_cluster_of_the_first_client_is_watched() -> None:
+    """In the order in which they were made, whatever kind they are; a client that has a host in common is of the same cluster."""
     capture = Capture()
     with (
         MongoClient[Any]("mongodb://a.invalid,b.invalid/", connect=False, event_listeners=[capture]),
         MongoClient[Any]("mongodb://b.invalid:27017,c.invalid/?appname=x", connect=False, event_listeners=[capture]),
+        MongoClient[Any]("mongodb://c.invalid/", connect=False, event_listeners=[capture]),
     ):
         watch_client(capture, Settings()).close()
-        with (
-            MongoClient[Any]("mongodb://d.invalid/", connect=False, event_listeners=[capture]),
-            pytest.raises(ConfigurationError, match=r"different clusters, .*d\.invalid"),
-        ):
-            watch_client(capture, Settings())
+        assert capture.clients.take_strangers() == []
+        with MongoClient[Any]("mongodb://d.invalid/", connect=False, event_listeners=[capture]):
+            with watch_client(capture, Settings()) as own:
+                assert "a.invalid" in repr(own)
+            (sentence,) = capture.clients.take_strangers()
+            assert "different clusters" in sentence
+            assert "d.invalid" in sentence
 
 
-def test_only_clients_that_carry_this_capture_are_found(mongo_url: str) -> None:
+def test_only_open_clients_that_carry_this_capture_are_found(mongo_url: str) -> None:
     capture = Capture()
-    with (
-        MongoClient[Any](mongo_url, event_listeners=[Capture()]),
-        MongoClient[Any](mongo_url),
-        MongoClient[Any](mongo_url, event_listeners=[capture]) as ours,
-    ):
-        assert attached_clients(capture) == [ours]
-    gc.collect()
-
-
-def test_looking_for_clients_disturbs_no_other_thread() -> None:
-    """Whoever refers to a tuple that is just being made breaks its making; other threads make some all the time."""
-    capture, begun, over, made = Capture(), threading.Event(), threading.Event(), Future[int]()
-
-    def make() -> int:
-        number = 0
-        while not over.is_set():
-            number += len(tuple(one for one in range(20)))
-            begun.set()
-        return number
-
-    def run() -> None:
-        try:
-            made.set_result(make())
-        except SystemError as error:
-            made.set_exception(error)
-
-    thread = threading.Thread(target=run)
-    with MongoClient[Any]("mongodb://a.invalid/", connect=False, event_listeners=[capture]) as client:
-        thread.start()
-        assert begun.wait(PATIENCE_S)
-        found = [attached_clients(capture) for _ in range(50)]
-        over.set()
-        thread.join()
-    assert found == [[client]] * 50
-    assert made.result() > 0
+    with MongoClient[Any]("mongodb://closed.invalid/", connect=False, event_listeners=[capture]):
+        pass
+    with MongoClient[Any](mongo_url, event_listeners=[Capture()]), MongoClient[Any](mongo_url):
+        assert not capture.clients.look()
+        with MongoClient[Any](mongo_url, event_listeners=[capture]):
+            assert capture.clients.look()
+            assert not capture.clients.look()
+    assert capture.clients.first is not None
+    assert capture.clients.first["host"] == mongo_url
 
 
 def test_reads_from_another_cluster_than_the_watched_one_are_not_cached(mongo_url: str, prefix: str) -> None:

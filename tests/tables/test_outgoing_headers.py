@@ -17,6 +17,8 @@ from tests.hand_driven import START_MS, TaggingCdn
     [
         (200, ["no-reads"], Reticence.UNKNOWN),
         (200, ["no-reads", "too-large"], Reticence.FORBIDDEN),
+        (200, ["no-reads", "uncaptured"], Reticence.UNKNOWN),
+        (200, ["uncaptured"], Reticence.FORBIDDEN),
         (200, ["clock"], Reticence.FORBIDDEN),
         (200, ["clock", "no-reads"], Reticence.FORBIDDEN),
         (200, ["refused"], Reticence.FORBIDDEN),
@@ -159,6 +161,8 @@ def test_what_a_route_lets_browsers_keep_is_reported_to_the_sketch() -> None:
     [
         (["unspecified", "no-reads"], Reticence.UNTOUCHED),
         (["failed", "no-reads"], Reticence.UNTOUCHED),
+        (["no-reads", "uncaptured"], Reticence.UNTOUCHED),
+        (["uncaptured"], Reticence.FORBIDDEN),
         (["partial"], Reticence.UNTOUCHED),
         (["cookie"], Reticence.UNTOUCHED),
         (["clock"], Reticence.FORBIDDEN),

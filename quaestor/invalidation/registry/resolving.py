@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from quaestor.model import CapturedRead
 
@@ -15,8 +15,11 @@ class Resolver(Protocol):
         """The reads to register, and the reasons (values of Uncacheable) why they cannot be."""
 
 
+NOT_SERVING: Final = "not-serving"
+
+
 class LateResolver:
-    """Resolver for parts that are made before a database is watched: until connect(), reads are taken as they are.
+    """Resolver for parts that are made before a database is watched: until connect(), nothing is known, so nothing is registered.
 
     resolver: the one that knows the database; None before.
     """
@@ -25,11 +28,24 @@ class LateResolver:
         self.resolver: Resolver | None = None
 
     def connect(self, resolver: Resolver) -> None:
-        """Resolve reads by this one from now on. Called once, at the start."""
+        """Resolve reads by this one from now on. Called once, when a database is watched."""
         self.resolver = resolver
 
     async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
         """See Resolver."""
         if self.resolver is None:
-            return tuple(reads), ()
+            return ((), (NOT_SERVING,)) if reads else ((), ())
         return await self.resolver.resolve(reads)
+
+
+class LenientResolver:
+    """Resolver for subscriptions: a process that only follows results has no client, so until then they are taken as they are."""
+
+    def __init__(self, late: LateResolver) -> None:
+        self._late = late
+
+    async def resolve(self, reads: Sequence[CapturedRead]) -> tuple[tuple[CapturedRead, ...], tuple[str, ...]]:
+        """See Resolver."""
+        if self._late.resolver is None:
+            return tuple(reads), ()
+        return await self._late.resolver.resolve(reads)

@@ -1,0 +1,145 @@
+"""Captured clients: the pymongo clients of this process that carry one capture, noticed as they appear, wherever they are made.
+
+pymongo does not tell a listener whose it is. But it lists its open clients, weakly and by the ids of their topologies, for when
+the process forks. That list is looked at when asked to, and at the first heartbeat to a server: before any command is sent there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pymongo
+from bson import ObjectId
+from pymongo import AsyncMongoClient, MongoClient
+from pymongo.errors import PyMongoError
+
+from quaestor.capture.topology import Topology
+from quaestor.errors import ConfigurationError
+
+AnyClient = MongoClient[Any] | AsyncMongoClient[Any]
+
+
+class CapturedClients:
+    """Captured clients of one capture. The first one made says which cluster is watched; those of others are strangers.
+
+    Thread-safe.
+
+    topology: told the servers of strangers.
+    first: the arguments that the first one was made with; None before it has appeared.
+    """
+
+    def __init__(self, capture: object, topology: Topology) -> None:
+        self._capture = capture
+        self._topology = topology
+        self._told: Callable[[], None] | None = None
+        self._known: set[ObjectId] = set()
+        self._seeds: frozenset[str] = frozenset()
+        self._strangers: list[str] = []
+        self._lock = threading.Lock()
+        self.first: Mapping[str, Any] | None = None
+
+    def follow(self, told: Callable[[], None] | None) -> None:
+        """Look for clients at heartbeats from now on.
+
+        told: called in any thread when some have appeared, before they can send a command; None: do not look any more.
+        """
+        self._told = told
+
+    def heartbeat(self) -> None:
+        """Look for clients, if somebody follows. Never raises."""
+        told = self._told
+        if told is None:
+            return
+        try:
+            if self.look():
+                told()
+        except ConfigurationError:
+            told()  # whoever follows looks for himself, and reports it
+
+    def look(self) -> bool:
+        """Notice the clients that have appeared, in the order in which they were made. Returns whether there are any. O(clients).
+
+        Raises ConfigurationError if this pymongo does not tell.
+        """
+        with self._lock:
+            listed = dict(sorted(_carrying(self._capture)))
+            new = listed.keys() - self._known
+            for topology_id, client in listed.items():
+                if topology_id in new:
+                    self._notice(client)
+            self._known = set(listed)
+            return bool(new)
+
+    def take_strangers(self) -> list[str]:
+        """Sentences about the strangers that have appeared since the last call."""
+        with self._lock:
+            strangers, self._strangers = self._strangers, []
+        return strangers
+
+    def _notice(self, client: AnyClient) -> None:
+        try:
+            arguments = client._init_kwargs  # kept to duplicate itself; there is no public way
+            seeds = _seeds(arguments)
+        except (AttributeError, TypeError, ValueError, PyMongoError) as error:
+            raise ConfigurationError(
+                f"pymongo {pymongo.version} does not say how its client was configured ({type(error).__name__}): "
+                "pass mongo_url=..."
+            ) from error
+        if self.first is None:
+            self.first = arguments
+            self._seeds = seeds
+        elif seeds & self._seeds:
+            # By seeds, before anything is connected: a common host, or the same SRV name.
+            self._seeds |= seeds
+        else:
+            self._topology.distrust(client.topology_description.server_descriptions())
+            self._strangers.append(
+                f"the capture is attached to clients of different clusters, {_shown(self._seeds)} and {_shown(seeds)}: reads "
+                f"from {_shown(seeds)} are not cached unless its servers say that they are of the first one; use one Quaestor "
+                "for each cluster, or pass mongo_url=... to say which one to watch"
+            )
+
+
+def _carrying(capture: object) -> Iterator[tuple[ObjectId, AnyClient]]:
+    """The open clients that were given this capture, synchronous or not, by the ids of their topologies: these grow."""
+    for kind in (MongoClient, AsyncMongoClient):
+        listed = getattr(kind, "_clients", None)
+        if not isinstance(listed, WeakValueDictionary) or not hasattr(os, "register_at_fork"):
+            raise ConfigurationError(
+                f"pymongo {pymongo.version} does not list its clients on this platform, so the one that carries the capture "
+                "cannot be found: pass mongo_url=..."
+            )
+        for reference in listed.valuerefs():
+            client: AnyClient | None = reference()
+            if client is not None and _carries(client, capture) and not getattr(client, "_closed", False):
+                yield reference.key, client
+
+
+def _carries(client: AnyClient, capture: object) -> bool:
+    listeners: Sequence[object] = client.options.event_listeners
+    return any(listener is capture for listener in listeners)
+
+
+def _seeds(arguments: Mapping[str, Any]) -> frozenset[str]:
+    host = arguments.get("host")
+    entities = [host] if isinstance(host, str) or host is None else list(host)
+    port = arguments.get("port") or MongoClient.PORT
+    seeds: set[str] = set()
+    for entity in entities:
+        text = entity or MongoClient.HOST
+        if text.startswith("mongodb+srv://"):
+            seeds.add(text.split("://", 1)[1].rsplit("@", 1)[-1].split("/", 1)[0].split("?", 1)[0].lower())
+        elif "://" in text:
+            parsed = pymongo.uri_parser.parse_uri(text, default_port=port, validate=False, warn=False)
+            seeds.update(f"{name}:{number}" for name, number in parsed["nodelist"])
+        else:
+            seeds.update(f"{name}:{number}" for name, number in pymongo.uri_parser.split_hosts(text, port))
+    return frozenset(seeds)
+
+
+def _shown(seeds: frozenset[str]) -> str:
+    return ",".join(sorted(seeds))

@@ -1,0 +1,44 @@
+"""Uncaptured commands: those of a recorded request that were sent by clients without its capture.
+
+pymongo gives every client that is made from now on the listeners registered for the whole process, before its own. One of them
+notes each command of a recorded request; the capture of the client that sends it claims it back at once, with the same event.
+What nobody claimed was sent by a client whose writes nobody tells of, perhaps, and whose reads nobody registered.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from pymongo import monitoring
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from quaestor.capture.commands import HARMLESS
+from quaestor.capture.context import current
+
+_registering = threading.Lock()
+_registered = False
+
+
+class _EveryCommand(CommandListener):
+    """Listener for every client of this process. Outside a recorded request it costs one look at a context variable."""
+
+    def started(self, event: CommandStartedEvent) -> None:
+        """See pymongo.monitoring. Never raises."""
+        recorder = current()
+        if recorder is not None and event.command_name.lower() not in HARMLESS:
+            recorder.sent(event)
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        """See pymongo.monitoring."""
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        """See pymongo.monitoring."""
+
+
+def notice_uncaptured() -> None:
+    """Note the uncaptured commands of every client that is made after the first call, of which there need be only one."""
+    global _registered
+    with _registering:
+        if not _registered:
+            monitoring.register(_EveryCommand())
+            _registered = True

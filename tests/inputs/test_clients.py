@@ -1,0 +1,442 @@
+"""Clients may be made wherever and whenever: watching begins with the first one that carries the capture. Those that do not carry
+it are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import beanie
+import httpx
+import pytest
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient, MongoClient
+
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor, cached
+from quaestor.capture import Capture, recording
+from quaestor.capture.clients import watch_client
+from quaestor.demo import servers
+from quaestor.errors import ConfigurationError
+from quaestor.model import CapturedRead, Operation, Query, Uncacheable
+from quaestor.parts import build_parts
+from quaestor.settings import Settings
+from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
+from tests.support import PATIENT, eventually
+
+pytestmark = pytest.mark.anyio
+
+Async = AsyncMongoClient[dict[str, Any]]
+Sync = MongoClient[dict[str, Any]]
+
+
+class Flight(beanie.Document):
+    id: int  # type: ignore[assignment]
+    origin: str
+    n: int
+
+    class Settings:
+        name = "flights"
+
+
+@asynccontextmanager
+async def alive(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """Requests to an app whose lifespan runs, as a server would run it."""
+    to_app: asyncio.Queue[Any] = asyncio.Queue()
+    from_app: asyncio.Queue[Any] = asyncio.Queue()
+    life = asyncio.create_task(app({"type": "lifespan", "state": {}}, to_app.get, from_app.put))
+    await to_app.put({"type": "lifespan.startup"})
+    assert (await from_app.get())["type"] == "lifespan.startup.complete"
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as http:
+            yield http
+    finally:
+        await to_app.put({"type": "lifespan.shutdown"})
+        assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
+        await life
+
+
+@contextmanager
+def written(mongo_url: str, database: str) -> Iterator[Sync]:
+    """The database as another program writes to it: a flight from JFK and one from EWR. Not captured."""
+    with MongoClient[dict[str, Any]](mongo_url) as other:
+        other[database].flights.insert_many([{"_id": 1, "origin": "JFK", "n": 0}, {"_id": 2, "origin": "EWR", "n": 0}])
+        yield other
+        other.drop_database(database)
+
+
+async def get(http: httpx.AsyncClient, path: str) -> httpx.Response:
+    response = await http.get(path)
+    assert response.status_code == 200, response.text
+    return response
+
+
+async def is_hit(http: httpx.AsyncClient, path: str) -> bool:
+    return "; hit" in (await get(http, path)).headers["cache-status"]
+
+
+async def becomes_exact(http: httpx.AsyncClient, other: Sync, database: str) -> None:
+    """Both answers become hits; a write changes the one that shows it, and the other stays."""
+    for path in ("/JFK", "/EWR"):
+        await eventually(lambda path=path: is_hit(http, path))  # type: ignore[misc]
+    other[database].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
+
+    async def shown() -> bool:
+        return bool((await get(http, "/JFK")).json() == [1])
+
+    await eventually(shown)
+    assert await is_hit(http, "/EWR")
+
+
+def page(app: FastAPI, read: Callable[[str], Awaitable[list[int]]]) -> None:
+    @app.get("/{origin}")
+    async def flights(origin: str) -> list[int]:
+        return await read(origin)
+
+
+async def numbers(client: Async, database: str, origin: str) -> list[int]:
+    return [flight["n"] async for flight in client[database].flights.find({"origin": origin})]
+
+
+@pytest.mark.parametrize("connects", [True, False], ids=["pinged", "unused"])
+async def test_a_client_made_in_the_lifespan_after_the_start_is_watched(
+    mongo_url: str, prefix: str, connects: bool
+) -> None:
+    """FastAPI's recommended pattern: the app's own lifespan runs inside the middleware's."""
+    quaestor, made = Quaestor(**PATIENT), list[Async]()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture]) as client:
+            made.append(client)
+            if connects:
+                await client.admin.command("ping")
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    page(app, lambda origin: numbers(made[0], prefix, origin))
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await becomes_exact(http, other, prefix)
+
+
+async def test_a_client_made_in_the_lifespan_before_the_start_is_watched(mongo_url: str, prefix: str) -> None:
+    """By something around the middleware: a server's own set-up, or an app that mounts this one."""
+    quaestor, inner, made = Quaestor(**PATIENT), FastAPI(), list[Async]()
+    page(inner, lambda origin: numbers(made[0], prefix, origin))
+    behind = QuaestorMiddleware(inner, quaestor=quaestor)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async with AsyncExitStack() as stack:
+            if scope["type"] == "lifespan":
+                client: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+                made.append(await stack.enter_async_context(client))
+            await behind(scope, receive, send)
+
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await becomes_exact(http, other, prefix)
+
+
+async def test_a_client_made_at_first_use_is_watched(mongo_url: str, prefix: str) -> None:
+    """Until then answers are not cached, and say why."""
+    quaestor, app, made = Quaestor(**PATIENT), FastAPI(), list[Async]()
+
+    async def read(origin: str) -> list[int]:
+        if not made:
+            made.append(AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture]))
+        return await numbers(made[0], prefix, origin)
+
+    page(app, read)
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            first = await get(http, "/JFK")
+            assert first.json() == [0]
+            assert "not-serving" in first.headers["cache-status"]
+            await becomes_exact(http, other, prefix)
+        await made[0].close()
+
+
+async def test_beanie_initialised_in_the_lifespan_is_exact(mongo_url: str, prefix: str) -> None:
+    """Beanie's recommended pattern."""
+    quaestor = Quaestor(**PATIENT)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture]) as client:
+            await beanie.init_beanie(client[prefix], document_models=[Flight])
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/{origin}")
+    async def flights(origin: str) -> list[int]:
+        return [flight.n for flight in await Flight.find(Flight.origin == origin).to_list()]
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await becomes_exact(http, other, prefix)
+
+
+async def test_a_synchronous_client_made_in_a_thread_is_watched(mongo_url: str, prefix: str) -> None:
+    """Handlers that are no coroutines run in a pool of threads; the client's monitors run in threads of their own."""
+    quaestor, app, made = Quaestor(**PATIENT), FastAPI(), list[Sync]()
+
+    @app.get("/{origin}")
+    def flights(origin: str) -> list[int]:
+        if not made:
+            made.append(MongoClient(mongo_url, event_listeners=[quaestor.capture]))
+        return [flight["n"] for flight in made[0][prefix].flights.find({"origin": origin})]
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await becomes_exact(http, other, prefix)
+        made[0].close()
+
+
+async def test_a_client_made_in_the_lifespan_is_watched_on_the_grid_too(
+    mongo_url: str, redis_url: str, prefix: str
+) -> None:
+    """The grid watches the writes; this process needs the database for what namespaces mean, and for manual invalidation."""
+    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, heartbeat_ms=HEARTBEAT_MS, **PATIENT)
+    made = list[Async]()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture]) as client:
+            made.append(client)
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    page(app, lambda origin: numbers(made[0], f"{prefix}a", origin))
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, f"{prefix}a") as other, grid(mongo_url, redis_url, prefix):
+        async with alive(app) as http:
+            await becomes_exact(http, other, f"{prefix}a")
+            await quaestor.invalidate(collections=[f"{prefix}a.flights"])
+
+            async def gone() -> bool:
+                return not await is_hit(http, "/EWR")
+
+            await eventually(gone)
+
+
+async def test_nothing_is_registered_before_it_is_known_what_namespaces_mean() -> None:
+    """A view would be taken for a collection that nobody writes to. A grid that others feed may be serving already."""
+    parts = build_parts(Settings(), clock=lambda: 0)
+    read = CapturedRead(query=Query(namespace="d.c", operation=Operation.FIND, filter={}), read_at=1, ids=())
+    assert await parts.resolver.resolve([read]) == ((), ("not-serving",))
+    assert await parts.resolver.resolve([]) == ((), ())
+
+
+async def test_on_a_grid_that_serves_nothing_is_stored_before_the_database_is_known(
+    mongo_url: str, redis_url: str, prefix: str
+) -> None:
+    """What a route declares may be a view, too."""
+    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, heartbeat_ms=HEARTBEAT_MS, **PATIENT)
+    app, client, runs = FastAPI(), list[Async](), list[int]()
+
+    @app.get("/declared")
+    @cached(depends_on=[(f"{prefix}a.flights", {"origin": "JFK"})])
+    async def declared() -> int:
+        runs.append(1)
+        return len(runs)
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, f"{prefix}a") as other, grid(mongo_url, redis_url, prefix):
+        async with alive(app) as http:
+            await eventually(lambda: quaestor.registry.caught_up(now_ms=quaestor.read_path.clock()))
+            for _ in range(3):
+                assert "not-serving" in (await get(http, "/declared")).headers["cache-status"]
+            assert len(runs) == 3
+            client.append(AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture]))
+            await eventually(lambda: is_hit(http, "/declared"))
+            before = len(runs)
+            other[f"{prefix}a"].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
+
+            async def anew() -> bool:
+                return bool((await get(http, "/declared")).json() > before)
+
+            await eventually(anew)
+        await client[0].close()
+
+
+async def test_what_a_route_declares_stands_in_for_what_uncaptured_clients_read(mongo_url: str, prefix: str) -> None:
+    """Somebody has said on what the answer depends, so nobody needs to see it."""
+    quaestor, app = Quaestor(**PATIENT), FastAPI()
+    captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    bare: Async = AsyncMongoClient(mongo_url)
+
+    @app.get("/declared")
+    @cached(depends_on=[(f"{prefix}.flights", {"origin": "JFK"})])
+    async def declared() -> list[int]:
+        return await numbers(bare, prefix, "JFK")
+
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await eventually(lambda: is_hit(http, "/declared"))
+            other[prefix].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
+
+            async def shown() -> bool:
+                return bool((await get(http, "/declared")).json() == [1])
+
+            await eventually(shown)
+    await captured.close()
+    await bare.close()
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside a captured one", "alone"])
+async def test_a_read_by_a_client_without_capture_makes_the_answer_uncacheable(
+    mongo_url: str, prefix: str, beside: bool
+) -> None:
+    """Nobody would register what it read: the answer says so, is kept by nobody and shows the next write."""
+    quaestor, app = Quaestor(debug_header=True, **PATIENT), FastAPI()
+    captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    bare: Async = AsyncMongoClient(mongo_url)
+
+    @app.get("/both")
+    async def both() -> list[int]:
+        if beside:
+            await captured[prefix].flights.find_one({"_id": 2})
+        return await numbers(bare, prefix, "JFK")
+
+    page(app, lambda origin: numbers(captured, prefix, origin))
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    with written(mongo_url, prefix) as other:
+        async with alive(app) as http:
+            await becomes_exact(http, other, prefix)
+            for n in (2, 3):
+                other[prefix].flights.update_one({"_id": 1}, {"$set": {"n": n}})
+                answer = await get(http, "/both")
+                assert answer.json() == [n]
+                assert "; hit" not in answer.headers["cache-status"]
+                explanation = answer.headers["x-quaestor-explain"]
+                assert "uncaptured" in explanation
+                assert f"find on {prefix}.flights by a client without capture" in explanation
+                assert answer.headers["cache-control"] == ("no-store" if beside else "no-cache")
+    await captured.close()
+    await bare.close()
+
+
+def test_a_synchronous_client_without_capture_is_noticed_and_harmless_commands_are_not(
+    mongo_url: str, prefix: str
+) -> None:
+    capture = Capture()
+    with MongoClient[Any](mongo_url) as bare, MongoClient[Any](mongo_url, event_listeners=[capture]) as client:
+        with recording() as recorder:
+            bare.admin.command("ping")
+            client[prefix].c.find_one()
+            assert recorder.outcome(0).reasons == ()
+            bare[prefix].c.insert_one({})
+            ((reason, detail),) = recorder.outcome(0).reasons
+            assert reason is Uncacheable.UNCAPTURED
+            assert detail == f"insert on {prefix}.c by a client without capture"
+        client.drop_database(prefix)
+
+
+def test_several_quaestors_listen_to_their_own_clients(mongo_url: str, prefix: str) -> None:
+    """Another one's client watches another database, perhaps; a client that carries both captures is counted once by each."""
+    one, two = Capture(), Capture()
+    with (
+        MongoClient[Any](mongo_url, event_listeners=[one]) as ours,
+        MongoClient[Any](mongo_url, event_listeners=[two]) as theirs,
+        MongoClient[Any](mongo_url, event_listeners=[two, one]) as shared,
+    ):
+        for client, reads, reasons in ((ours, 1, []), (shared, 1, []), (theirs, 0, ["uncaptured", "no-reads"])):
+            with recording(capture=one) as recorder:
+                client[prefix].c.find_one()
+                outcome = recorder.outcome(0)
+                assert len(outcome.reads) == reads
+                assert sorted(reason for reason, _ in outcome.reasons) == sorted(reasons)
+
+
+def test_our_own_clients_are_not_taken_for_uncaptured_ones(mongo_url: str, prefix: str) -> None:
+    capture = Capture()
+    with (
+        MongoClient[Any](mongo_url, event_listeners=[capture]) as client,
+        watch_client(capture, Settings()) as own,
+        recording() as recorder,
+    ):
+        client[prefix].c.find_one()
+        own[prefix].c.find_one()
+        assert recorder.outcome(0).reasons == ()
+
+
+async def test_the_first_client_says_what_is_watched_and_those_of_other_clusters_are_not_cached(
+    mongo_url: str, prefix: str, tmp_path: Path
+) -> None:
+    """Whatever comes later stops nothing: it is reported, and answers that read from there are not kept."""
+    quaestor, app, told, made = Quaestor(debug_header=True, **PATIENT), FastAPI(), list[str](), list[Async]()
+    quaestor.on_failure(lambda failure: told.append(failure.name))
+    near: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+
+    @app.get("/far")
+    async def far() -> list[int]:
+        if not made:
+            made.append(AsyncMongoClient(other_url, event_listeners=[quaestor.capture]))
+        return await numbers(made[0], prefix, "JFK")
+
+    page(app, lambda origin: numbers(near, prefix, origin))
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    server = servers.mongod_server(tmp_path)
+    server.start()
+    other_url = server.url
+    try:
+        with written(mongo_url, prefix) as other, written(other_url, prefix) as far_away:
+            async with alive(app) as http:
+                await becomes_exact(http, other, prefix)
+                for n in (5, 6):
+                    far_away[prefix].flights.update_one({"_id": 1}, {"$set": {"n": n}})
+                    answer = await get(http, "/far")
+                    assert answer.json() == [n]
+                    assert "in another cluster than the one watched" in answer.headers["x-quaestor-explain"]
+                await eventually(lambda: "quaestor.another_cluster" in told)
+                assert "quaestor.not_watching" not in told
+                assert await is_hit(http, "/EWR")
+            await made[0].close()
+    finally:
+        await near.close()
+        server.stop()
+
+
+def test_a_stranger_is_distrusted_before_its_servers_have_said_anything() -> None:
+    """A mongos never says what it belongs to."""
+    capture, told = Capture(), list[bool]()
+    with MongoClient[Any]("mongodb://a.invalid/", connect=False, event_listeners=[capture]):
+        capture.clients.follow(lambda: told.append(True))
+        capture.clients.heartbeat()
+        assert told == [True]
+        with MongoClient[Any]("mongodb://d.invalid:7/", connect=False, event_listeners=[capture]):
+            capture.clients.heartbeat()
+            assert told == [True, True]
+        assert capture._topology.is_in_another_cluster(("d.invalid", 7))
+        assert not capture._topology.is_in_another_cluster(("a.invalid", 27017))
+        capture.clients.heartbeat()
+        assert told == [True, True], "nobody has appeared since"
+
+
+async def test_an_app_without_any_captured_client_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at the start, when the client may still be made, but soon."""
+    monkeypatch.setattr("quaestor.watching._LOOK_EVERY_S", 0.01)
+    quaestor, told = Quaestor(), list[str]()
+    quaestor.on_failure(lambda failure: told.append(failure.error))
+    await quaestor.start()
+    assert told == []
+    await eventually(lambda: bool(told))
+    await quaestor.stop()
+    assert len(told) == 1
+    assert "event_listeners=[quaestor.capture]" in told[0]
+
+
+def test_a_pymongo_that_lists_no_clients_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(MongoClient, "_clients")
+    with pytest.raises(ConfigurationError, match=r"pass mongo_url="):
+        watch_client(Capture(), Settings())
