@@ -145,6 +145,8 @@ class QuaestorMiddleware:
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"])
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        if method == "HEAD" and not plan.heads:  # whoever answers it, it is not the handler of the GET
+            return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal
         if credentials:
