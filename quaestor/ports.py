@@ -290,6 +290,19 @@ class QueryRegistry(Protocol):
         """Whether all of the grid is fresh: every change that is older than the staleness bound has been reported."""
 
 
+class OwnWritesBarrier(Protocol):
+    """Barrier for the answers to requests that wrote: once passed, this process serves nothing older than their writes."""
+
+    def expect(self) -> None:
+        """Note that a request comes that will probably write. Never waits, never raises."""
+
+    async def passed(self, version: Version) -> None:
+        """Returns when nothing older than this version is served any more, or when the time for it is over. Never raises.
+
+        version: of the newest write; 0: nobody knows, and nothing is waited for.
+        """
+
+
 class LifetimeEstimator(Protocol):
     """Estimator of how long a result will probably live. Pure arithmetic over what it was told; no I/O, no clock. Observations
     may come in any order, and never raise."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaestor.capture.commands import Understood
+from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
 DEFAULT_CLOCK_WINDOW_MS = 300_000
@@ -74,9 +75,11 @@ class Recorder:
     """Recorder of the commands of one request. May be fed from several threads at once.
 
     clock_window_ms: a point in time in a query that is closer to the request than this counts as "now".
+    writes: what the request has written.
     """
 
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS
+    writes: WriteLog = field(default_factory=WriteLog)
     _reads: list[ReadInProgress] = field(default_factory=list)
     _reasons: dict[Reason, None] = field(default_factory=dict)
     _failed: dict[int | None, ReadInProgress] = field(default_factory=dict)

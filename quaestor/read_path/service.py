@@ -9,12 +9,13 @@ from __future__ import annotations
 from quaestor.clock import Clock
 from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
-from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, QueryRegistry
+from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.refresh import EarlyRefresh
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.vary import Variants
@@ -25,6 +26,7 @@ class ReadPath:
     """The parts of the read path, wired; one per Quaestor. Use from one event loop at a time.
 
     leases: of the store that is shared with other processes; None: this process is alone.
+    own_writes: what the answers to requests that wrote wait for.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class ReadPath:
         clock: Clock,
         leases: Leases | None = None,
         announce: Announce | None = None,
+        own_writes: OwnWritesBarrier | None = None,
     ) -> None:
         self.clock = clock
+        self.own_writes = own_writes or NoBarrier()
         self.settings = settings
         self.telemetry = telemetry
         self.store = store
