@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,9 @@ from pymongo.write_concern import WriteConcern
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.cluster_time import version_of
+from quaestor.ports import CdnAdapter
 from tests.end_to_end.test_distributed import grid
+from tests.hand_driven import TaggingCdn
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +39,7 @@ NOTHING = ("nothing-matched", "nothing-changed", "rolled-back")
 class Site:
     """One app process: a counter that can be read, and written in many ways."""
 
-    def __init__(self, mongo_url: str, database: str, **settings: Any) -> None:
+    def __init__(self, mongo_url: str, database: str, *, cdn: Sequence[CdnAdapter] = (), **settings: Any) -> None:
         settings = {**PATIENT, "read_your_writes_ms": GENEROUS_MS, **settings}
         self.quaestor = Quaestor(ttl_min_ms=600_000, **settings)
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
@@ -47,7 +49,7 @@ class Site:
         self.counters = self.client[database].counters
         self.others = self.client[database].others
         self.app = FastAPI()
-        self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor)
+        self.app.add_middleware(QuaestorMiddleware, quaestor=self.quaestor, cdn=cdn)
         self.app.get("/n")(self.read)
         self.app.post("/thread")(self.write_in_a_thread)
         self.app.get("/get")(self.write_in_a_get)
@@ -185,6 +187,21 @@ async def test_however_a_handler_writes(mongo_url: str, prefix: str, settings: d
             assert (await app.get())[0] == n
             await app.get()
         assert app.outcomes() == {"seen": 10}
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_a_cdn_has_lost_its_copies_when_the_answer_leaves(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    """Once per write: a copy that was on its way is purged again later."""
+    cdn = TaggingCdn()
+    async with site(mongo_url, prefix, cdn=[cdn], repurge_after_ms=3_600_000, **settings) as app:
+        cdn.purged.clear()
+        for n in range(1, 6):
+            await eventually(app.is_hit)
+            await app.send("update", n)
+            assert len([purged for purged in cdn.purged if purged.startswith("q")]) == n
+            assert (await app.get())[0] == n
 
 
 @pytest.mark.parametrize("kind", NOTHING)
