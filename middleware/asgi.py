@@ -20,17 +20,19 @@ from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
+from middleware.own_writes import after_own_writes
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sketch_endpoint import SketchEndpoint
 from middleware.unsafe_requests import outdating
 from quaestor.caching import Declaration
-from quaestor.capture import not_recording
+from quaestor.capture import logging_writes
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
+from quaestor.read_path.unsafe_invalidation import SAFE
 
 
 class QuaestorMiddleware:
@@ -145,6 +147,8 @@ class QuaestorMiddleware:
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"])
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        if method == "HEAD" and not plan.heads:  # whoever answers it, it is not the handler of the GET
+            return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal
         if credentials:
@@ -193,8 +197,12 @@ class QuaestorMiddleware:
         await Exchange(context).run()
 
     async def _unsafe(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with not_recording():
-            return await self._app(scope, receive, outdating(self._read_path, scope, send))
+        barrier = self._read_path.own_writes
+        if scope["method"] not in SAFE:
+            barrier.expect()
+        with logging_writes() as log:
+            told = outdating(self._read_path, scope, send)
+            return await self._app(scope, receive, after_own_writes(barrier, log, told))
 
     async def _by_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request other than GET and HEAD: for the app, unless its route is keyed by the body."""

@@ -7,7 +7,8 @@ from typing import Any
 from middleware.context import ExchangeContext
 from middleware.headers import HeaderPolicy, of_connection
 from middleware.interface import App, Receive, Scope, Send
-from quaestor.capture import not_recording
+from middleware.own_writes import after_own_writes
+from quaestor.capture import logging_writes
 from quaestor.errors import StoreError
 from quaestor.read_path import freshening, shared_cache_rules
 from quaestor.read_path.service import ReadPath
@@ -27,8 +28,8 @@ async def pass_by(
             message = {**message, "headers": headers}
         await send(message)
 
-    with not_recording():
-        await app(scope, receive, say)
+    with logging_writes() as log:
+        await app(scope, receive, after_own_writes(read_path.own_writes, log, say))
 
 
 async def pass_head_by(context: ExchangeContext, found: Resident) -> None:

@@ -214,6 +214,7 @@ class HandlerRun:
             self._step(Event.REGISTERED)
         self._step(verdict.event)
         self.reasons = verdict.reasons
+        await self._after_own_writes()
         if verdict.resident is not None:
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         return await self._delivery.hand_on(self._held.release(), self.reasons, detail=verdict.detail)
@@ -226,7 +227,14 @@ class HandlerRun:
         if reason == "too-large" and not self._recorder.outcome(self._read_path.clock()).reads:
             self.reasons = ("no-reads", reason)
         self._recorder.close()
+        await self._after_own_writes()
         await self._delivery.hand_on(self._held.release(), self.reasons, more=more)
+
+    async def _after_own_writes(self) -> None:
+        """Hold the answer back while something older than what its handler wrote may be served."""
+        assert self._recorder is not None
+        if (writes := self._recorder.writes).wrote:
+            await self._read_path.own_writes.passed(writes.version)
 
     async def _release(self) -> None:
         """The answer comes in pieces, and slowly: it is held back no longer."""

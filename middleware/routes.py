@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from middleware.framework_routes import Found, find, policy_of, routes_of
@@ -42,6 +42,7 @@ class Plan:
     simple: without credentials, the target is all of its names, and every copy is given out with the same header
         fields: memory may be asked at once.
     endpoint: what the framework is expected to call, None if not known.
+    heads: a HEAD is answered as its GET is, without the body. No: the route has no HEAD, or another handler for it.
     names: where the plan is remembered.
     """
 
@@ -50,7 +51,16 @@ class Plan:
     query: bytes
     simple: bool
     endpoint: Any = None
+    heads: bool = True
     names: tuple[Any, ...] = ()
+
+
+class _Route(NamedTuple):
+    """What is known of the route of a method and a path; see Plan."""
+
+    policy: RoutePolicy
+    endpoint: Any
+    heads: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,7 @@ class Routes:
         self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
         self._leaves_copies = leaves_copies
         self._on_error = on_error
-        self._known: dict[tuple[str, str, str, str], tuple[RoutePolicy, Any]] = {}
+        self._known: dict[tuple[str, str, str, str], _Route] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         """By (method, scheme, host, path, raw path, query string, claims); ask it before plan()."""
 
@@ -101,8 +111,7 @@ class Routes:
                 _remember(self.plans, name, plan, REMEMBERED_PLANS)
         return plan
 
-    def policy(self, scope: Mapping[str, Any]) -> tuple[RoutePolicy, Any]:
-        """The policy of a request's route, and the endpoint it was read from."""
+    def _route(self, scope: Mapping[str, Any]) -> _Route:
         name = _known_by(scope)
         known = self._known.get(name)
         if known is None:
@@ -135,7 +144,7 @@ class Routes:
     def _make(
         self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
     ) -> Plan:
-        policy, endpoint = self.policy(scope)
+        policy, endpoint, heads = self._route(scope)
         shown = kept(query, policy, self._tracking)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
@@ -155,10 +164,11 @@ class Routes:
             query=shown,
             simple=simple and alike,
             endpoint=endpoint,
+            heads=heads,
             names=(method, scope["scheme"], host, scope["path"], raw_path, query, claimed),
         )
 
-    def _read(self, scope: Mapping[str, Any], method: str) -> tuple[RoutePolicy, Any]:
+    def _read(self, scope: Mapping[str, Any], method: str) -> _Route:
         path: str = scope["path"]
         root = scope.get("root_path", "")
         if root and path.startswith(root) and path[len(root) :][:1] in ("", "/"):
@@ -168,12 +178,17 @@ class Routes:
             app = scope.get("app") if routes_of(self._app) is None else self._app
             found = find(app, scope, method=method)
             policy = policy_of(found, method=method, rules=() if rule is None else (rule.declaration,))
+            heads = method != "GET" or found.endpoint is None or _same(find(app, scope, method="HEAD"), found)
         except (
             Exception
         ) as error:  # a converter, a route class of somebody else's: it is their right to fail, not to fail us
             self._on_error(error)
-            return RoutePolicy(bypass=True), None
-        return policy, found.endpoint
+            return _Route(RoutePolicy(bypass=True), None, True)
+        return _Route(policy, found.endpoint, heads)
+
+
+def _same(one: Found, other: Found) -> bool:
+    return one.endpoint is other.endpoint or bool(one.endpoint == other.endpoint)
 
 
 def _as_sent(scope: Mapping[str, Any], raw_path: bytes) -> bool:

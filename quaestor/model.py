@@ -323,6 +323,7 @@ class Heartbeat:
     fresh_as_of_ms: wall_ms of the newest TICK that went through ingest, pipeline and this cell: results it guards are
         invalidated for every write that the database performed before then.
     watermark: the newest version this cell has seen.
+    matched: every write up to it has been matched by this cell, and what it invalidated was said before; 0: not known.
     """
 
     cell: Cell
@@ -332,6 +333,7 @@ class Heartbeat:
     watermark: Version
     registrations: int
     writes: int
+    matched: Version = 0
 
 
 Notification = Activated | Refused | Invalidated | Heartbeat

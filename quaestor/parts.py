@@ -17,6 +17,8 @@ from quaestor.invalidation.effects.broadcast import Broadcast
 from quaestor.invalidation.effects.collection_events import CollectionEvents
 from quaestor.invalidation.effects.effects import Effects
 from quaestor.invalidation.effects.local_eviction import LocalEviction
+from quaestor.invalidation.effects.own_writes import OwnWrites
+from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.registry.grid_events import GridEvents
 from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
@@ -114,15 +116,20 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         clock=clock,
         trims=not settings.grid,
     )
+    progress = EffectsProgress()
+    own_writes = OwnWrites(
+        storage.layer, grid=registry.progress, serving=registry.serving, effects=progress,
+        settings=settings, telemetry=telemetry, clock=clock,
+    )  # fmt: skip
     alone = settings.redis_url is None and not settings.grid
     read_path = ReadPath(
         registry=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
         settings=settings, telemetry=telemetry, clock=clock, leases=storage.leases,
-        announce=None if alone else broadcast.announce, capture=capture,
+        announce=None if alone else broadcast.announce, own_writes=own_writes, capture=capture,
     )  # fmt: skip
     effects = Effects(
         registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
-        forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share,
+        forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share, progress=progress,
         settings=settings, telemetry=telemetry, clock=clock,
     )  # fmt: skip
     events.invalidated.subscribe(effects.notify)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from quaestor.model import CachedResponse, CapturedRead, Dependent, Version
+from quaestor.model import CachedResponse, CapturedRead, Dependent, Query, Version
 
 
 class StreamEntry(NamedTuple):
@@ -244,6 +244,7 @@ class Registered:
     tags: surrogate keys; the first is this response's own and is enough to purge it, the last is every response's.
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.
+    queries: these queries, as they were registered: of views on their collections, with what their collections add.
     """
 
     ids: tuple[str, ...]
@@ -251,6 +252,7 @@ class Registered:
     tags: tuple[str, ...]
     write_rate_hz: float
     widened: tuple[str, ...]
+    queries: tuple[Query, ...] = ()
 
 
 class QueryRegistry(Protocol):
@@ -286,6 +288,19 @@ class QueryRegistry(Protocol):
 
     def caught_up(self, *, now_ms: int) -> bool:
         """Whether all of the grid is fresh: every change that is older than the staleness bound has been reported."""
+
+
+class OwnWritesBarrier(Protocol):
+    """Barrier for the answers to requests that wrote: once passed, this process serves nothing older than their writes."""
+
+    def expect(self) -> None:
+        """Note that a request comes that will probably write. Never waits, never raises."""
+
+    async def passed(self, version: Version) -> None:
+        """Returns when nothing older than this version is served any more, or when the time for it is over. Never raises.
+
+        version: of the newest write; 0: nobody knows, and nothing is waited for.
+        """
 
 
 class LifetimeEstimator(Protocol):

@@ -28,6 +28,8 @@ class Settings:
     staleness_bound_ms: a query partition of the grid that has not proved itself fresher than this is not served from cache.
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
+    read_your_writes_ms: how long the answer to a request that wrote is held back at most, until nothing older than its
+        writes is served any more; 0: it is not held back (see docs/read_your_writes.md).
     retention_ms: how long after-images are kept for replay.
     pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a
         reader that has missed some takes everything for changed. What is registered in the oldest part of a query
@@ -69,6 +71,7 @@ class Settings:
     staleness_bound_ms: int = 2_000
     heartbeat_ms: int = 250
     activation_deadline_ms: int = 250
+    read_your_writes_ms: int = 50
     retention_ms: int = 60_000
     pipeline_max_entries: int = 2_000_000
     pipeline_max_bytes: int = 512 * 1024 * 1024
@@ -110,6 +113,10 @@ class Settings:
                 raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
         if self.ttl_max_ms < self.ttl_min_ms:
             raise ConfigurationError(f"ttl_max_ms ({self.ttl_max_ms}) is below ttl_min_ms ({self.ttl_min_ms})")
+        if self.read_your_writes_ms < 0:
+            raise ConfigurationError(
+                f"read_your_writes_ms must be 0 (off) or a time in ms, not {self.read_your_writes_ms}"
+            )
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
         if not 0 <= self.compression_level <= 19:

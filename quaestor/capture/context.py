@@ -14,12 +14,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, Recorder
+from quaestor.capture.write_log import WriteLog
 from quaestor.model import Uncacheable
 
 
 @dataclass(slots=True)
 class _Slot:
     recorder: Recorder | None
+    writes: WriteLog | None = None
 
 
 _NO_REQUEST = _Slot(None)
@@ -31,6 +33,11 @@ _recorders: dict[int, Recorder] = {}
 def current() -> Recorder | None:
     """The recorder of the request that this code runs for, or None."""
     return _slot.get().recorder
+
+
+def current_writes() -> WriteLog | None:
+    """The log of what is written in the request that this code runs for, or None."""
+    return _slot.get().writes
 
 
 def possible_recordings() -> Iterable[Recorder]:
@@ -67,6 +74,20 @@ def not_recording() -> Iterator[None]:
 
 
 @contextmanager
+def logging_writes() -> Iterator[WriteLog]:
+    """Log what is written in this context, in the tasks it starts and in the threads it hands its context to; reads are recorded
+    nowhere, as in not_recording()."""
+    slot = _Slot(None, WriteLog())
+    assert slot.writes is not None
+    token = _slot.set(slot)
+    try:
+        yield slot.writes
+    finally:
+        slot.writes = None
+        _slot.reset(token)
+
+
+@contextmanager
 def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None) -> Iterator[Recorder]:
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
@@ -81,14 +102,14 @@ def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object
         # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
         outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
     recorder = Recorder(clock_window_ms, capture)
-    slot = _Slot(recorder)
+    slot = _Slot(recorder, recorder.writes)
     token = _slot.set(slot)
     _recorders[id(recorder)] = recorder
     try:
         yield recorder
     finally:
         del _recorders[id(recorder)]
-        slot.recorder = None
+        slot.recorder = slot.writes = None
         _slot.reset(token)
 
 

@@ -29,12 +29,13 @@ from pymongo.monitoring import (
 
 from quaestor.capture.captured_clients import CapturedClients
 from quaestor.capture.commands import READING
-from quaestor.capture.context import current, possible_recordings
+from quaestor.capture.context import current, current_writes, possible_recordings
 from quaestor.capture.known_commands import KnownCommands
 from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
 from quaestor.capture.uncaptured import notice_uncaptured
+from quaestor.capture.write_log import WriteLog, is_write
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
 
 _MAX_FRAMES = 40
@@ -67,7 +68,9 @@ class Capture(CommandListener, ServerHeartbeatListener):
             if not event.awaited:
                 self.clients.heartbeat()
             return
-        recorder = current()
+        recorder, writes = current(), current_writes()
+        if writes is not None:
+            self._log_write(writes, event)
         if recorder is None:
             _started_without_recorder(event)
         elif self._listens_to(recorder):
@@ -82,7 +85,9 @@ class Capture(CommandListener, ServerHeartbeatListener):
         if not isinstance(event, CommandSucceededEvent):
             self._topology.heartbeat_succeeded(event.connection_id, event.reply)
             return
-        recorder = current()
+        recorder, writes = current(), current_writes()
+        if writes is not None:
+            writes.succeeded(event)
         if recorder is not None and self._listens_to(recorder):
             try:
                 _succeeded(recorder, event)
@@ -94,13 +99,23 @@ class Capture(CommandListener, ServerHeartbeatListener):
         if not isinstance(event, CommandFailedEvent):
             self._topology.heartbeat_failed(event.connection_id)
             return
-        recorder = current()
+        recorder, writes = current(), current_writes()
+        if writes is not None:
+            writes.failed(_request(event))
         if recorder is not None and self._listens_to(recorder):
             recorder.failed(_request(event))
 
     def _listens_to(self, recorder: Recorder) -> bool:
         """Whether this request's reads are to be told by us, and not by the capture of another Quaestor in this process."""
         return recorder.capture is None or recorder.capture is self
+
+    def _log_write(self, writes: WriteLog, event: CommandStartedEvent) -> None:
+        """Writes in another cluster than the one watched are nobody's to wait for."""
+        try:
+            if is_write(event) and not self._topology.is_in_another_cluster(event.connection_id):
+                writes.started(event)
+        except Exception:
+            return  # a command that nobody understands is none that is known to write
 
     def _started(self, recorder: Recorder, event: CommandStartedEvent) -> None:
         name = event.command_name

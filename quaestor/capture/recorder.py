@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.monitoring import CommandStartedEvent
 
 from quaestor.capture.commands import Understood
+from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
 DEFAULT_CLOCK_WINDOW_MS = 300_000
@@ -77,10 +78,12 @@ class Recorder:
 
     clock_window_ms: a point in time in a query that is closer to the request than this counts as "now".
     capture: the one whose clients are listened to; None: any.
+    writes: what the request has written.
     """
 
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS
     capture: object | None = None
+    writes: WriteLog = field(default_factory=WriteLog)
     _reads: list[ReadInProgress] = field(default_factory=list)
     _reasons: dict[Reason, None] = field(default_factory=dict)
     _failed: dict[int | None, ReadInProgress] = field(default_factory=dict)

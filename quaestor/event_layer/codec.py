@@ -8,7 +8,7 @@
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
 | `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact; src: name or clock, then cell says nothing |
-| `h` heartbeat | cell, shape, now, fresh, ver, regs, writes |
+| `h` heartbeat | cell, shape, now, fresh, ver, regs, writes; done: every write up to it is matched |
 
 The images lie inside as opaque bytes and are decoded when somebody first looks at them: a node that has no query on a
 namespace never does. Fields that are None or empty are left out. Another "v" is refused.
@@ -265,6 +265,8 @@ def encode_notification(notification: Notification) -> bytes:
                 "now": notification.at_ms, "fresh": notification.fresh_as_of_ms, "ver": notification.watermark,
                 "regs": notification.registrations, "writes": notification.writes,
             }  # fmt: skip
+            if notification.matched:
+                fields["done"] = notification.matched
     return bson.encode(fields, codec_options=BSON_OPTIONS)
 
 
@@ -307,6 +309,7 @@ def _notification(fields: Fields) -> Notification:
         watermark=int(fields["ver"]),
         registrations=int(fields["regs"]),
         writes=int(fields["writes"]),
+        matched=int(fields.get("done", 0)),
     )
 
 

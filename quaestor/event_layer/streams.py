@@ -118,6 +118,11 @@ def attended(deployment: str, tenant: str | None = None) -> str:
     return f"quaestor:{{{_tenant(deployment, tenant)}}}:attended"
 
 
+def awaited(deployment: str) -> str:
+    """Value: until when app processes wait for their own writes (see invalidation/ingest/prompt_ticks.py)."""
+    return f"quaestor:{{{deployment}:n}}:awaited"
+
+
 def epoch(deployment: str) -> str:
     """The value that names the server's data epoch; gone or changed if the data are."""
     return f"quaestor:{{{deployment}:n}}:epoch"

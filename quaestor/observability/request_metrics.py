@@ -19,6 +19,7 @@ class RequestMetrics:
     uncacheable: by reason.
     assembled: lists put together from records.
     rest_problems: of the REST router.
+    own_writes, own_writes_s: answers that waited for their own writes, by what came of it; how long.
     miss_s: request to answer.
     handler_s: handler called to answer complete.
     """
@@ -45,6 +46,12 @@ class RequestMetrics:
             "assembled", "lists put together from records", outcome=frozenset({"hit", "miss"})
         )
         self.rest_problems = families.counters("rest_problems", "problem documents of the REST router", problem=None)
+        self.own_writes = families.counters(
+            "own_writes",
+            "answers to requests that wrote, by what is known of their writes",
+            outcome=vocabularies.OWN_WRITES,
+        )
+        self.own_writes_s = families.histogram("own_writes_seconds", "such answers held back")
         self.miss_s = families.histogram("miss_seconds", "request to answer, of misses")
         self.handler_s = families.histogram("handler_seconds", "handler called to answer complete")
         self.wait_s = families.histograms(

@@ -25,6 +25,8 @@ PRECISION = frozenset({"exact", "widened", "unknown"})
 ANSWERS = frozenset({"same", "changed"})
 WAITS = frozenset({"process", "workers"})
 STALE = frozenset({"accepted", "revalidating", "error"})
+OWN_WRITES = frozenset({"seen", "late", "unknown"})
+"""late: not within the bound. unknown: nobody has dated the write, or nothing is served from cache anyway."""
 LEVELS = frozenset({"memory", "redis"})
 REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(

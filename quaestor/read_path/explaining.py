@@ -23,8 +23,11 @@ _OF_CAPTURE = frozenset(reason.value for reason in Uncacheable)
 
 
 def depends(reads: Sequence[CapturedRead], registered: Registered) -> str:
-    """The queries behind an answer, by their shape, each with how its invalidation is judged. For Resident.explain."""
-    shapes = list(dict.fromkeys(_shape(read.query) for read in reads))
+    """The queries behind an answer, by their shape, each with how its invalidation is judged. For Resident.explain.
+
+    reads: as they were captured; only a registry that does not tell what it made of them has them explained so.
+    """
+    shapes = list(dict.fromkeys(map(_shape, registered.queries or [read.query for read in reads])))
     more = f" and {len(shapes) - _MOST_QUERIES} more" if len(shapes) > _MOST_QUERIES else ""
     return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}; {', '.join(registered.ids[:_MOST_NAMES])}"
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from quaestor.clock import Clock
 from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
-from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, QueryRegistry
+from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.refresh import EarlyRefresh
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.vary import Variants
@@ -26,6 +27,7 @@ class ReadPath:
 
     leases: of the store that is shared with other processes; None: this process is alone.
     capture: the one whose clients handlers read with; None: any.
+    own_writes: what the answers to requests that wrote wait for.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class ReadPath:
         leases: Leases | None = None,
         announce: Announce | None = None,
         capture: object | None = None,
+        own_writes: OwnWritesBarrier | None = None,
     ) -> None:
         self.capture = capture
         self.clock = clock
+        self.own_writes = own_writes or NoBarrier()
         self.settings = settings
         self.telemetry = telemetry
         self.store = store

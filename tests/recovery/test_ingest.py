@@ -131,7 +131,7 @@ def test_what_changes_a_collection_as_a_whole_reaches_every_pipeline(
     with ingesting(client, MemoryEventLayer(), prefix, partitions=2) as pipelines:
         steps: list[tuple[Callable[[], Any], list[str]]] = [
             (lambda: database.create_collection("new"), ["new"]),
-            (lambda: database.command("collMod", "new", validator={"x": {"$exists": True}}), ["new"]),
+            (lambda: database.command("collMod", "new", validator={"x": {"$exists": True}}), []),  # no result
             (lambda: database.new.rename("renamed"), ["new", "renamed"]),
             (lambda: database.create_collection("view", viewOn="renamed", pipeline=[]), ["view"]),
             (lambda: database.command("collMod", "view", viewOn="renamed", pipeline=[{"$limit": 1}]), ["view"]),

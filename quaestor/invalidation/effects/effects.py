@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import SketchError, StoreError
+from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.effects.purging import Purging
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType, Version
@@ -97,6 +98,7 @@ class Effects:
     forget: drops from this process's memory what dead registrations guarded, whoever made them, and returns it.
     share: claims, tells the sketch and evicts in one operation; by default one after the other.
     cdn: CDNs to purge.
+    progress: how far what was notified is worked off.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Effects:
         telemetry: Telemetry,
         clock: Clock,
         share: SharedInvalidation | None = None,
+        progress: EffectsProgress | None = None,
     ) -> None:
         self._share = share or StepByStep(index=index, sketch=sketch, store=store)
         self._registrations = registrations
@@ -125,6 +128,7 @@ class Effects:
         self._clock = clock
         self.cdn: list[CdnAdapter] = []
         self._purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
+        self.progress = progress or EffectsProgress()
         self._waiting: dict[str, _Cause] = {}
         self._draining = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -199,6 +203,7 @@ class Effects:
         return found
 
     def _work_off(self, causes: Mapping[str, _Cause]) -> None:
+        self.progress.began(len(causes.keys() - self._waiting.keys()))
         self._waiting.update(causes)
         if self._waiting and not self._draining:
             self._draining = True
@@ -232,6 +237,7 @@ class Effects:
                 await self._invalidate(causes)
             except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
                 self._telemetry.failure("effects", "effects.failed", repr(error))
+            self.progress.claimed(len(causes))
         self._draining = False
 
     async def _invalidate(self, causes: Mapping[str, _Cause]) -> None:
@@ -256,7 +262,8 @@ class Effects:
             self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
             left = [one.dependent for one in claimed if not one.evicted]
             outside = [one.dependent for one in claimed if one.outside_ms > 0]
-            self._spawn(self._finish([one.dependent for one in claimed], left, outside, causes, self._clock()))
+            dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
+            self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
 
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
         """What a claimant that died has left: claimed already, perhaps nothing more."""
@@ -274,14 +281,19 @@ class Effects:
         outside: Sequence[Dependent],
         causes: Mapping[str, _Cause],
         evicted_at_ms: int,
+        gone: Callable[[], None] = lambda: None,
     ) -> None:
         """left: those whose entries may be in a store yet.
         outside: those of which there are copies in a CDN.
+        gone: called when they are evicted and purged, or nobody tries any more.
         """
-        eviction = self._spawn(self._evict(left)) if left else None
-        purged_at_ms = await self._purging.purge(outside)
-        if eviction is not None:
-            evicted_at_ms = await eviction
+        try:
+            eviction = self._spawn(self._evict(left)) if left else None
+            purged_at_ms = await self._purging.purge(outside)
+            if eviction is not None:
+                evicted_at_ms = await eviction
+        finally:
+            gone()
         self._observe(dependents, causes, evicted_at_ms, purged_at_ms)
         if purged_at_ms is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one

@@ -170,7 +170,8 @@ class CellLoop:
         periodic, now_s = self.parts.periodic, time.monotonic()
         beats = periodic.heartbeat_is_due(now_s, ticked=ticked) and self.parts.succession.joined
         if beats:
-            self.parts.outbox.add([periodic.heartbeat()])
+            complete = self.parts.write_events.complete
+            self.parts.outbox.add([periodic.heartbeat(0 if complete is None else complete.version)])
         self._send()
         if beats:
             self.parts.checkpoints.save(self.position)

@@ -16,7 +16,7 @@ from quaestor.invalidation.grid.checkpoint import CellPosition
 from quaestor.invalidation.grid.pipeline_maintenance import PipelineMaintenance
 from quaestor.invalidation.grid.query_retention import QueryRetention
 from quaestor.invalidation.matching.node import MatchingNode
-from quaestor.model import Heartbeat
+from quaestor.model import Heartbeat, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 
@@ -74,8 +74,11 @@ class PeriodicWork:
             self.heartbeat_due_s = now_s + self._heartbeat_s
         return due
 
-    def heartbeat(self) -> Heartbeat:
-        """The heartbeat of this moment: it proves that everything up to its watermark has been matched."""
+    def heartbeat(self, matched: Version) -> Heartbeat:
+        """The heartbeat of this moment.
+
+        matched: every write up to it has been matched; 0: not known.
+        """
         return Heartbeat(
             cell=self._node.cell,
             shape=self._node.shape,
@@ -84,6 +87,7 @@ class PeriodicWork:
             watermark=self._node.watermark,
             registrations=self._node.registrations,
             writes=self._meter.writes,
+            matched=matched,
         )
 
     def maintain_if_due(self, now_s: float, position: CellPosition, *, waiting: bool) -> None:

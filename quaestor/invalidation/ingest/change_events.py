@@ -59,10 +59,15 @@ _MOST_PATHS: Final = 64
 _INDEX_EVENTS: Final = frozenset(
     {"createIndexes", "dropIndexes", "startIndexBuild", "commitIndexBuild", "abortIndexBuild"}
 )
+_MODIFY: Final = "modify"
+_NO_RESULT: Final = frozenset({"validator", "validationLevel", "validationAction", "changeStreamPreAndPostImages"})
+"""What collMod changes without changing any result."""
+_NO_RESULT_OF_INDEX: Final = frozenset({"name", "keyPattern", "expireAfterSeconds", "prepareUnique", "unique"})
+"""The same of an index. A hidden one is not among it: without its text index a `$text` query fails."""
 
 
 def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
-    """The images of one event, in order. None for events that change no result (index builds).
+    """The images of one event, in order. None for events that change no result (index builds, validators).
 
     post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later
         look-up. If it is missing, the image comes back without `after`, not exact: whoever needs the record looks it
@@ -77,6 +82,8 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
     if kind is not None:
         return [_record(event, kind, post_images)]
     if operation in _INDEX_EVENTS and not _concerns_text(event):
+        return []
+    if operation == _MODIFY and _without_results(event.get("operationDescription")):
         return []
     version, wall_ms = version_of(event["clusterTime"]), _wall_ms(event)
     namespaces = [_namespace(event[field]) for field in ("ns", "to") if event.get(field)]
@@ -175,6 +182,14 @@ def _wall_ms(event: Mapping[str, Any]) -> int:
     """Servers before 6.0 tell only the second (of the cluster time)."""
     wall = event.get("wallTime")
     return event["clusterTime"].time * 1000 if wall is None else milliseconds(wall)
+
+
+def _without_results(description: Mapping[str, Any] | None) -> bool:
+    """Whether all that a collMod did is known to change no result."""
+    if not description:
+        return False
+    index = description.get("index") or {}
+    return description.keys() <= _NO_RESULT | {"index"} and index.keys() <= _NO_RESULT_OF_INDEX
 
 
 def _concerns_text(event: Mapping[str, Any]) -> bool:

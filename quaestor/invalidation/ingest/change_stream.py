@@ -18,17 +18,20 @@ from quaestor.invalidation.ingest.resume_tokens import time_of_token
 from quaestor.model import Version
 
 _EVENTS_AT_ONCE: Final = 1_000
+_AWAITED: Final = "_max_await_time_ms"
+"""The cursor's own: how long the server waits for the first event of a batch."""
 
 
 class ChangeStream:
     """An open change stream. Methods raise PyMongoError.
 
     Some of what is needed of the cursor is not part of the driver's public interface; should it be gone, events are delivered one
-    by one, and positions advance with events alone.
+    by one, positions advance with events alone, and every read waits as long as the others.
     """
 
-    def __init__(self, cursor: CommandCursor[Any]) -> None:
+    def __init__(self, cursor: CommandCursor[Any], *, await_ms: int) -> None:
         self._cursor = cursor
+        self._await_ms = await_ms
 
     @classmethod
     def open(
@@ -48,15 +51,20 @@ class ChangeStream:
         )
         stage = _records(images=images, slim=slim) | _place(position)
         pipeline = [{"$changeStream": {"allChangesForCluster": True} | stage}, *STAGES]
-        return cls(admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=_EVENTS_AT_ONCE))
+        return cls(admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=_EVENTS_AT_ONCE), await_ms=await_ms)
 
     @property
     def alive(self) -> bool:
         """Whether the server keeps the stream open."""
         return self._cursor.alive
 
-    def read(self) -> list[RawBSONDocument]:
-        """The next events: the first that comes within the time to wait, and what the driver holds already behind it."""
+    def read(self, *, await_ms: int | None = None) -> list[RawBSONDocument]:
+        """The next events: the first that comes within the time to wait, and what the driver holds already behind it.
+
+        await_ms: how long to wait this time, if not as long as always.
+        """
+        if hasattr(self._cursor, _AWAITED):
+            setattr(self._cursor, _AWAITED, self._await_ms if await_ms is None else await_ms)
         event = self._cursor.try_next()
         if event is None:
             return []

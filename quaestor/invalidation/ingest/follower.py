@@ -23,7 +23,8 @@ commit point (M). Whatever was performed before the noted moment has a version o
 
 The tick then carries the noted moment. After an empty getMore it also carries the watermark, and says that every write
 up to it is in the pipelines; while events keep coming that is not known, for the writes of a transaction share their
-version and may be spread over several reads. Clocks of ingest and of the app servers are expected to agree (NTP). An
+version and may be spread over several reads. Between these ticks there are prompt ones while app processes wait for their own
+writes (`prompt_ticks.py`). Clocks of ingest and of the app servers are expected to agree (NTP). An
 outdated primary that is cut off from its set answers this too, for at most an election timeout (10 s by default).
 
 **Elections.** A primary shows writes that its successor may never have had, and no event tells of their end; one that crashed
@@ -54,6 +55,7 @@ from quaestor.invalidation.ingest.change_events import EVERYTHING
 from quaestor.invalidation.ingest.change_stream import ChangeStream
 from quaestor.invalidation.ingest.handover import NOT_KNOWN, FirstGeneration, Handover
 from quaestor.invalidation.ingest.primary_probes import PROBES_KEPT, Probe, probe_primary, proven, replica_set_id
+from quaestor.invalidation.ingest.prompt_ticks import SHORT_READ_MS, PromptTicks
 from quaestor.invalidation.ingest.resume_position import ResumePosition, ResumePositionStore
 from quaestor.invalidation.ingest.starting_position import position_taken_over, starting_position
 from quaestor.invalidation.ingest.stream_failures import StreamFailure, stream_failure
@@ -104,6 +106,8 @@ class ChangeStreamFollower:
         self._clock = clock
         self._telemetry = telemetry or Telemetry()
         names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
+        self._prompt = PromptTicks(layer, streams.awaited(deployment), clock)
+        self._moment_ms = 0
         self._pipelines = WritePipelines(client, layer, names, self._telemetry, bounds or PipelineBounds())
         self._positions = ResumePositionStore(layer, streams.resume_position(deployment, shape.generation))
         self._handover: Handover = handover or FirstGeneration()
@@ -174,16 +178,18 @@ class ChangeStreamFollower:
         asked = probe
         probes = deque([probe], maxlen=PROBES_KEPT)
         next_probe_s = time.monotonic() + self._heartbeat_s
+        short = self._prompt.owed = False
         while not stop.is_set():
             if events:
                 self._deliver(events, stream, probe.images)
                 if self._slim:
                     self._slim = False
                     return  # past the oversized event: go on with images
+            self._tick_promptly(delivered=bool(events))
             asked = probes[-1] if probes else asked
-            moment = proven(probes, delivered=self._watermark, idle=not events)
+            moment = proven(probes, delivered=self._watermark, idle=not (events or short))
             if moment is not None:
-                self._tick(moment, stream, None if events else asked.majority)
+                self._tick(moment, stream, None if events or short else asked.majority)
             if time.monotonic() >= next_probe_s:
                 next_probe_s = time.monotonic() + self._heartbeat_s
                 self._bound()
@@ -192,7 +198,8 @@ class ChangeStreamFollower:
                     return  # the cursor may be at a member that lags behind the one that was asked
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
-            events = stream.read()
+            short = self._prompt.owed
+            events = stream.read(await_ms=SHORT_READ_MS if short else None)
         assert self._position is not None
         self._save(self._position)
 
@@ -203,12 +210,21 @@ class ChangeStreamFollower:
         if time.monotonic() >= self._save_due_s:
             self._save(self._position)
 
+    def _tick_promptly(self, *, delivered: bool) -> None:
+        """Say how far the pipelines are complete, if somebody waits for that. It proves no moment that was not proved before."""
+        version = self._prompt.due(delivered=delivered, newest=self._watermark)
+        if version is not None and self._moment_ms:
+            self._pipelines.append(
+                AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=self._moment_ms)
+            )
+
     def _tick(self, moment_ms: int, stream: ChangeStream, majority: Version | None) -> None:
         """Say that every write performed before this moment is in the pipelines.
 
         majority: a commit point that the primary had before a read that came back empty; None: it did not.
         """
         assert self._position is not None
+        self._moment_ms = moment_ms
         version = NOT_KNOWN
         if majority is not None:
             self._position = stream.position_at(self._position, majority)

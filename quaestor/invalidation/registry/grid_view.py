@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from quaestor.model import GridShape, Heartbeat
+from quaestor.model import GridShape, Heartbeat, Version
 
 _UNHEARD: Final = -1
 
@@ -34,13 +34,15 @@ class GridView:
         """By query partition, by write partition."""
         self._slowest_ms: list[int] = []
         """By query partition: the least of these."""
+        self._matched: list[list[Version]] = []
+        """By query partition, by write partition."""
         self._unheard = 0
         self._successor: GridView | None = None
 
     def reset(self) -> None:
         """Forget all that was heard: the grid has to prove itself anew."""
         self.shape = self._successor = None
-        self._fresh_as_of_ms, self._slowest_ms, self._unheard = [], [], 0
+        self._fresh_as_of_ms, self._slowest_ms, self._matched, self._unheard = [], [], [], 0
 
     def observe(self, beat: Heartbeat) -> Change:
         """Take in a heartbeat. O(write partitions)."""
@@ -74,9 +76,14 @@ class GridView:
             return (0,) * shape.query_partitions
         return tuple(max(0, fresh_ms) for fresh_ms in self._slowest_ms)
 
+    def matched(self) -> Version:
+        """The version up to which every cell has matched all writes; 0 while one has not said. O(cells)."""
+        return min(map(min, self._matched), default=0)
+
     def _begin(self, shape: GridShape) -> None:
         self._fresh_as_of_ms = [[_UNHEARD] * shape.write_partitions for _ in range(shape.query_partitions)]
         self._slowest_ms = [_UNHEARD] * shape.query_partitions
+        self._matched = [[0] * shape.write_partitions for _ in range(shape.query_partitions)]
         self._unheard = shape.query_partitions * shape.write_partitions
         self.shape = shape
 
@@ -86,6 +93,8 @@ class GridView:
         self._unheard -= cells_ms[write_partition] == _UNHEARD
         cells_ms[write_partition] = max(beat.fresh_as_of_ms, cells_ms[write_partition])
         self._slowest_ms[query_partition] = min(cells_ms)
+        matched = self._matched[query_partition]
+        matched[write_partition] = max(beat.matched, matched[write_partition])
 
     def _of_a_successor(self, beat: Heartbeat) -> Change:
         successor = self._successor
@@ -96,6 +105,7 @@ class GridView:
         if successor._unheard:
             return Change.NOTHING
         self._fresh_as_of_ms, self._slowest_ms = successor._fresh_as_of_ms, successor._slowest_ms
+        self._matched = successor._matched
         self._unheard, self._successor = 0, None
         self.shape = successor.shape
         return Change.SUCCEEDED

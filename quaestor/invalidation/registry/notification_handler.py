@@ -16,6 +16,7 @@ from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import Change, GridView
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.validity import Validity
+from quaestor.invalidation.registry.write_progress import WriteProgress
 from quaestor.model import Activated, GridShape, Heartbeat, Invalidated, Notification, Refused, Version
 from quaestor.observability.event_log import EventLog
 
@@ -36,6 +37,7 @@ class NotificationHandler:
         shared: SharedRegistrations,
         activations: Activations,
         cancellations: Cancellations,
+        progress: WriteProgress,
         bound_ms: int,
         telemetry: EventLog,
         clock: Clock,
@@ -49,6 +51,7 @@ class NotificationHandler:
         self._shared = shared
         self._activations = activations
         self._cancellations = cancellations
+        self._progress = progress
         self._bound_ms = bound_ms
         self._telemetry = telemetry
         self._clock = clock
@@ -79,6 +82,7 @@ class NotificationHandler:
             # The cell that fired has forgotten them; the others of the query partition have to be told.
             self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
             self._on_invalidated(invalidated)
+        self._progress.advance()
 
     def reset(self, why: str) -> None:
         """Stop serving what is stored: what we registered dies, what is pending fails, the grid must prove itself anew."""

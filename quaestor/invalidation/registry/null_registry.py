@@ -13,6 +13,7 @@ from quaestor.errors import RegistrationRefusedError
 from quaestor.invalidation.registry.notification_reader import NotificationReader
 from quaestor.invalidation.registry.registry import new_origin
 from quaestor.invalidation.registry.usage_reports import Served
+from quaestor.invalidation.registry.write_progress import WriteProgress
 from quaestor.model import CapturedRead, GridShape, Invalidated, Notification, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
@@ -48,10 +49,12 @@ class NullRegistry:
 
     on_invalidated, on_reset: see Registry.
     shape: there is none.
+    progress: there is none.
     known_since_ms: nothing is guarded that could have been invalidated unseen.
     """
 
     shape: GridShape | None = None
+    progress: WriteProgress | None = None
     known_since_ms = 0
 
     def __init__(

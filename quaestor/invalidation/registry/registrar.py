@@ -128,4 +128,5 @@ class Registrar:
             tags=(tag(guard.ids[0]), everything_tag(self._settings.scope)),
             write_rate_hz=rate_hz,
             widened=widened,
+            queries=tuple(d.query for d in found),
         )

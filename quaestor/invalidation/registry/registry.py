@@ -29,6 +29,7 @@ from quaestor.invalidation.registry.resolving import Resolver
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.usage_reports import Served
 from quaestor.invalidation.registry.validity import Validity
+from quaestor.invalidation.registry.write_progress import WriteProgress
 from quaestor.model import CapturedRead, GridShape, Invalidated, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
@@ -54,6 +55,7 @@ class Registry:
         which is a reset.
     resolver: None: reads are registered as they are.
     origin: the ids of this process's registrations begin with it.
+    progress: of the grid through the writes.
     live, lagging, serving, caught_up, lagging_partitions: see Validity; bound here, so that a hit takes no step more.
     """
 
@@ -76,6 +78,7 @@ class Registry:
         self.serving, self.caught_up = validity.serving, validity.caught_up
         self.lagging_partitions = validity.lagging_partitions
         self._view = view = GridView()
+        self.progress = WriteProgress(view)
         self._shared = shared = SharedRegistrations(validity.dead)
         self._sender = sender = QuerySender(layer, telemetry)
         self._cancellations = cancellations = Cancellations(shared, view, sender, settings)
@@ -89,7 +92,7 @@ class Registry:
         )  # fmt: skip
         self._handler = NotificationHandler(
             validity=validity, view=view, shared=shared, activations=activations, cancellations=cancellations,
-            bound_ms=settings.staleness_bound_ms, telemetry=telemetry, clock=clock,
+            progress=self.progress, bound_ms=settings.staleness_bound_ms, telemetry=telemetry, clock=clock,
             on_invalidated=on_invalidated, on_reset=on_reset, on_succeeded=on_succeeded,
         )  # fmt: skip
         self._reader = NotificationReader(

@@ -1,0 +1,118 @@
+"""The log of what one request wrote, as far as it tells how new its newest write is.
+
+A command counts when its reply says that something was changed: what changes nothing has no event in the change stream, and
+whoever waited for one would wait in vain. Writes of a transaction count when it is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from bson import Timestamp
+from pymongo.monitoring import CommandStartedEvent, CommandSucceededEvent
+
+from quaestor.cluster_time import version_of
+from quaestor.model import Version
+
+_COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "insert": ("n",),
+    "update": ("nModified", "upserted"),
+    "delete": ("n",),
+    "bulkwrite": ("nInserted", "nModified", "nUpserted", "nDeleted"),
+}
+"""Fields of a reply, one of which is not zero and not empty if the command changed something (commands in lower case)."""
+_WHOLE_COLLECTIONS: Final = frozenset(
+    {
+        "create", "drop", "dropdatabase", "renamecollection", "collmod", "converttocapped", "clonecollectionascapped",
+        "mapreduce", "applyops",
+    }
+)  # fmt: skip
+_FIND_AND_MODIFY: Final = "findandmodify"
+_AGGREGATE: Final = "aggregate"
+_COMMIT: Final = "committransaction"
+_ABORT: Final = "aborttransaction"
+_WRITING: Final = frozenset({*_COUNTED, *_WHOLE_COLLECTIONS, _FIND_AND_MODIFY, _COMMIT, _ABORT})
+_WRITING_STAGES: Final = frozenset({"$out", "$merge"})
+
+
+class WriteLog:
+    """Log of one request's writes. May be fed from several threads at once.
+
+    version: the operationTime of the newest write that was acknowledged and changed something; 0: there was none.
+    undated: something was written that nobody has dated: unacknowledged, or by a server without operationTime.
+    """
+
+    __slots__ = ("_lock", "_pending", "_uncommitted", "undated", "version")
+
+    def __init__(self) -> None:
+        self.version: Version = 0
+        self.undated = False
+        self._uncommitted = False
+        self._pending: dict[Any, bool] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether anything is known to have been written."""
+        return self.undated or self.version > 0
+
+    def started(self, event: CommandStartedEvent) -> None:
+        """Note that a command that writes was sent."""
+        with self._lock:
+            self._pending[event.connection_id, event.request_id] = event.command.get("autocommit") is False
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        """Note the reply to a command that was noted; others are ignored. Never raises."""
+        if not self._pending:
+            return
+        with self._lock:
+            in_transaction = self._pending.pop((event.connection_id, event.request_id), None)
+            if in_transaction is not None:
+                with suppress(Exception):  # a reply that nobody understands tells of no write
+                    self._replied(event.command_name.lower(), event.reply, in_transaction)
+
+    def failed(self, request: tuple[Any, int]) -> None:
+        """Note that the command behind `request` failed: if the driver repeats it, that is a command of its own.
+
+        request: its connection and its number.
+        """
+        with self._lock:
+            self._pending.pop(request, None)
+
+    def _replied(self, kind: str, reply: Mapping[str, Any], in_transaction: bool) -> None:
+        if kind == _ABORT:
+            self._uncommitted = False
+        elif kind == _COMMIT:
+            if self._uncommitted:
+                self._date(reply)
+            self._uncommitted = False
+        elif in_transaction:
+            self._uncommitted = self._uncommitted or _changed(kind, reply)
+        elif "operationTime" not in reply or _changed(kind, reply):
+            self._date(reply)
+
+    def _date(self, reply: Mapping[str, Any]) -> None:
+        at = reply.get("operationTime")
+        if isinstance(at, Timestamp):
+            self.version = max(self.version, version_of(at))
+        else:
+            self.undated = True
+
+
+def is_write(event: CommandStartedEvent) -> bool:
+    """Whether a command is one that writes, or ends a transaction."""
+    kind = event.command_name.lower()
+    if kind != _AGGREGATE:
+        return kind in _WRITING
+    pipeline: Any = event.command.get("pipeline")
+    return bool(pipeline) and not _WRITING_STAGES.isdisjoint(pipeline[-1])
+
+
+def _changed(kind: str, reply: Mapping[str, Any]) -> bool:
+    if kind == _FIND_AND_MODIFY:
+        return bool((reply.get("lastErrorObject") or {}).get("n"))
+    counted = _COUNTED.get(kind)
+    return counted is None or any(reply.get(field) for field in counted)
