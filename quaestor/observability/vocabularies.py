@@ -26,6 +26,8 @@ ANSWERS = frozenset({"same", "changed"})
 WAITS = frozenset({"process", "workers"})
 STALE = frozenset({"accepted", "revalidating", "error"})
 LEVELS = frozenset({"memory", "redis"})
+FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
+"""What the verification of a stored answer found."""
 REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
@@ -42,7 +44,7 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the request
     "request", "request-body", "precondition", "override", "host", "authorization", "cookie", "credentials", "unkeyed",
     # of the route
-    "bypass", "private-route", "scope",
+    "bypass", "private-route", "scope", "diverged",
     # of the moment
     "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled",
 }  # fmt: skip

@@ -24,12 +24,13 @@ _OF_CAPTURE = frozenset(reason.value for reason in Uncacheable)
 
 def depends(reads: Sequence[CapturedRead], registered: Registered) -> str:
     """The queries behind an answer, by their shape, each with how its invalidation is judged. For Resident.explain."""
-    shapes = list(dict.fromkeys(_shape(read.query) for read in reads))
+    shapes = list(dict.fromkeys(shape(read.query) for read in reads))
     more = f" and {len(shapes) - _MOST_QUERIES} more" if len(shapes) > _MOST_QUERIES else ""
     return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}; {', '.join(registered.ids[:_MOST_NAMES])}"
 
 
-def _shape(query: Query) -> str:
+def shape(query: Query) -> str:
+    """A query by the names in it, with how its invalidation is judged. No values."""
     said = f"{query.operation.value} on {query.namespace} by ({_names(query.filter)})"
     if query.pipeline:
         said += f" through ({_names(name for stage in query.pipeline for name in stage)})"

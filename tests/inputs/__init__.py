@@ -1,0 +1,1 @@
+"""Everything that decides an answer: captured, keyed, or found out."""
