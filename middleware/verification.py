@@ -80,7 +80,7 @@ class Answered:
 
     @property
     def reads(self) -> Sequence[CapturedRead]:
-        """What its handler read."""
+        """Reads of its handler."""
         return self.outcome.reads
 
 
@@ -114,7 +114,7 @@ class Verifications:
         return Repeatable(scope=asked_alone(shown))
 
     def lives_at_most_ms(self, plan: Plan) -> int | None:
-        """How long an answer that can be verified may live; None: as long as any other."""
+        """The longest lifetime of an answer that can be verified; None: that of any other."""
         return self._probation.ttl_ms if self._probation.on_probation(plan.probation) else None
 
     def stored(self, request: Repeatable, plan: Plan, response: CachedResponse, reads: Sequence[CapturedRead]) -> None:
@@ -227,7 +227,7 @@ class Verifications:
         return False
 
     async def answer(self, request: Repeatable) -> Answered | None:
-        """What the handler says now. None: it raised, took too long, or left without an answer that could be stored."""
+        """The handler's answer at this moment. None: it raised, took too long, or left without an answer that could be stored."""
         surroundings = request.surroundings.copy()
         return await asyncio.create_task(self._run(request), name="quaestor-verification", context=surroundings)
 

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +47,8 @@ def audit(
     for example in examples:
         if not example.startswith("/"):
             raise ConfigurationError(f"--path {example!r} is no path: write /items/1")
-    examined, missing = asyncio.run(_audited(_loaded(app), examples))
+    with redirect_stdout(sys.stderr):  # what the app prints and logs
+        examined, missing = asyncio.run(_audited(_loaded(app), examples))
     print(_json(examined, missing) if as_json else _text(examined, missing))
     raise typer.Exit(1 if any(one.verdict is Finding.DIVERGED for one in examined) else 0)
 

@@ -25,7 +25,7 @@ _LONGEST_UNPACKED_BYTES = 64 * 1024 * 1024
 
 
 class Finding(StrEnum):
-    """What a verification has found. The value is its label in the metrics."""
+    """Finding of one verification. The value is its label in the metrics."""
 
     SAME = "same"
     EXCUSED = "excused"

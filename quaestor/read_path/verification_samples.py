@@ -53,7 +53,7 @@ class Samples:
         self._again.pop(registrations, None)
 
     def choose(self, served: Iterable[tuple[tuple[str, ...], int]]) -> list[Again]:
-        """What is to be verified now. Called once a second.
+        """Samples to verify now. Called once a second.
 
         served: registrations of each entry that was served in this second, and how often.
         """
