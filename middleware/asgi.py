@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 from middleware import bodies
 from middleware.admission import wanted
+from middleware.audit import Audit
 from middleware.bypass import pass_by
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
@@ -25,8 +27,10 @@ from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sketch_endpoint import SketchEndpoint
 from middleware.unsafe_requests import outdating
+from middleware.verification import Verifications
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
+from quaestor.errors import ConfigurationError
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
@@ -67,7 +71,7 @@ class QuaestorMiddleware:
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
         self._refreshes = Refreshes(quaestor.telemetry)
-        self._lifespan = Lifespan(quaestor, before_stop=self._refreshes.stop)
+        self._lifespan = Lifespan(quaestor, before_stop=self._stop)
         self._explicit = quaestor.settings.explicit
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
@@ -79,7 +83,9 @@ class QuaestorMiddleware:
             tracking=tracking,
             leaves_copies=self._outgoing.leaves_copies,
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
+            diverged=quaestor.read_path.probation.quarantined,
         )
+        self._verifications = Verifications(app, quaestor.read_path, self._routes)
         self._plans = self._routes.plans
         for adapter in cdn:
             quaestor.add_cdn(adapter)
@@ -191,8 +197,8 @@ class QuaestorMiddleware:
     ) -> None:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
-            refreshes=self._refreshes, scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan,
-            credentials=credentials,
+            refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
+            facts=facts, target=target, plan=plan, credentials=credentials,
         )  # fmt: skip
         await Exchange(context).run()
 
@@ -219,6 +225,24 @@ class QuaestorMiddleware:
             if body.whole is not None and target is not None:
                 return await self._exchange(scope, receive, send, replace(facts, has_body=True), target, plan)
         return await self._unsafe(scope, receive, send)
+
+    def audit(self, app: Any) -> Audit:
+        """The audit of its routes. Raises ConfigurationError before it was started.
+
+        app: the whole, as the framework puts it into the scope of requests.
+        """
+        if not self._lifespan.ready:
+            raise ConfigurationError("nothing can be audited before the app has started: run its lifespan first")
+        return Audit(self._engine, self._routes, self._verifications, inner=self._app, outer=app)
+
+    @property
+    def serving(self) -> bool:
+        """Whether anything can be served from cache or stored now."""
+        return self._read_path.serving(self._clock())
+
+    async def _stop(self) -> None:
+        await self._verifications.stop()
+        await self._refreshes.stop()
 
     def _by_failed(self, why: str) -> None:
         self._engine.telemetry.failure("routes", "routes.scope_failed", why)

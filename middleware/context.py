@@ -8,6 +8,7 @@ from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
+from middleware.verification import Verifications
 from quaestor.policy import RoutePolicy
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts
@@ -20,7 +21,7 @@ class ExchangeContext:
 
     app: the application behind the middleware.
     outgoing: makes the header fields of answers.
-    routes, refreshes: those of the middleware.
+    routes, refreshes, verifications: those of the middleware.
     scope, receive, send: ASGI's.
     facts: what the request's header fields say.
     target: all names of what it asks for.
@@ -33,6 +34,7 @@ class ExchangeContext:
     outgoing: HeaderPolicy
     routes: Routes
     refreshes: Refreshes
+    verifications: Verifications
     scope: Scope
     receive: Receive
     send: Send

@@ -32,8 +32,11 @@ class Delivery:
         self._missed = missed
         self._span = span
 
-    async def admit(self, answer: WholeAnswer) -> Verdict:
-        """Make an entry of an answer. Never raises an Exception: a mistake of ours must not cost the handler's answer."""
+    async def admit(self, answer: WholeAnswer, *, at_most_ms: int | None = None) -> Verdict:
+        """Make an entry of an answer. Never raises an Exception: a mistake of ours must not cost the handler's answer.
+
+        at_most_ms: how long it may live.
+        """
         context, read_path = self._context, self._read_path
         try:
             with read_path.telemetry.tracing.inside(self._span):
@@ -47,6 +50,7 @@ class Delivery:
                     leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
                     asked_ms=answer.asked_ms,
                     credentials=context.credentials,
+                    at_most_ms=at_most_ms,
                 )
         except Exception as error:
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)

@@ -52,6 +52,7 @@ class HandlerRun:
         self._settled: Settled | None = None
         validators = [] if missed.stale is None else missed.stale.conditions()
         self._shown = handler_scope(context, validators, whole=missed.flight is not None)
+        self._repeatable = context.verifications.repeatable(context.plan, self._shown)
         self._recorder: Recorder | None = None
         self._since: Version = 0
         self._asked_ms = 0
@@ -200,6 +201,8 @@ class HandlerRun:
         outcome = self._recorder.outcome(self._read_path.clock())
         self._recorder.close()
         self._step(Event.ANSWERED)
+        context, repeatable = self._context, self._repeatable
+        verifications = context.verifications
         verdict = await self._delivery.admit(
             WholeAnswer(
                 status=self._held.status,
@@ -208,7 +211,8 @@ class HandlerRun:
                 outcome=outcome,
                 since=self._since,
                 asked_ms=self._asked_ms,
-            )
+            ),
+            at_most_ms=None if repeatable is None else verifications.lives_at_most_ms(context.plan),
         )
         if verdict.event is not Event.UNGUARDED:
             self._step(Event.REGISTERED)
@@ -216,6 +220,8 @@ class HandlerRun:
         self.reasons = verdict.reasons
         await self._after_own_writes()
         if verdict.resident is not None:
+            if repeatable is not None:
+                verifications.stored(repeatable, context.plan, verdict.resident.response, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         return await self._delivery.hand_on(self._held.release(), self.reasons, detail=verdict.detail)
 

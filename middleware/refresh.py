@@ -16,6 +16,30 @@ _OF_ONE_CLIENT = frozenset({b"if-none-match", b"if-modified-since", b"range", b"
 Work = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+def asked_alone(scope: Scope) -> Scope:
+    """A copy of a scope for a request that nobody waits for: the handler's notes in it are lost, the server is asked nothing."""
+    return {
+        **scope,
+        "headers": list(scope["headers"]),
+        "extensions": {},
+        "state": dict(scope.get("state") or {}),
+    }
+
+
+def only_request() -> Receive:
+    """The `receive` of a request without a body, whose client never leaves."""
+    asked = False
+
+    async def receive() -> Message:
+        nonlocal asked
+        if asked:
+            await asyncio.Event().wait()
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
+
+
 class Refreshes:
     """The refreshes under way; one object per middleware. They belong to nobody's request: a client that leaves ends none, stop()
     ends all."""
@@ -31,33 +55,18 @@ class Refreshes:
         """Begin work on a GET like this one, without its conditions, whose answer nobody is sent."""
         if len(self._under_way) >= AT_ONCE:
             return
-        headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_CLIENT]
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        alone = {
-            **scope,
-            "headers": headers,
-            "method": method,
-            "extensions": {},
-            "state": dict(scope.get("state") or {}),
-        }
+        alone = asked_alone(scope)
+        alone["headers"] = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_CLIENT]
+        alone["method"] = "GET" if scope["method"] == "HEAD" else scope["method"]
         task = asyncio.create_task(self._run(work, alone), name="quaestor-refresh")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def _run(self, work: Work, scope: Scope) -> None:
-        asked = False
-
-        async def receive() -> Message:
-            nonlocal asked
-            if asked:
-                await asyncio.Event().wait()
-            asked = True
-            return {"type": "http.request", "body": b"", "more_body": False}
-
         async def send(_: Message) -> None: ...
 
         try:
-            await work(scope, receive, send)
+            await work(scope, only_request(), send)
         except Exception as error:  # the handler's; its next request will see it
             self._telemetry.failure("handler", "exchange.refresh_failed", repr(error))
 

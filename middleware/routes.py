@@ -11,9 +11,11 @@ matches counts, on top of what the route itself declares.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -43,6 +45,9 @@ class Plan:
         fields: memory may be asked at once.
     endpoint: what the framework is expected to call, None if not known.
     heads: a HEAD is answered as its GET is, without the body. No: the route has no HEAD, or another handler for it.
+    route, route_name: what stands for its route when answers are verified, and what people call that.
+    probation: what is on probation together: the route, or all paths whose routes nobody knows.
+    diverged: the route is quarantined: an answer of it has diverged from its entry.
     names: where the plan is remembered.
     """
 
@@ -52,6 +57,10 @@ class Plan:
     simple: bool
     endpoint: Any = None
     heads: bool = True
+    route: Any = None
+    route_name: str = ""
+    probation: Any = None
+    diverged: bool = False
     names: tuple[Any, ...] = ()
 
 
@@ -77,6 +86,7 @@ class Routes:
     tracking: names of query parameters that are left out of keys; None: `read_path.query.TRACKING`.
     leaves_copies: whether others may keep answers of routes that do not say for how long.
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
+    diverged: whether what stands for a route is quarantined.
     """
 
     def __init__(
@@ -87,12 +97,14 @@ class Routes:
         tracking: Sequence[str] | None = None,
         leaves_copies: bool = True,
         on_error: Callable[[Exception], None] = lambda error: None,
+        diverged: Callable[[Any], bool] = lambda route: False,
     ) -> None:
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
         self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
         self._leaves_copies = leaves_copies
         self._on_error = on_error
+        self._diverged = diverged
         self._known: dict[tuple[str, str, str, str], _Route] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         """By (method, scheme, host, path, raw path, query string, claims); ask it before plan()."""
@@ -141,6 +153,13 @@ class Routes:
         self.plans.pop(plan.names, None)
         return True
 
+    def forget_route(self, route: Any) -> list[str]:
+        """Forget all plans, because a route's standing has changed. Returns the keys that were remembered for it, without those
+        of variants."""
+        keys = [plan.target.key for plan in self.plans.values() if plan.route == route and plan.target is not None]
+        self.plans.clear()
+        return keys
+
     def _make(
         self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
     ) -> Plan:
@@ -156,7 +175,10 @@ class Routes:
         if named is not None and given:
             appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)
-        simple = not (policy.closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
+        route, route_name = _route(endpoint, method, scope["path"])
+        diverged = self._diverged(route)
+        closed = diverged or policy.closed
+        simple = not (closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
         alike = named is not None and (named.own or not (self._leaves_copies or policy.browser_ttl_ms))
         return Plan(
             policy=policy,
@@ -165,6 +187,10 @@ class Routes:
             simple=simple and alike,
             endpoint=endpoint,
             heads=heads,
+            route=route,
+            route_name=route_name,
+            probation=None if route == (method, scope["path"]) else route,
+            diverged=diverged,
             names=(method, scope["scheme"], host, scope["path"], raw_path, query, claimed),
         )
 
@@ -189,6 +215,17 @@ class Routes:
 
 def _same(one: Found, other: Found) -> bool:
     return one.endpoint is other.endpoint or bool(one.endpoint == other.endpoint)
+
+
+def _route(endpoint: Any, method: str, path: str) -> tuple[Any, str]:
+    """What stands for a request's route, and its name: the function or class that the framework calls, or else, for an app of its
+    own may have many routes, the path."""
+    called = endpoint
+    while isinstance(called, partial):
+        called = called.func
+    if inspect.isroutine(called) or inspect.isclass(called):
+        return endpoint, f"{method} {called.__module__}.{called.__qualname__}"
+    return (method, path), f"{method} {path}"
 
 
 def _as_sent(scope: Mapping[str, Any], raw_path: bytes) -> bool:

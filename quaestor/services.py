@@ -38,12 +38,15 @@ async def registering(parts: Parts) -> Stop:
 
 
 async def housekeeping(parts: Parts) -> Stop:
-    """Housekeeping of the registry, and hits moved into the metrics, once a second."""
+    """Housekeeping of the registry, a share of what was served verified, and hits moved into the metrics, once a second."""
 
     async def keep_house() -> None:
         while True:
             await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
-            parts.registry.housekeep(parts.read_path.lookup.take_served())
+            served = parts.read_path.lookup.take_served()
+            parts.registry.housekeep(served)
+            for verify in parts.read_path.samples.choose(served):
+                verify()
             parts.telemetry.requests.count_hits()
 
     return _background(keep_house(), "quaestor-housekeeping")

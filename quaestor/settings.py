@@ -45,6 +45,12 @@ class Settings:
     max_body_bytes: larger bodies are streamed through, never stored.
     early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)
         before its lifetime ends; 0: never.
+    verification: whether stored answers are made again in the background and compared, to find what depends on something that
+        nobody can see (see docs/verification.md).
+    probation_answers: of each route, that are verified before its entries live for longer than probation_ttl_ms; 0: none.
+    verify_share: of the hits afterwards that are followed by a verification (0..1), at most verify_per_second of them in a
+        process.
+    quarantine_ms: how long a route is not cached after an answer of it has diverged.
     compress_above_bytes: larger entries lie in Redis compressed.
     compression_level: Zstandard's, 1 (fast) to 19 (small); 0: nothing is compressed.
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it
@@ -84,6 +90,12 @@ class Settings:
     memory_bytes: int = 64 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
     early_refresh: float = 1.0
+    verification: bool = True
+    probation_answers: int = 3
+    probation_ttl_ms: int = 5_000
+    verify_share: float = 0.001
+    verify_per_second: float = 1.0
+    quarantine_ms: int = 3_600_000
     compress_above_bytes: int = 4096
     compression_level: int = 3
     repurge_after_ms: int = 1_000
@@ -108,6 +120,8 @@ class Settings:
             "pipeline_max_bytes",
             "ttl_min_ms",
             "node_memory_bytes",
+            "probation_ttl_ms",
+            "quarantine_ms",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
@@ -119,6 +133,12 @@ class Settings:
             )
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
+        if not 0 <= self.probation_answers <= 1_000:
+            raise ConfigurationError(f"probation_answers must lie in 0..1000, not {self.probation_answers}")
+        if not 0 <= self.verify_share <= 1:
+            raise ConfigurationError(f"verify_share must lie in 0..1, not {self.verify_share}")
+        if not 0 <= self.verify_per_second <= 1_000:
+            raise ConfigurationError(f"verify_per_second must lie in 0..1000, not {self.verify_per_second}")
         if not 0 <= self.compression_level <= 19:
             raise ConfigurationError(f"compression_level must lie in 0..19, not {self.compression_level}")
         if not 0 < self.ttl_quantile < 1:

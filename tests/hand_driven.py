@@ -156,7 +156,7 @@ class HandEngine:
         clock: HandClock | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = Settings(**settings)
+        self.settings = Settings(**{"verification": False} | settings)
         self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
         self.clock = clock or HandClock()
         self.registry = registry or HandRegistry()

@@ -139,6 +139,10 @@ class Endpoints:
             "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
             "watermark": quaestor.registry.watermark(),
             "deployment": quaestor.settings.deployment,
+            "quarantined": [
+                {"route": one.route, "differs": list(one.differs), "until_ms": one.until_ms}
+                for one in quaestor.read_path.probation.quarantines
+            ],
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": _counts(quaestor),
         }

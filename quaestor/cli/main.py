@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from quaestor.cli import admin_commands, cluster_commands, statistics_commands
+from quaestor.cli import admin_commands, audit_command, cluster_commands, statistics_commands
 from quaestor.errors import QuaestorError
 
 app = typer.Typer(
@@ -133,6 +133,7 @@ def proxy(
     )  # fmt: skip
 
 
+app.command()(audit_command.audit)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")

@@ -15,6 +15,7 @@ from quaestor.observability.request_metrics import RequestMetrics
 from quaestor.observability.store_metrics import StoreMetrics
 from quaestor.observability.subscription_metrics import SubscriptionMetrics
 from quaestor.observability.tracing import Tracing
+from quaestor.observability.verification_metrics import VerificationMetrics
 
 
 class Telemetry(EventLog):
@@ -22,7 +23,7 @@ class Telemetry(EventLog):
 
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
-    requests, stores, invalidations, grid, subscriptions: metrics by room.
+    requests, stores, invalidations, grid, subscriptions, verification: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -34,6 +35,7 @@ class Telemetry(EventLog):
         self.invalidations = InvalidationMetrics(self.families)
         self.grid = GridMetrics(self.families)
         self.subscriptions = SubscriptionMetrics(self.families)
+        self.verification = VerificationMetrics(self.families)
 
     def exposition(self) -> bytes:
         """All metrics in the Prometheus text format."""

@@ -28,6 +28,8 @@ STALE = frozenset({"accepted", "revalidating", "error"})
 OWN_WRITES = frozenset({"seen", "late", "unknown"})
 """late: not within the bound. unknown: nobody has dated the write, or nothing is served from cache anyway."""
 LEVELS = frozenset({"memory", "redis"})
+FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
+"""What the verification of a stored answer found."""
 REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
@@ -44,7 +46,7 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the request
     "request", "request-body", "precondition", "override", "host", "authorization", "cookie", "credentials", "unkeyed",
     # of the route
-    "bypass", "private-route", "scope",
+    "bypass", "private-route", "scope", "diverged",
     # of the moment
     "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled",
 }  # fmt: skip

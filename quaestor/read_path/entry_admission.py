@@ -116,6 +116,7 @@ class EntryAdmission:
         policy: RoutePolicy = DEFAULT,
         asked_ms: int | None = None,
         credentials: bool = False,
+        at_most_ms: int | None = None,
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
 
@@ -126,6 +127,7 @@ class EntryAdmission:
         leave: whether others will be allowed to keep copies.
         asked_ms: when the handler was asked; now, if nobody knows.
         credentials: the request carried some that its route says nothing about.
+        at_most_ms: how long it may live, whatever is estimated.
         """
         asked_ms = self.clock() if asked_ms is None else asked_ms
         answer = in_groups(answer, policy.groups)
@@ -147,10 +149,11 @@ class EntryAdmission:
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
+        ttl_ms = self._ttl_ms(registered, policy, now_ms)
         response = guarded_entry(
             answer, registered,
             key=key, resource=target.resource, now_ms=now_ms, cost_ms=now_ms - asked_ms,
-            ttl_ms=self._ttl_ms(registered, policy, now_ms), window_ms=window_ms,
+            ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)

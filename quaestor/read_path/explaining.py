@@ -27,12 +27,13 @@ def depends(reads: Sequence[CapturedRead], registered: Registered) -> str:
 
     reads: as they were captured; only a registry that does not tell what it made of them has them explained so.
     """
-    shapes = list(dict.fromkeys(map(_shape, registered.queries or [read.query for read in reads])))
+    shapes = list(dict.fromkeys(map(shape, registered.queries or [read.query for read in reads])))
     more = f" and {len(shapes) - _MOST_QUERIES} more" if len(shapes) > _MOST_QUERIES else ""
     return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}; {', '.join(registered.ids[:_MOST_NAMES])}"
 
 
-def _shape(query: Query) -> str:
+def shape(query: Query) -> str:
+    """A query by the names in it, with how its invalidation is judged. No values."""
     said = f"{query.operation.value} on {query.namespace} by ({_names(query.filter)})"
     if query.pipeline:
         said += f" through ({_names(name for stage in query.pipeline for name in stage)})"

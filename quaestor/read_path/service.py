@@ -1,7 +1,8 @@
 """The read path of one Quaestor: its parts, put together.
 
 `lookup` finds entries, `usability` says how they may be used, `coalescing` lets one request of many run the handler, `admission`
-makes entries of answers. They are async shells around pure decisions (`decision`, `reuse`, `freshness`, `vary`).
+makes entries of answers. They are async shells around pure decisions (`decision`, `reuse`, `freshness`, `vary`). `probation` and
+`samples` say which answers are verified.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.own_writes import NoBarrier
+from quaestor.read_path.probation import Probation
 from quaestor.read_path.refresh import EarlyRefresh
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.vary import Variants
+from quaestor.read_path.verification_samples import Samples
 from quaestor.settings import Settings
 
 
@@ -54,6 +57,10 @@ class ReadPath:
         self.store = store
         self.coalescing = RequestCoalescing(leases)
         self.early = EarlyRefresh(beta=settings.early_refresh)
+        self.probation = Probation(
+            answers=settings.probation_answers, ttl_ms=settings.probation_ttl_ms, quarantine_ms=settings.quarantine_ms
+        )
+        self.samples = Samples(share=settings.verify_share, per_second=settings.verify_per_second)
         self.variants = Variants()
         self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock, announce=announce)
         self.usability = Usability(registry, settings, clock)

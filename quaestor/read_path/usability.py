@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quaestor.clock import Clock
 from quaestor.model import CachedResponse
 from quaestor.policy import RoutePolicy
@@ -17,6 +19,14 @@ class Usability:
         self.clock = clock
         self._registry = registry
         self._settings = settings
+
+    def live(self, registrations: Sequence[str]) -> bool:
+        """Whether what is guarded by these may be served now."""
+        return self._registry.live(registrations, now_ms=self.clock())
+
+    def live_as_of(self, registrations: Sequence[str], moment_ms: int) -> bool:
+        """Whether it is proved that no write before a moment has touched what is guarded by these."""
+        return self._registry.live(registrations, now_ms=moment_ms + self._settings.staleness_bound_ms)
 
     def valid(self, response: CachedResponse, now_ms: int) -> bool:
         """Whether nothing has invalidated an entry and it is not too old for any use; its lifetime may be over."""

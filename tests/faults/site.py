@@ -78,7 +78,7 @@ class Known:
 
 def create_app() -> ASGIApp:
     """Settings come from the environment; MONGO_URL and SITE_DATABASE say where the records are."""
-    quaestor = Quaestor.from_env(ttl_min_ms=600_000)
+    quaestor = Quaestor.from_env(ttl_min_ms=600_000, verification=False)
     app = _pages([quaestor.capture])
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     return Known(app, quaestor)

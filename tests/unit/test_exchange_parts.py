@@ -15,6 +15,7 @@ from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
 from middleware.refresh import Refreshes
 from middleware.routes import Routes
+from middleware.verification import Verifications
 from quaestor.read_path.request import inspect
 from tests.hand_driven import HandEngine
 
@@ -36,10 +37,11 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
     facts = inspect(fields)
     plan = routes.plan(scope, host=facts.host, raw_path=b"/a", claimed=facts.claims)
     assert plan.target is not None
+    verifications = Verifications(nothing, engine.read_path, routes)
     return ExchangeContext(
         app=nothing, read_path=engine.read_path, outgoing=HeaderPolicy(engine.settings, ()), routes=routes,
-        refreshes=Refreshes(engine.telemetry), scope=scope, receive=nothing, send=nothing, facts=facts,
-        target=plan.target, plan=plan,
+        refreshes=Refreshes(engine.telemetry), verifications=verifications, scope=scope, receive=nothing, send=nothing,
+        facts=facts, target=plan.target, plan=plan,
     )  # fmt: skip
 
 

@@ -1,0 +1,150 @@
+"""Audit of one app's GET routes, on demand: what each reads, what is not covered and why, and whether it answers twice the same.
+
+The handlers run as they do on a miss; nothing of their answers is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from middleware.admission import wanted
+from middleware.framework_routes import routes_of
+from middleware.interface import App, Engine, Scope
+from middleware.routes import Plan, Routes
+from middleware.verification import Answered, Repeatable, Sample, Verifications
+from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError
+from quaestor.model import Version
+from quaestor.read_path import explaining, freshness
+from quaestor.read_path.declared_dependencies import waived
+from quaestor.read_path.request import inspect
+from quaestor.read_path.verification import Finding
+
+_HOST = b"localhost"
+_DEEPEST = 32
+_LEASE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """One path, as the audit found it.
+
+    route: for people.
+    status: of the handler's answer; None: it gave none that could be stored.
+    reads: its queries by the names in them, each with how its invalidation is judged.
+    not_covered: why its answers are not cached; empty: they are.
+    verdict: of asking twice; None: it was not asked twice, because it is not cached.
+    differs: the parts in which the two answers differed.
+    """
+
+    path: str
+    route: str
+    status: int | None = None
+    reads: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    verdict: Finding | None = None
+    differs: tuple[str, ...] = ()
+
+
+class Audit:
+    """Audit of the app behind one middleware, which has been started.
+
+    inner: the app.
+    outer: the whole, as the framework puts it into the scope of requests.
+    """
+
+    def __init__(self, engine: Engine, routes: Routes, verifications: Verifications, *, inner: App, outer: Any) -> None:
+        self._engine = engine
+        self._routes = routes
+        self._verifications = verifications
+        self._inner = inner
+        self._outer = outer
+
+    def paths(self) -> list[str]:
+        """The paths of the GET routes, as templates, each once and in order; without those that are left out of the schema."""
+        return list(dict.fromkeys(_paths(routes_of(self._inner) or (), "", 0)))
+
+    async def examine(self, url: str) -> Examined:
+        """Ask for a path, with or without a query string, and once more if the answer would be cached. Not yet judged by the
+        first time that other queries were run: what is read once and then kept is read then."""
+        found = await self._examine(url)
+        return await self._examine(url) if found.differs == ("queries",) else found
+
+    async def _examine(self, url: str) -> Examined:
+        scope = self._scope(url)
+        facts = inspect(scope["headers"])
+        plan = self._routes.plan(scope, host=_HOST, raw_path=scope["raw_path"], claimed=facts.claims)
+        target, reason = wanted(plan, facts, scope, on_error=lambda why: None)
+        since = self._engine.read_path.watermark()
+        request = Repeatable(scope={**scope, "query_string": plan.query})
+        first = await self._verifications.answer(request)
+        if first is None:
+            return Examined(path=url, route=plan.route_name, not_covered=("failed",))
+        reads = tuple(dict.fromkeys(explaining.shape(read.query) for read in first.reads))
+        reasons = [] if target is not None else [reason]
+        reasons += self._refusals(first, plan)
+        verdict: Finding | None = None
+        differs: tuple[str, ...] = ()
+        if not reasons and first.reads:
+            try:
+                verdict, differs = await self._again(request, plan, first, since)
+            except (NotCacheableError, RegistrationRefusedError, DependencyError) as error:
+                reasons.append(str(error))
+        return Examined(
+            path=url, route=plan.route_name, status=first.fingerprint.status, reads=reads,
+            not_covered=tuple(reasons), verdict=verdict, differs=differs,
+        )  # fmt: skip
+
+    def _scope(self, url: str) -> Scope:
+        path, _, query = url.partition("?")
+        return {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "GET",
+            "scheme": "http", "path": unquote(path), "raw_path": quote(path, safe="/~!$&'()*+,;=:@%").encode(),
+            "query_string": query.encode(), "root_path": "", "headers": [(b"host", _HOST)], "app": self._outer,
+            "client": ("127.0.0.1", 0), "server": (_HOST.decode(), 80), "extensions": {}, "state": {},
+        }  # fmt: skip
+
+    def _refusals(self, first: Answered, plan: Plan) -> list[str]:
+        """Why an answer like this is not stored, before anything is registered."""
+        refused = freshness.refusal(first.fingerprint.status, first.headers, personal=plan.policy.personal)
+        reasons = [] if refused is None else [refused]
+        found = [one for one in first.outcome.reasons if not waived(plan.policy, one.reason)]
+        return reasons + [f"{one.reason.value} ({one.detail})" for one in found]
+
+    async def _again(
+        self, request: Repeatable, plan: Plan, first: Answered, since: Version
+    ) -> tuple[Finding, tuple[str, ...]]:
+        registry, expires_at_ms = self._engine.registry, self._engine.read_path.clock() + _LEASE_MS
+        registered = await registry.register(first.reads, since=since, expires_at_ms=expires_at_ms)
+        sample = Sample(
+            request=request, route=plan.route, name=plan.route_name, probation=plan.probation, key="",
+            registrations=registered.ids, fingerprint=first.fingerprint,
+        )  # fmt: skip
+        try:
+            finding, differs, _ = await self._verifications.compared(sample)
+        finally:
+            registry.lease(registered.ids, until_ms=0)
+        return finding, differs
+
+
+def _paths(routes: Iterable[Any], prefix: str, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        return
+    for route in routes:
+        candidates = getattr(route, "effective_candidates", None)  # FastAPI: a router that was included
+        if callable(candidates):
+            yield from _paths(candidates(), prefix, depth + 1)
+            continue
+        route = getattr(route, "starlette_route", None) or route
+        path = getattr(route, "path", None)
+        if not isinstance(path, str):
+            continue
+        methods, below = getattr(route, "methods", None), getattr(route, "routes", None)
+        if methods is None and isinstance(below, Sequence):
+            yield from _paths(below, prefix + path, depth + 1)
+        elif not getattr(route, "include_in_schema", True):
+            continue
+        elif "GET" in (methods or ()) or hasattr(getattr(route, "endpoint", None), "get"):
+            yield prefix + path

@@ -1,0 +1,311 @@
+"""Verification of what was stored, in the background: the handler is asked again for the same request, nothing of its answer is
+kept or sent, and a route whose answer differs while every registration of the entry lives is quarantined.
+
+What to compare, and what follows from it, is decided in `quaestor.read_path.verification` and `quaestor.read_path.probation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from middleware.admission import somebody
+from middleware.headers import storable
+from middleware.interface import App, Message, RawHeaders, Scope
+from middleware.refresh import asked_alone, only_request
+from middleware.routes import Plan, Routes
+from quaestor.capture import Outcome, recording
+from quaestor.errors import StoreError
+from quaestor.model import CachedResponse, CapturedRead, Uncacheable
+from quaestor.read_path.request import inspect
+from quaestor.read_path.service import ReadPath
+from quaestor.read_path.verification import Finding, Fingerprint, differences, fingerprint
+from quaestor.tasks import ended
+
+MOST_UNDER_WAY = 64
+"""Answers that are being verified, or wait for it, in one process."""
+_FIRST_MS = (50, 250)
+"""When an answer of a route on probation is verified first."""
+_LATER = (0.4, 0.9)
+"""And once more, as a share of its bounded lifetime."""
+_LONGEST_RUN_S = 30.0
+_LOOK_AGAIN_S = 0.02
+_MOST_HEADER_BYTES = 8_192
+_NAMES_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatable:
+    """A request that can be made again: as its handler was shown it, before the handler saw it.
+
+    surroundings: context variables, as whoever wraps the middleware has set them.
+    """
+
+    scope: Scope
+    surroundings: contextvars.Context = field(default_factory=contextvars.copy_context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """An entry that can be verified.
+
+    route, name, probation: see `middleware.routes.Plan`.
+    """
+
+    request: Repeatable
+    route: Any
+    name: str
+    probation: Any
+    key: str
+    registrations: tuple[str, ...]
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An answer that was made for comparison only.
+
+    headers: as they would be stored.
+    outcome: what its handler read.
+    """
+
+    fingerprint: Fingerprint
+    headers: RawHeaders
+    outcome: Outcome
+
+    @property
+    def reads(self) -> Sequence[CapturedRead]:
+        """Reads of its handler."""
+        return self.outcome.reads
+
+
+class Verifications:
+    """The verifications of one middleware. They belong to nobody's request; stop() ends all."""
+
+    def __init__(self, app: App, read_path: ReadPath, routes: Routes) -> None:
+        self._app = app
+        self._read_path = read_path
+        self._probation = read_path.probation
+        self._samples = read_path.samples
+        self._routes = routes
+        self._on = read_path.settings.verification and read_path.settings.grid
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._releases: dict[Any, asyncio.TimerHandle] = {}
+
+    def repeatable(self, plan: Plan, shown: Scope) -> Repeatable | None:
+        """A request whose answer is to be verified if it is stored; None: it is not, or it is made for one client only.
+
+        shown: what its handler is going to be given.
+        """
+        if not self._on or shown["method"] != "GET" or plan.policy.personal:
+            return None
+        if not (self._probation.on_probation(plan.probation) or self._samples.wanted(self._read_path.clock())):
+            return None  # most of the time it ends here
+        headers = shown["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
+            return None
+        if inspect(headers).personal or somebody(shown):
+            return None
+        return Repeatable(scope=asked_alone(shown))
+
+    def lives_at_most_ms(self, plan: Plan) -> int | None:
+        """The longest lifetime of an answer that can be verified; None: that of any other."""
+        return self._probation.ttl_ms if self._probation.on_probation(plan.probation) else None
+
+    def stored(self, request: Repeatable, plan: Plan, response: CachedResponse, reads: Sequence[CapturedRead]) -> None:
+        """Note that the answer to this request has become an entry: on probation it is verified soon, otherwise perhaps when it
+        is asked for often. Not what only a declaration vouches for, nor what may show an older state than the next answer."""
+        if not reads or not response.registrations or not all(read.primary for read in reads):
+            return
+        on_probation = self._probation.on_probation(plan.probation)
+        if on_probation and (len(self._under_way) >= MOST_UNDER_WAY or not self._probation.begin(plan.probation)):
+            return
+        sample = Sample(
+            request=request,
+            route=plan.route,
+            probation=plan.probation,
+            name=plan.route_name,
+            key=response.key,
+            registrations=response.registrations,
+            fingerprint=fingerprint(response.status, response.headers, response.body, reads),
+        )
+        if on_probation:
+            lifetime_ms = response.fresh_until_ms - response.stored_at_ms
+            self._start(self._on_probation(sample, lifetime_ms=lifetime_ms))
+        else:
+            self._samples.keep(sample.registrations, partial(self._begin, sample))
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        for timer in self._releases.values():
+            timer.cancel()
+        await ended(self._under_way)
+
+    def _begin(self, sample: Sample) -> None:
+        if len(self._under_way) < MOST_UNDER_WAY:
+            self._start(self._once(sample))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="quaestor-verification", context=contextvars.Context())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _once(self, sample: Sample) -> None:
+        if await self._verify(sample) is not Finding.SAME:
+            self._samples.drop(sample.registrations)
+
+    async def _on_probation(self, sample: Sample, *, lifetime_ms: int) -> None:
+        """Verify an answer after a moment, and once more before it ends."""
+        try:
+            first_s = min(random.uniform(*_FIRST_MS), lifetime_ms / 2) / 1000
+            await asyncio.sleep(first_s)
+            if await self._verify(sample) is not Finding.DIVERGED:
+                later_s = random.uniform(*_LATER) * min(lifetime_ms, self._probation.ttl_ms) / 1000
+                await asyncio.sleep(max(0.0, later_s - first_s))
+                await self._verify(sample)
+        finally:
+            self._probation.end(sample.probation)
+
+    async def _verify(self, sample: Sample) -> Finding:
+        """Never raises an Exception: a mistake of ours must not end the verification of everything else."""
+        read_path = self._read_path
+        try:
+            finding, differs, again = await self.compared(sample)
+        except Exception as error:
+            read_path.telemetry.failure("read-path", "verification.failed", error, kind=type(error).__name__)
+            finding, differs, again = Finding.FAILED, (), None
+        judged = self._probation.judge(sample.probation, finding, differs)
+        read_path.telemetry.verification.verifications.labels(judged.value).inc()
+        if judged is Finding.DIVERGED and again is not None:
+            await self._quarantine(sample, differs, again.fingerprint)
+        elif finding is Finding.DIVERGED:
+            await self._forget([sample.registrations[0]], [sample.key])
+        return judged
+
+    async def compared(self, sample: Sample) -> tuple[Finding, tuple[str, ...], Answered | None]:
+        """Make a sample's answer again: what was found, the parts that differ, and the answer if there was one."""
+        if not self._live(sample):
+            return Finding.EXCUSED, (), None
+        again = await self.answer(sample.request)
+        if again is None or again.fingerprint.status >= 500:
+            return Finding.FAILED, (), again
+        differs = differences(sample.fingerprint, again.fingerprint)
+        if not differs:
+            return Finding.SAME, (), again
+        if not all(read.primary for read in again.reads):
+            return Finding.EXCUSED, differs, again
+        newest = max((read.read_at for read in again.reads), default=0)
+        return (Finding.DIVERGED if await self._proved_live(sample, newest) else Finding.EXCUSED), differs, again
+
+    def _live(self, sample: Sample) -> bool:
+        """Whether the entry is still what the sample was taken of, as far as is known at this moment."""
+        resident = self._read_path.store.resident(sample.key)
+        replaced = resident is not None and resident.response.registrations != sample.registrations
+        return not replaced and self._read_path.usability.live(sample.registrations)
+
+    async def _proved_live(self, sample: Sample, newest: int) -> bool:
+        """Whether no write had touched the entry when it was compared: known once every cell that guards it has got further
+        than the comparison did, in the database's time and in ours. Uncertain: no.
+
+        newest: the version that the comparing answer was read at.
+        """
+        read_path, settings = self._read_path, self._read_path.settings
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + 1 + 2 * settings.staleness_bound_ms / 1000
+        proof_ms: int | None = None
+        while self._live(sample) and loop.time() < give_up_s:
+            if proof_ms is None and read_path.watermark() >= newest:
+                proof_ms = read_path.clock() + settings.heartbeat_ms  # and clocks need not agree to the millisecond
+            if proof_ms is not None and read_path.usability.live_as_of(sample.registrations, proof_ms):
+                return True
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return False
+
+    async def answer(self, request: Repeatable) -> Answered | None:
+        """The handler's answer at this moment. None: it raised, took too long, or left without an answer that could be stored."""
+        surroundings = request.surroundings.copy()
+        return await asyncio.create_task(self._run(request), name="quaestor-verification", context=surroundings)
+
+    async def _run(self, request: Repeatable) -> Answered | None:
+        read_path = self._read_path
+        status, headers, body = 0, [], bytearray()
+        outcome: Outcome | None = None
+
+        async def send(message: Message) -> None:
+            nonlocal status, headers, outcome
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+            elif message["type"] == "http.response.body" and outcome is None:
+                body.extend(message.get("body", b""))
+                if len(body) > read_path.settings.max_body_bytes:
+                    raise ValueError("an answer that is too large to be stored")
+                if not message.get("more_body", False):
+                    outcome = recorder.outcome(read_path.clock())
+                    recorder.close()
+
+        try:
+            async with asyncio.timeout(_LONGEST_RUN_S):
+                with recording(clock_window_ms=read_path.settings.clock_window_ms) as recorder:
+                    await self._app(asked_alone(request.scope), only_request(), send)
+        except Exception:  # the handler's; its next request will see it
+            return None
+        stored = storable(headers, bytes(body), status=status)
+        if outcome is None or stored is None or _failed(outcome):
+            return None
+        compared = fingerprint(status, stored, bytes(body), outcome.reads)
+        return Answered(fingerprint=compared, headers=stored, outcome=outcome)
+
+    async def _quarantine(self, sample: Sample, differs: tuple[str, ...], again: Fingerprint) -> None:
+        """Pass the route by from now on, and have everybody forget what is known to be stored of it."""
+        read_path, probation = self._read_path, self._probation
+        if probation.quarantined(sample.route):
+            return  # another answer of it was found out meanwhile
+        probation.begin_anew(sample.probation)
+        probation.quarantine(sample.route, sample.name, differs, now_ms=read_path.clock())
+        keys = self._routes.forget_route(sample.route)
+        self._releases[sample.route] = asyncio.get_running_loop().call_later(
+            probation.quarantine_ms / 1000, self._release, sample.route
+        )
+        read_path.telemetry.verification.divergences.inc()
+        read_path.telemetry.failure(
+            "handler", "verification.diverged",
+            f"{sample.name} answered otherwise ({', '.join(differs)}) though no write changed what it read",
+            route=sample.name, differs=list(differs),
+            stored=sample.fingerprint.digest, stored_bytes=sample.fingerprint.size_bytes,
+            again=again.digest, again_bytes=again.size_bytes,
+        )  # fmt: skip
+        await self._forget([sample.registrations[0], *await self._own_registrations(keys)], [sample.key, *keys])
+
+    def _release(self, route: Any) -> None:
+        self._releases.pop(route, None)
+        self._probation.release(route)
+        self._routes.forget_route(route)
+
+    async def _own_registrations(self, keys: Sequence[str]) -> list[str]:
+        """Of the entries under these keys, here or in the shared store, the registrations that are their own."""
+        found: list[str] = []
+        try:
+            for key in keys:
+                response = await self._read_path.store.get(key)
+                if response is not None:
+                    found += response.registrations[:1]
+        except StoreError as error:
+            self._read_path.telemetry.failure("store", "read_path.lookup_failed", error)
+        return found
+
+    async def _forget(self, registrations: Sequence[str], keys: Sequence[str]) -> None:
+        """Drop these entries here, and have every process hear that they are dead, as of a write."""
+        for key in keys:
+            self._read_path.lookup.drop(key)
+        for start in range(0, len(registrations), _NAMES_AT_ONCE):
+            await self._read_path.explicit.tell(registrations[start : start + _NAMES_AT_ONCE])
+
+
+def _failed(outcome: Outcome) -> bool:
+    return any(one.reason is Uncacheable.READ_FAILED for one in outcome.reasons)

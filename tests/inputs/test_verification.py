@@ -1,0 +1,392 @@
+"""The cache verifies itself: what a handler reads where nobody can see it is found by making its answers again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from fastapi import Request
+
+from quaestor import AdminApi, AdminToken, cached, public
+from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
+from tests.inputs.verified_site import VerifiedSite, verified_site
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "0123456789abcdefghijklmnopqrstuvwxyz0123"
+
+Making = Callable[[VerifiedSite, Path], Callable[[Request], Awaitable[Any]]]
+
+
+def a_counter(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
+    async def source(_: Request) -> int:
+        return site.runs
+
+    return source
+
+
+def a_file(site: VerifiedSite, path: Path) -> Callable[[Request], Awaitable[Any]]:
+    """Somebody writes to it each time after it was read."""
+
+    def read() -> str:
+        said = path.read_text() if path.exists() else ""
+        path.write_text(f"{said}.")
+        return said
+
+    async def source(_: Request) -> str:
+        return await anyio.to_thread.run_sync(read)
+
+    return source
+
+
+def chance(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
+    async def source(_: Request) -> float:
+        return random.random()
+
+    return source
+
+
+def a_memo(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
+    """Read from the database, and then used three times."""
+    memo: list[Any] = []
+
+    async def source(_: Request) -> Any:
+        if not memo:
+            memo.extend([await site.seen.rates.find_one({"_id": "eur"})] * 3)
+        return memo.pop()
+
+    return source
+
+
+def an_unseen_client(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
+    """Another client, without the listener: what it reads changes each time."""
+    hidden = site.other[site.seen.name].hidden
+
+    async def source(_: Request) -> Any:
+        def increment() -> int:
+            hidden.update_one({"_id": 1}, {"$inc": {"n": 1}}, upsert=True)
+            found = hidden.find_one({"_id": 1})
+            assert found is not None
+            return int(found["n"])
+
+        return await anyio.to_thread.run_sync(increment)
+
+    return source
+
+
+def a_worker(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
+    """A task that was begun earlier, and does what it is asked for by a queue."""
+    asked: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def work() -> None:
+        done = 0
+        while True:
+            (await asked.get()).set_result(done := done + 1)
+
+    async def source(_: Request) -> int:
+        if not tasks:
+            tasks.append(asyncio.create_task(work()))
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        asked.put_nowait(answer)
+        return await answer
+
+    return source
+
+
+@pytest.mark.parametrize(
+    ("making", "differs"),
+    [
+        (a_counter, "body"),
+        (a_file, "body"),
+        (chance, "body"),
+        (a_memo, "queries"),
+        (an_unseen_client, "body"),
+        (a_worker, "body"),
+    ],
+)
+async def test_what_nobody_can_see_is_found_and_the_route_is_cached_no_longer(
+    mongo_url: str, prefix: str, tmp_path: Path, making: Making, differs: str
+) -> None:
+    """Within the first answers of the route; from then on each request has its own answer, and everybody can see why."""
+    async with verified_site(mongo_url, prefix) as site:
+        site.source = making(site, tmp_path / "file")
+        await eventually(site.found_out)
+        runs = site.runs
+        for _ in range(3):
+            assert (await site.get())[1] == "Quaestor; fwd=bypass; detail=diverged"
+        assert site.runs == runs + 3
+        quarantines = site.quaestor.read_path.probation.quarantines
+        assert [(one.route.rpartition(".")[2], one.differs) for one in quarantines] == [("page", (differs,))]
+        told = [one for one in site.failures if one.name == "verification.diverged"]
+        assert len(told) == 1
+        assert told[0].fields["differs"] == [differs]
+        assert "records" not in repr(told[0].fields)
+        count = site.quaestor.telemetry.families.registry.get_sample_value
+        assert count("quaestor_divergences_total") == 1
+        assert site.verified("diverged") == 1
+
+
+async def test_status_says_which_route_is_not_cached_and_why(mongo_url: str, prefix: str, tmp_path: Path) -> None:
+    async with verified_site(mongo_url, prefix) as site:
+        site.source = chance(site, tmp_path)
+        await eventually(site.found_out)
+        app = AdminApi(site.app, quaestor=site.quaestor, token=AdminToken(TOKEN))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as client:
+            answer = await client.get("/quaestor/admin/status", headers={"authorization": f"Bearer {TOKEN}"})
+        status = answer.json()
+        assert [one["differs"] for one in status["quarantined"]] == [["body"]]
+        assert status["quarantined"][0]["route"].endswith("page")
+
+
+async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str) -> None:
+    """Hundreds of random writes while everything is verified all the time: whatever differs is excused."""
+    settings = {"probation_answers": 200, "probation_ttl_ms": 300, "verify_share": 1.0, "verify_per_second": 1_000.0}
+    async with verified_site(mongo_url, prefix, **settings) as site:
+        await eventually(lambda: _is_stored(site))
+        choose = random.Random(11)
+        done = asyncio.Event()
+
+        def write() -> None:
+            n = choose.randrange(30)
+            match choose.randrange(4):
+                case 0:
+                    site.records.delete_one({"_id": n})
+                case 1:
+                    site.records.replace_one({"_id": n}, {"group": choose.randrange(10), "n": 0}, upsert=True)
+                case _:
+                    site.records.update_one({"_id": n}, {"$inc": {"n": 1}})
+
+        async def write_all() -> None:
+            for _ in range(400):
+                await anyio.to_thread.run_sync(write)
+            done.set()
+
+        async def ask() -> None:
+            while not done.is_set():
+                await site.get(f"/groups/{choose.randrange(10)}")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write_all)
+            for _ in range(3):
+                tasks.start_soon(ask)
+        await eventually(lambda: site.verified("excused") > 0 and site.verified("same") > 0)
+        assert site.verified("diverged") == 0
+        assert site.quaestor.read_path.probation.quarantines == []
+
+
+async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_as_any(
+    mongo_url: str, prefix: str
+) -> None:
+    """Until then they live for a moment only."""
+    async with verified_site(mongo_url, prefix, probation_answers=1, ttl_min_ms=600_000) as site:
+        await eventually(lambda: _is_stored(site))
+        assert _lifetime_ms(site) <= 600
+
+        async def passed() -> bool:
+            await site.get()
+            return site.passed
+
+        await eventually(passed)
+        await eventually(lambda: _lives_long(site))
+        assert site.verified("same") >= 2
+        assert site.quaestor.read_path.probation.quarantines == []
+
+
+async def test_what_begins_to_differ_later_is_found_by_verifying_hits(mongo_url: str, prefix: str) -> None:
+    """The route has passed; one of its entries is asked for often, and something unseen changes."""
+    settings = {"probation_answers": 0, "verify_share": 1.0, "verify_per_second": 10.0, "ttl_min_ms": 600_000}
+    async with verified_site(mongo_url, prefix, **settings) as site:
+        said = ["before"]
+
+        async def source(_: Request) -> str:
+            return said[0]
+
+        site.source = source
+        await eventually(lambda: _is_hit(site))
+        said[0] = "after"
+        await eventually(site.found_out)
+        assert (await site.get())[0]["besides"] == "after"
+
+
+async def test_nothing_is_made_again_when_it_is_off(mongo_url: str, prefix: str, tmp_path: Path) -> None:
+    """A site that is verified shows when there would have been something to find."""
+    async with (
+        verified_site(mongo_url, f"{prefix}a", verification=False, ttl_min_ms=600_000) as off,
+        verified_site(mongo_url, f"{prefix}b") as on,
+    ):
+        off.source, on.source = chance(off, tmp_path), chance(on, tmp_path)
+        await eventually(lambda: _is_hit(off))
+        runs = off.runs
+        await eventually(on.found_out)
+        assert (await off.get())[1].startswith("Quaestor; hit")
+        assert off.runs == runs
+
+
+async def test_what_only_a_declaration_vouches_for_is_not_made_again(mongo_url: str, prefix: str) -> None:
+    """`@cached(ttl=...)` on an answer that read nothing: somebody has said how long it may be served."""
+    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
+        runs = 0
+
+        @site.app.get("/declared")
+        @cached(ttl=600)
+        async def declared() -> int:
+            nonlocal runs
+            runs += 1
+            return runs
+
+        async def stored() -> bool:
+            return "hit" in (await site.get("/declared"))[1]
+
+        await eventually(stored)
+        before = runs
+
+        async def passed() -> bool:
+            await site.get()
+            return site.passed
+
+        await eventually(passed)
+        assert runs == before
+
+
+async def test_requests_of_somebody_are_not_made_again(mongo_url: str, prefix: str) -> None:
+    """Nobody's cookie is kept for later, also where an answer is for everybody."""
+    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
+        asked: list[str | None] = []
+
+        @site.app.get("/public")
+        @cached(scope=public())
+        async def shared(request: Request) -> Any:
+            asked.append(request.headers.get("cookie"))
+            return await site.seen.records.find_one({"_id": 1})
+
+        async def stored() -> bool:
+            return "hit" in (await site.get("/public", cookie="session=ann"))[1]
+
+        await eventually(stored)
+        before = len(asked)
+
+        async def passed() -> bool:
+            await site.get()
+            return site.passed
+
+        await eventually(passed)
+        assert len(asked) == before
+
+
+async def test_a_request_is_made_again_in_the_surroundings_that_it_had(mongo_url: str, prefix: str) -> None:
+    """Context variables and the scope as whoever wraps the middleware has set them: an app that relies on them keeps its word."""
+    language: ContextVar[str] = ContextVar("language", default="none")
+    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
+
+        async def source(request: Request) -> list[Any]:
+            request.state.runs = getattr(request.state, "runs", 0) + 1
+            return [
+                language.get(),
+                request.state.runs,
+                request.scope["tenant"],
+                request.url.path,
+                request.scope["root_path"],
+            ]
+
+        site.source = source
+        inner = site.http._transport.app  # type: ignore[attr-defined]
+
+        async def around(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                language.set("fr")
+                scope = {**scope, "tenant": "shop", "state": {}}
+            await inner(scope, receive, send)
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(around), base_url="http://site") as site.http:
+
+            async def passed() -> bool:
+                assert (await site.get())[0]["besides"][:3] == ["fr", 1, "shop"]
+                return site.passed
+
+            await eventually(passed)
+        assert site.verified("diverged") == 0
+
+
+async def test_a_handler_that_fails_when_it_is_asked_again_is_not_held_against_its_route(
+    mongo_url: str, prefix: str
+) -> None:
+    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
+
+        async def source(_: Request) -> None:
+            if site.runs > 1 and asyncio.current_task().get_name() == "quaestor-verification":  # type: ignore[union-attr]
+                raise RuntimeError("asked twice")
+
+        site.source = source
+        await eventually(lambda: _is_stored(site))
+        await eventually(lambda: site.verified("failed") > 0)
+        assert site.quaestor.read_path.probation.quarantines == []
+
+
+async def test_a_quarantine_ends_and_probation_begins_anew(mongo_url: str, prefix: str, tmp_path: Path) -> None:
+    async with verified_site(mongo_url, prefix, quarantine_ms=300) as site:
+        site.source = chance(site, tmp_path)
+        await eventually(site.found_out)
+        await eventually(lambda: not site.quaestor.read_path.probation.quarantines)
+
+        async def source(_: Request) -> str:
+            return "the same"
+
+        site.source = source
+        await eventually(lambda: _is_hit(site))
+
+
+async def test_other_processes_forget_what_was_found_out_here(mongo_url: str, redis_url: str, prefix: str) -> None:
+    """On the grid: an entry that one process has found wrong dies in the other, as of a write."""
+    shared = {"redis_url": redis_url, "deployment": prefix, "heartbeat_ms": HEARTBEAT_MS, "ttl_min_ms": 600_000}
+    with grid(mongo_url, redis_url, prefix):
+        async with (
+            verified_site(
+                mongo_url, prefix, probation_answers=0, verify_share=1.0, verify_per_second=10.0, **shared
+            ) as one,
+            verified_site(mongo_url, f"{prefix}x", verification=False, **shared) as two,
+        ):
+            said = ["before"]
+
+            async def source(_: Request) -> str:
+                return said[0]
+
+            one.source = two.source = source
+            await eventually(lambda: _is_hit(two, "/groups/2"))
+            runs = two.runs
+            await eventually(lambda: _is_hit(one))
+            await eventually(lambda: _is_hit(two))
+            assert two.runs == runs
+            said[0] = "after"
+            await eventually(one.found_out)
+
+            async def heard() -> bool:
+                return bool((await two.get())[0]["besides"] == "after")
+
+            await eventually(heard)
+
+
+async def _is_hit(site: VerifiedSite, path: str = "/groups/1") -> bool:
+    return "; hit" in (await site.get(path))[1]
+
+
+async def _is_stored(site: VerifiedSite) -> bool:
+    return "; stored" in (await site.get())[1]
+
+
+def _lifetime_ms(site: VerifiedSite) -> int:
+    found = list(site.quaestor.parts.storage.memory._entries.values())
+    return max((one.response.fresh_until_ms - one.response.stored_at_ms for one in found), default=0)
+
+
+async def _lives_long(site: VerifiedSite) -> bool:
+    await site.get()
+    return _lifetime_ms(site) >= 600_000
