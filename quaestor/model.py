@@ -60,7 +60,7 @@ class Uncacheable(StrEnum):
     """Reasons why a response is not cached. The value is the label in metrics, in `explain` and in the debug header."""
 
     CLOCK = "clock"
-    """The filter carries a datetime close to now, or $$NOW: it goes stale without any write."""
+    """The query names a time that follows the clock, or $$NOW: it goes stale without any write."""
     RANDOM = "random"
     """$sample or $rand."""
     VIEW = "view"

@@ -147,7 +147,7 @@ class EntryAdmission:
         response = guarded_entry(
             answer, registered,
             key=key, resource=target.resource, now_ms=now_ms, cost_ms=now_ms - asked_ms,
-            ttl_ms=self._ttl_ms(registered, policy, now_ms), window_ms=window_ms,
+            ttl_ms=self._ttl_ms(registered, policy, now_ms), window_ms=window_ms, valid_until_ms=outcome.valid_until_ms,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
