@@ -198,7 +198,7 @@ class HandlerRun:
         if self._context.routes.rerouted(self._context.plan, self._shown):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
-        outcome = self._recorder.outcome(self._read_path.clock())
+        outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._asked())
         self._recorder.close()
         self._step(Event.ANSWERED)
         context, repeatable = self._context, self._repeatable
@@ -224,6 +224,10 @@ class HandlerRun:
                 verifications.stored(repeatable, context.plan, verdict.resident.response, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         return await self._delivery.hand_on(self._held.release(), self.reasons, detail=verdict.detail)
+
+    def _asked(self) -> str:
+        """What the request says in its path and in what is keyed of its query."""
+        return f"{self._context.scope['path']}?{self._context.plan.query.decode('latin-1')}"
 
     async def _withhold(self, reason: str, *, more: bool) -> None:
         """Not stored after all: from here on the answer goes through as it comes."""

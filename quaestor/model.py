@@ -60,7 +60,7 @@ class Uncacheable(StrEnum):
     """Reasons why a response is not cached. The value is the label in metrics, in `explain` and in the debug header."""
 
     CLOCK = "clock"
-    """The filter carries a datetime close to now, or $$NOW: it goes stale without any write."""
+    """The query names a time that follows the clock, or $$NOW: it goes stale without any write."""
     RANDOM = "random"
     """$sample or $rand."""
     VIEW = "view"
@@ -137,6 +137,8 @@ class Query:
     let: variables of the command ($expr), or None.
     text_index: definition of the collection's text index, as list_indexes gives it, if the filter holds $text and it
         is known; without it such a query is widened.
+    index_keys: fields of the collection's compound indexes, in their order, if the database may order the result by them and that
+        could show otherwise unseen; `$**`: they are not known.
     widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
     """
 
@@ -152,6 +154,7 @@ class Query:
     collation: Document | None = None
     let: Document | None = None
     text_index: Document | None = None
+    index_keys: tuple[tuple[str, ...], ...] = ()
     widened: str | None = None
 
 

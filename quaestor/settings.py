@@ -40,7 +40,7 @@ class Settings:
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
         (they keep the response and must consult the Cache Sketch).
-    clock_window_ms: a datetime in a filter that is closer to the request than this counts as "now".
+    clock_window_ms: a time in a query, finer than a minute, that is closer to the request than this counts as "now".
     memory_bytes: budget of the in-process store.
     max_body_bytes: larger bodies are streamed through, never stored.
     early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)

@@ -18,12 +18,14 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from quaestor.capture.index_keys import IndexKeys
 from quaestor.capture.recorder import Outcome
 from quaestor.capture.text_indexes import TextIndexes, holds_text, searches
 from quaestor.capture.views import Definition, Kind, base_of, resolve
 from quaestor.clock import Clock, system_clock
-from quaestor.errors import DatabaseError
+from quaestor.errors import DatabaseError, QueryError
 from quaestor.model import CapturedRead, Operation, Reason, Uncacheable
+from quaestor.planning.plan_cache import plan_of
 from quaestor.query import aggregation
 
 POLL_MS = 2_000
@@ -75,6 +77,7 @@ class Catalog:
         self._changed: set[str] = set()
         self._reported_once: frozenset[str] = frozenset()
         self._texts = TextIndexes(client)
+        self._indexes = IndexKeys(client)
         self._wire_version = 0
         self._lock = threading.RLock()
 
@@ -119,6 +122,8 @@ class Catalog:
                     reasons += unknown
                 elif self._wire_version < _TEXT_INDEXES_REPORTED and _searches_within(read):
                     reasons += (Reason(Uncacheable.UNREADABLE, "$text inside a pipeline, on a server before 6.0"),)
+                if _leaves_order_open(resolved[position]):
+                    resolved[position] = await self._with_index_keys(resolved[position])
         return Outcome(reads=tuple(resolved), reasons=reasons)
 
     def _ordinary(self, read: CapturedRead) -> bool:
@@ -130,6 +135,7 @@ class Catalog:
             and query.operation is not Operation.AGGREGATE
             and query.filter.keys().isdisjoint(_MAY_SEARCH)
             and self._lookup(query.namespace) is None
+            and (self._indexes.known(query.namespace) == () or not _leaves_order_open(read))
         )
 
     def _with_text_index(self, read: CapturedRead) -> tuple[CapturedRead, tuple[Reason, ...]]:
@@ -147,6 +153,14 @@ class Catalog:
         except DatabaseError as error:
             return read, (Reason(Uncacheable.VIEW, str(error)),)
         return replace(read, query=replace(read.query, text_index=definition)), ()
+
+    async def _with_index_keys(self, read: CapturedRead) -> CapturedRead:
+        """The read with the indexes that may have ordered its result. I/O for a namespace that was never asked about."""
+        namespace = read.query.namespace
+        keys = self._indexes.known(namespace)
+        if keys is None:
+            keys = await anyio.to_thread.run_sync(self._indexes.follow, namespace)
+        return replace(read, query=replace(read.query, index_keys=keys)) if keys else read
 
     def _unproven(self, reads: Sequence[CapturedRead], fresh: set[str]) -> tuple[Reason, ...]:
         """A view that is seen for the first time was read before its definition was: it may have changed in between."""
@@ -169,9 +183,9 @@ class Catalog:
                 self._list(database)
             except DatabaseError as error:
                 failure = error
-        searched_otherwise = self._texts.poll()
+        otherwise = self._texts.poll() | self._indexes.poll()
         with self._lock:
-            self._changed |= searched_otherwise
+            self._changed |= otherwise
             changed, self._changed = frozenset(self._changed), set()
             reporting, self._reported_once = changed | self._reported_once, changed
         if reporting:
@@ -257,6 +271,13 @@ def _searches_within(read: CapturedRead) -> bool:
     return any(
         name == "$match" and holds_text(condition) for name, condition in aggregation.stages(read.query.pipeline)
     )
+
+
+def _leaves_order_open(read: CapturedRead) -> bool:
+    try:
+        return plan_of(read.query).order_open
+    except QueryError:
+        return False
 
 
 def _database(namespace: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.snapshot import Findings, UuidRepresentation, snapshot
 from quaestor.model import Operation, Query, Reason, SortSpec, Uncacheable
 from quaestor.query import aggregation
@@ -61,6 +62,7 @@ class Understood:
     query: None if it reads nothing that matters, or nothing that could be cached (then `reasons` says why).
     reasons: non-empty if a response that used this must not be cached.
     instants: every point in time that the query names, in ms since the epoch.
+    clock_values: every value in it that may stem from the clock.
     keeps_records: the reply's documents are records, or what became of them one by one, with their whole `_id`.
     primary_preference: the command may only be answered by a primary.
     description: "find on db.collection", for messages.
@@ -69,6 +71,7 @@ class Understood:
     query: Query | None = None
     reasons: tuple[Reason, ...] = ()
     instants: tuple[int, ...] = ()
+    clock_values: tuple[ClockValue, ...] = ()
     keeps_records: bool = False
     primary_preference: bool = True
     description: str = ""
@@ -175,6 +178,7 @@ class _Reader:
             query=query,
             reasons=tuple(findings.reasons),
             instants=findings.instants(),
+            clock_values=tuple(dict.fromkeys(findings.clock_values)),
             keeps_records=keeps_records,
             primary_preference=preference is None or preference.get("mode") == "primary",
             description=f"{self.kind} on {self.namespace}",

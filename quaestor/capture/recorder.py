@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo.monitoring import CommandStartedEvent
 
+from quaestor.capture import clock_values
 from quaestor.capture.commands import Understood
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
@@ -23,12 +25,14 @@ class Outcome:
 
     reads: of collections, views and whatever else a command can name.
     reasons: why not to cache, each once.
+    valid_until_ms: when it is over without any write, because a value in a query was floored to a unit of the clock; None: never.
 
     Cacheable exactly if `reasons` is empty; a Recorder adds NO_READS, so that "nothing known" is a reason as well.
     """
 
     reads: tuple[CapturedRead, ...]
     reasons: tuple[Reason, ...]
+    valid_until_ms: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +80,7 @@ class ReadInProgress:
 class Recorder:
     """Recorder of the commands of one request. May be fed from several threads at once.
 
-    clock_window_ms: a point in time in a query that is closer to the request than this counts as "now".
+    clock_window_ms: a point in time in a query, finer than a minute, that is closer to the request than this counts as "now".
     capture: the one whose clients are listened to; None: any.
     writes: what the request has written.
     """
@@ -193,23 +197,47 @@ class Recorder:
             self._by_cursor.clear()
             self._unclaimed.clear()
 
-    def outcome(self, now_ms: int) -> Outcome:
-        """Everything known at this moment (ms since the epoch). Reads still under way count as failed."""
+    def outcome(self, now_ms: int, *, started_ms: int | None = None, asked: str = "") -> Outcome:
+        """Everything known at this moment (ms since the epoch). Reads still under way count as failed.
+
+        started_ms: when the request began; now_ms, if nobody knows.
+        asked: path and query of the request, as far as they are keyed: times that it names are its own.
+        """
         with self._lock:
             reasons = dict(self._reasons)
+            ends: list[int] = []
             for read in self._reads:
                 name = read.understood.description
                 if read.failed:
                     reasons[Reason(Uncacheable.READ_FAILED, f"{name} failed")] = None
                 elif read.unanswered:
                     reasons[Reason(Uncacheable.READ_FAILED, f"{name} was not answered before the response")] = None
-                if any(abs(instant - now_ms) <= self.clock_window_ms for instant in read.understood.instants):
-                    reasons[Reason(Uncacheable.CLOCK, f"{name} names a time close to the request")] = None
+                for end_ms in self._ends(read, now_ms if started_ms is None else started_ms, now_ms, asked):
+                    ends.append(end_ms)
+                    if end_ms <= now_ms:
+                        reasons[Reason(Uncacheable.CLOCK, f"{name} names a time that follows the clock")] = None
             if not self._reads and not reasons:
                 reasons[Reason(Uncacheable.NO_READS, "no read on a captured client")] = None
             for event in list(self._unclaimed.values()):
                 reasons[Reason(Uncacheable.UNCAPTURED, f"{_shown(event)} by a client without capture")] = None
-            return Outcome(reads=tuple(read.captured() for read in self._reads), reasons=tuple(reasons))
+            return Outcome(
+                reads=tuple(read.captured() for read in self._reads),
+                reasons=tuple(reasons),
+                valid_until_ms=min(ends, default=None),
+            )
+
+    def _ends(self, read: ReadInProgress, started_ms: int, now_ms: int, asked: str) -> Iterator[int]:
+        """When values in the query are over that may stem from the clock."""
+        values = read.understood.clock_values
+        if not values:
+            return
+        known, zones = clock_values.named(asked), (-time.timezone * 1000, -time.altzone * 1000)
+        for value in values:
+            end_ms = clock_values.valid_until_ms(
+                value, started_ms=started_ms, now_ms=now_ms, window_ms=self.clock_window_ms, local_ms=zones, asked=known
+            )
+            if end_ms is not None:
+                yield end_ms
 
 
 def _shown(event: CommandStartedEvent) -> str:

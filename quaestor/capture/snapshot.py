@@ -25,6 +25,7 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
+from quaestor.capture.clock_values import ClockValue, Form, of_datetime, of_number, of_text
 from quaestor.model import Reason, Uncacheable
 
 UuidRepresentation = Callable[[], int | None]
@@ -50,6 +51,8 @@ _IMMUTABLE = (
     bool, type(None), bytes, Binary, ObjectId, Decimal128, Regex, MinKey, MaxKey,
 )  # fmt: skip
 _NEVER_A_TIME = (decimal.Decimal, Enum, set, frozenset)
+_NO_RECORD = bytes(8)
+"""The end of an ObjectId that `from_datetime` made; a record's own ends otherwise."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
@@ -62,11 +65,13 @@ class Findings:
     moments: every point in time in the value: datetimes, and in ms since the epoch those of Timestamps, ISO 8601
         strings and numbers of the size of epoch seconds or milliseconds. Whoever knows the time of the request judges
         them.
+    clock_values: every value that may stem from the clock, for the same.
     opaque: a value was met that only the client's codec can encode: the copy is not what mongod sees; says which.
     """
 
     reasons: list[Reason] = field(default_factory=list)
     moments: list[datetime.datetime | int] = field(default_factory=list)
+    clock_values: list[ClockValue] = field(default_factory=list)
     opaque: str | None = None
 
     def instants(self) -> tuple[int, ...]:
@@ -89,6 +94,9 @@ def snapshot(value: Any, findings: Findings, uuid_representation: UuidRepresenta
         return [snapshot(item, findings, uuid_representation) for item in value]
     if kind is datetime.datetime:
         return _datetime(value, findings)
+    if kind is ObjectId and value.binary.endswith(_NO_RECORD):
+        seconds = int.from_bytes(value.binary[:4])
+        findings.clock_values.append(ClockValue(Form.INSTANT, seconds * 1000, (0,), zoned=True))
     if isinstance(value, _IMMUTABLE):
         return value
     return _rare(value, findings, uuid_representation)
@@ -113,9 +121,11 @@ def _rare(value: Any, findings: Findings, uuid_representation: UuidRepresentatio
         return value
     if isinstance(value, DatetimeMS):
         findings.moments.append(int(value))
+        findings.clock_values.append(ClockValue(Form.INSTANT, int(value)))
         return value
     if isinstance(value, Timestamp):
         findings.moments.append(value.time * 1000)
+        findings.clock_values.append(ClockValue(Form.INSTANT, value.time * 1000, (0,), zoned=True))
         return value
     if isinstance(value, uuid.UUID):
         return _uuid(value, findings, uuid_representation)
@@ -160,13 +170,18 @@ def _string(value: str, findings: Findings) -> None:
         reason = VARIABLES.get(value.partition(".")[0])
         if reason is not None:
             findings.reasons.append(Reason(*reason))
-    elif len(value) >= 16 and value[4] == "-" and value[10] in "T ":
+        return
+    clock_value = of_text(value)
+    if clock_value is not None:
+        findings.clock_values.append(clock_value)
+    if len(value) >= 16 and value[4] == "-" and value[10] in "T ":
         _iso_string(value, findings)
 
 
 def _datetime(value: datetime.datetime, findings: Findings) -> datetime.datetime:
     """Naive UTC in milliseconds, as BSON stores it."""
     findings.moments.append(value)
+    findings.clock_values.append(of_datetime(value))
     if value.microsecond % 1000:
         # BSON keeps milliseconds, so this did not come out of the database: somebody looked at a clock and computed.
         findings.reasons.append(
@@ -180,6 +195,9 @@ def _datetime(value: datetime.datetime, findings: Findings) -> datetime.datetime
 
 
 def _number(value: float, findings: Findings) -> None:
+    clock_value = of_number(value)
+    if clock_value is not None:
+        findings.clock_values.append(clock_value)
     if 1e9 < value < 1e10:
         findings.moments.append(int(value * 1000))
     elif 1e12 < value < 1e13:

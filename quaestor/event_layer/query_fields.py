@@ -13,7 +13,7 @@ def query_fields(query: Query) -> dict[str, Any]:
         "ns": query.namespace, "op": query.operation.value, "filter": query.filter, "sort": [*map(list, query.sort)],
         "skip": query.skip, "limit": query.limit, "projection": query.projection, "pipeline": list(query.pipeline),
         "distinct": query.distinct_key, "collation": query.collation, "let": query.let, "widened": query.widened,
-        "text": query.text_index,
+        "text": query.text_index, "indexes": [*map(list, query.index_keys)],
     }  # fmt: skip
     return {name: value for name, value in fields.items() if value not in (None, 0, []) or name == "filter"}
 
@@ -33,5 +33,6 @@ def query_of(fields: Mapping[str, Any]) -> Query:
         collation=fields.get("collation"),
         let=fields.get("let"),
         text_index=fields.get("text"),
+        index_keys=tuple(tuple(map(str, key)) for key in fields.get("indexes", ())),
         widened=fields.get("widened"),
     )

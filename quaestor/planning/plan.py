@@ -21,6 +21,7 @@ from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryErr
 from quaestor.model import Document, Operation, Query
 from quaestor.planning.access_paths import Access, access_paths
 from quaestor.planning.filter_fields import searched_paths
+from quaestor.planning.index_order import NOTHING, also, leaves_order_open, tied_fields
 from quaestor.planning.pipeline_shape import PipelineShape
 from quaestor.planning.relevant_fields import (
     ALL,
@@ -91,6 +92,8 @@ class QueryPlan:
     fields: what of a record matters to the result.
     visible: what of it matters if it matches before and after a write, and its sort key stays.
     placing: what of it decides whether and where it is in the result.
+    order_open: the database may order the result by an index's fields without that being seen otherwise: they have to be known.
+    tied: those of them that are.
     ordering: the paths that decide where a record stands.
     shaping: what a pipeline does to each record at last.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
@@ -110,6 +113,8 @@ class QueryPlan:
     fields: Fields
     visible: Fields
     placing: Fields
+    order_open: bool = False
+    tied: Fields = NOTHING
     ordering: tuple[str, ...] = ()
     shaping: tuple[Document, ...] = ()
     rank: Rank | None = None
@@ -154,6 +159,14 @@ def plan_query(query: Query) -> QueryPlan:
     ordering = () if root is None else _ordering(query, root, by_score=by_score)
     window = _window(query, ranked=bool(ordering))
     fields = ALL if root is None else _fields(query, shape, root)
+    placing = ALL if root is None else fields_that_place(query, root)
+    result = _result(query, shape)
+    order_open = (
+        (fields != ALL or (window is Window.OFFSET and placing != ALL))
+        and result in (Result.RECORDS, Result.OPAQUE)
+        and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
+    )
+    tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields) if order_open else NOTHING
     return QueryPlan(
         query=query,
         query_id=_query_id(asked, predicate),
@@ -162,12 +175,14 @@ def plan_query(query: Query) -> QueryPlan:
         condition=condition,
         predicate=predicate,
         window=window,
-        result=_result(query, shape),
+        result=result,
         index="every write" if predicate is None else access[0].describe() if access else "always try",
         access=access,
-        fields=fields,
-        visible=fields if root is None else _visible(query, shape, fields),
-        placing=ALL if root is None else fields_that_place(query, root),
+        fields=also(fields, tied),
+        visible=also(fields if root is None else _visible(query, shape, fields), tied),
+        placing=also(placing, tied),
+        order_open=order_open,
+        tied=tied,
         ordering=ordering,
         shaping=() if shape is None else shape.shaping,
         rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
@@ -284,6 +299,8 @@ def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
     }
     if query.text_index is not None:
         essence["text_index"] = query.text_index
+    if query.index_keys:
+        essence["index_keys"] = [list(key) for key in query.index_keys]
     try:
         return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
     except (bson.errors.BSONError, OverflowError) as error:

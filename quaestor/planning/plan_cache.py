@@ -31,7 +31,7 @@ def plan_of(query: Query) -> QueryPlan:
                 "": [
                     query.namespace, query.operation.value, query.filter, list(query.sort), query.skip, query.limit,
                     query.projection, list(query.pipeline), query.distinct_key, query.collation, query.let, query.text_index,
-                    query.widened,
+                    query.widened, list(query.index_keys),
                 ]
             },
             codec_options=OPTIONS,

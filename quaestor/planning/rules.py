@@ -32,6 +32,7 @@ class Rules:
     fields: Fields
     visible: Fields
     placing: Fields
+    tied: Fields
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -55,6 +56,7 @@ def rules_of(plan: QueryPlan) -> Rules:
         fields=plan.fields,
         visible=plan.visible,
         placing=plan.placing,
+        tied=plan.tied,
     )
 
 

@@ -63,16 +63,21 @@ def guarded_entry(
     ttl_ms: int,
     window_ms: int,
     cost_ms: int = 0,
+    valid_until_ms: int | None = None,
 ) -> CachedResponse | None:
     """An entry that registrations guard. None if the handler does not let it live for a moment.
 
     ttl_ms: the longest lifetime; the handler's own shortens it.
     window_ms: how long it may be used stale after that.
     cost_ms: how long it took to make it.
+    valid_until_ms: when it is over whatever anybody says, for stale use too.
     """
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
     if allowed_s is not None:
         ttl_ms = min(ttl_ms, allowed_s * 1000)
+    if valid_until_ms is not None:
+        ttl_ms = min(ttl_ms, valid_until_ms - now_ms)
+        window_ms = min(window_ms, valid_until_ms - now_ms - ttl_ms)
     if ttl_ms <= 0:
         return None
     given = freshness.values(answer.headers, b"etag")

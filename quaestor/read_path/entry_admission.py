@@ -154,6 +154,7 @@ class EntryAdmission:
             answer, registered,
             key=key, resource=target.resource, now_ms=now_ms, cost_ms=now_ms - asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
+            valid_until_ms=outcome.valid_until_ms,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ def holding(dead: set[str] | None = None, **fields: int) -> SharedRegistrations:
 
 
 def at_hand(held: SharedRegistrations, *, since: int = 12, expires_at_ms: int = 80_000) -> str | None:
-    found = held.reuse("q", since=since, expires_at_ms=expires_at_ms)
+    found = held.reuse("q", members=(), since=since, expires_at_ms=expires_at_ms)
     return None if found is None else found[0]
 
 
@@ -39,7 +41,7 @@ def test_one_that_is_not_active_is_not_relied_on() -> None:
 
 
 def test_who_has_read_the_same_state_relies_on_it() -> None:
-    assert holding().reuse("q", since=12, expires_at_ms=80_000) == ("r", 0.5)
+    assert holding().reuse("q", members=(), since=12, expires_at_ms=80_000) == ("r", 0.5)
 
 
 def test_who_may_have_read_an_older_state_does_not() -> None:
@@ -47,6 +49,30 @@ def test_who_may_have_read_an_older_state_does_not() -> None:
     assert at_hand(holding(), since=11) is None
     assert at_hand(holding(since=20, read_at=0), since=19) is None
     assert at_hand(holding(since=20, read_at=0), since=20) == "r"
+
+
+def test_who_found_other_members_does_not() -> None:
+    """Ties, limits without a sort and single batches: one state, two results, each guarded by its own members."""
+    held = SharedRegistrations(set())
+    for name, members in (("a", (1, 2)), ("b", (1, 3))):
+        held.open(replace(registered(name), members=members))
+        held.offer(name, rate_hz=0.0)
+
+    def found(*members: int) -> str | None:
+        shared = held.reuse("q", members=members, since=12, expires_at_ms=80_000)
+        return None if shared is None else shared[0]
+
+    assert (found(1, 2), found(1, 3)) == ("a", "b")
+    assert [found(1), found(2, 1), found()] == [None, None, None]
+    assert held.reuse("q", members=None, since=12, expires_at_ms=80_000) is None
+
+
+def test_everybody_relies_on_one_that_guards_whatever_matches() -> None:
+    held = SharedRegistrations(set())
+    held.open(replace(registered("all"), members=None))
+    held.offer("all", rate_hz=0.0)
+    for members in (None, (), (1, 2)):
+        assert held.reuse("q", members=members, since=12, expires_at_ms=80_000) == ("all", 0.0)
 
 
 def test_who_lives_longer_than_it_does_not() -> None:

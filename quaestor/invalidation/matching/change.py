@@ -151,7 +151,8 @@ def _behind_offset(
     if before and after:
         if image.before is not None and image.after is not None and image.after_exact:
             sort = rules.sort
-            if sort and sort_key(image.before, sort) == sort_key(image.after, sort):
+            stands = rules.tied.same(image.before, image.after)
+            if sort and stands and sort_key(image.before, sort) == sort_key(image.after, sort):
                 return None  # it stands where it stood, outside of the window
         return MatchType.CHANGE_INDEX
     return MatchType.ADD if after else MatchType.REMOVE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
@@ -32,20 +33,24 @@ class Dependency:
 def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
     """The distinct queries behind these reads.
 
-    A query that was run twice counts once, dated by its older read: if the runs differ, a write came in between, and
-    replaying from the older one finds it.
+    A query that was run twice counts once, dated by its older read: if a write came in between, replaying from the older one
+    finds it. If the runs differ in their members, no write need have come (limits without a sort, ties, single batches): then
+    the result is taken as one whose members are not known, which any change of what the query matches ends.
     """
     found: dict[str, Dependency] = {}
     for read in reads:
         plan = plan_of(read.query)
-        _keep_older(found, Dependency(query=read.query, plan=plan, read=read))
+        dependency = Dependency(query=read.query, plan=plan, read=read)
+        known = found.get(plan.query_id)
+        found[plan.query_id] = dependency if known is None else _both(known, dependency)
     return list(found.values())
 
 
-def _keep_older(found: dict[str, Dependency], dependency: Dependency) -> None:
-    known = found.get(dependency.plan.query_id)
-    if known is None or dependency.read.read_at < known.read.read_at:
-        found[dependency.plan.query_id] = dependency
+def _both(one: Dependency, other: Dependency) -> Dependency:
+    older = other if other.read.read_at < one.read.read_at else one
+    if one.read.ids == other.read.ids:
+        return older
+    return replace(older, read=replace(older.read, ids=None, last=None))
 
 
 @dataclass(slots=True)
@@ -82,7 +87,10 @@ def guarding(
     ids: list[str] = []
     for dependency in found:
         reused = shared.reuse(
-            dependency.plan.query_id, since=since_of(dependency.read, since), expires_at_ms=expires_at_ms
+            dependency.plan.query_id,
+            members=_members(dependency),
+            since=since_of(dependency.read, since),
+            expires_at_ms=expires_at_ms,
         )
         if reused is not None:
             registration_id, rate_hz = reused
@@ -111,7 +119,7 @@ def registration(
 ) -> Registration:
     """The registration of one dependency, as its captured read shows the result."""
     read = dependency.read
-    members = read.ids if dependency.plan.result is Result.RECORDS else None
+    members = _members(dependency)
     return Registration(
         id=registration_id,
         tenant=tenant,
@@ -123,6 +131,10 @@ def registration(
         last=None if members is None else _last(dependency.plan, len(members), read.last),
         expires_at_ms=expires_at_ms,
     )
+
+
+def _members(dependency: Dependency) -> tuple[Any, ...] | None:
+    return dependency.read.ids if dependency.plan.result is Result.RECORDS else None
 
 
 def since_of(read: CapturedRead, since: Version) -> Version:

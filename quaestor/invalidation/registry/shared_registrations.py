@@ -1,30 +1,49 @@
 """Shared registrations: what this process has registered and may still need, and which of it another response can rely on too.
 
-**Sharing.** A registration says: what this query found has not changed since it was read. So whoever runs the same query and
-reads the same state needs none of its own; `reuse` finds it. The newcomer must not have read an older state than the one that
-is registered: everything that this may hold had been reported by a cell before the newcomer's handler began (`since` of the one
-is not below `read_at` of the other, nor below its `since`), so the newcomer's read saw it as well. A write after that kills the
-registration, whichever of the two results it concerns: a response may die a little too early for it, never too late.
+**Sharing.** A registration says: what this query found has not changed since it was read. So whoever runs the same query,
+reads the same state and finds the same needs none of its own; `reuse` finds it. The newcomer must not have read an older state
+than the one that is registered: everything that this may hold had been reported by a cell before the newcomer's handler began
+(`since` of the one is not below `read_at` of the other, nor below its `since`), so the newcomer's read saw it as well. A write
+after that kills the registration, whichever of the two results it concerns: a response may die a little too early for it, never
+too late.
+
+**The same members.** One state does not always give one result: which record `find_one` returns without a sort, which of two
+equal ones comes last in a window, how many a single batch holds, is the database's own business. Members are what a registration
+is judged by, so it guards those alone, and only who has the same ones in the same order may rely on it. A registration without
+members (counts, values, groups, results not read to their end) dies with any change of whatever the query concerns: everybody
+may rely on that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import bson
+from xxhash import xxh3_128_digest
 
 from quaestor.invalidation.matching.leases import Leases
 from quaestor.model import Registration, Version
+from quaestor.query.encoding import OPTIONS
 
 MOST_SHARED: Final = 128
 """Responses that rely on one registration before another is made: so much its death costs at once. While that other one is
 being activated, as many again."""
+
+_Members = bytes | None
+"""Digest of a result's members in their order; None: its registration does not depend on them."""
+
+
+def _digest(members: tuple[Any, ...] | None) -> _Members:
+    return None if members is None else xxh3_128_digest(bson.encode({"": members}, codec_options=OPTIONS))
 
 
 @dataclass(slots=True)
 class _Entry:
     """One registration, and who relies on it.
 
+    members: those that it guards.
     as_of: its result holds no write after that.
     expires_at_ms: when the grid forgets it.
     needed_until_ms: what relies on it is gone then, but for `pending` responses that are still being stored.
@@ -34,6 +53,7 @@ class _Entry:
     """
 
     query_id: str
+    members: _Members
     as_of: Version
     expires_at_ms: int
     needed_until_ms: int = 0
@@ -46,6 +66,10 @@ class _Entry:
     def until_ms(self) -> int:
         return self.expires_at_ms if self.pending else self.needed_until_ms
 
+    @property
+    def offered_as(self) -> tuple[str, _Members]:
+        return self.query_id, self.members
+
 
 class SharedRegistrations:
     """Registrations of this process by id. Every call is O(1) a registration, but for expired(). May be called from several
@@ -57,8 +81,8 @@ class SharedRegistrations:
     def __init__(self, dead: Container[str]) -> None:
         self._dead = dead
         self._entries: dict[str, _Entry] = {}
-        self._offered: dict[str, str] = {}
-        """By query: the registration that others may rely on."""
+        self._offered: dict[tuple[str, _Members], str] = {}
+        """By query and members: the registration that others may rely on."""
         self._ends = Leases()
 
     def __len__(self) -> int:
@@ -71,7 +95,10 @@ class SharedRegistrations:
         """Add one that is about to be registered."""
         expires_at_ms = registration.expires_at_ms
         entry = self._entries[registration.id] = _Entry(
-            registration.query_id, max(registration.since, registration.read_at), expires_at_ms
+            registration.query_id,
+            _digest(registration.members),
+            max(registration.since, registration.read_at),
+            expires_at_ms,
         )
         self._note(registration.id, entry)
 
@@ -100,25 +127,32 @@ class SharedRegistrations:
         if entry is None:
             return
         entry.rate_hz = rate_hz
-        known_id = self._offered.get(entry.query_id)
+        known_id = self._offered.get(entry.offered_as)
         known = None if known_id is None or known_id in self._dead else self._entries.get(known_id)
         # The older of two is of use to more readers.
         if known is None or known.sharers >= MOST_SHARED:
-            self._offered[entry.query_id] = registration_id
+            self._offered[entry.offered_as] = registration_id
             if registration_id in self._dead:  # meanwhile: those who kill mark first, and forget then
-                self._offered.pop(entry.query_id, None)
+                self._offered.pop(entry.offered_as, None)
 
-    def reuse(self, query_id: str, *, since: Version, expires_at_ms: int) -> tuple[str, float] | None:
+    def reuse(
+        self, query_id: str, *, members: tuple[Any, ...] | None, since: Version, expires_at_ms: int
+    ) -> tuple[str, float] | None:
         """An active registration of this query for one more response, with its members' write rate. It has to be leased.
 
-        since, expires_at_ms: what a registration of the response's own would have.
+        members, since, expires_at_ms: what a registration of the response's own would have.
+
+        O(members).
         """
-        registration_id = self._offered.get(query_id)
+        offered_as = (query_id, _digest(members))
+        if offered_as not in self._offered:
+            offered_as = (query_id, None)
+        registration_id = self._offered.get(offered_as)
         if registration_id is None:
             return None
         entry = self._entries.get(registration_id)
         if entry is None or registration_id in self._dead or entry.expires_at_ms < expires_at_ms:
-            self._offered.pop(query_id, None)
+            self._offered.pop(offered_as, None)
             return None
         if since < entry.as_of or entry.sharers >= 2 * MOST_SHARED:
             return None
@@ -140,8 +174,8 @@ class SharedRegistrations:
                 continue
             self._entries.pop(registration_id, None)
             by_query.setdefault(entry.query_id, []).append(registration_id)
-            if self._offered.get(entry.query_id) == registration_id:
-                self._offered.pop(entry.query_id, None)
+            if self._offered.get(entry.offered_as) == registration_id:
+                self._offered.pop(entry.offered_as, None)
         return by_query
 
     def withdraw_all(self) -> None:

@@ -1,0 +1,67 @@
+"""Order that an index decides: which fields a result depends on though neither filter, sort nor projection names them.
+
+What a sort leaves open (all of it without one, equals with one) comes in the order in which the database finds it. Through a
+compound index that is the order of the index's other fields: `{a: 1, b: 1}` returns what `{a: 5}` finds by `b`. So a change of
+`b` moves a record, cuts another one off at a limit, or changes what `$push` and `$first` see. Through any other index, and
+without one, records that are found do not move by an update of what is not read.
+https://www.mongodb.com/docs/manual/core/indexes/index-types/index-compound/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from quaestor.model import Document, Query
+from quaestor.planning.relevant_fields import ALL, Fields
+
+UNKNOWN: Final = (("$**",),)
+"""Keys of indexes that could not be listed: any field may be in one."""
+NOTHING: Final = Fields(())
+_OF_NO_ORDER: Final = frozenset({"$sum", "$avg", "$min", "$max", "$count", "$stdDevPop", "$stdDevSamp"})
+
+
+def leaves_order_open(query: Query, stages: Sequence[Document] | None) -> bool:
+    """Whether the order in which records are found can show in the result.
+
+    stages: of a pipeline that is no find, what follows its leading `$match`.
+    """
+    if stages is None:
+        return all(path != "_id" for path, _ in query.sort)
+    names = [next(iter(stage), "") for stage in stages]
+    if names[-2:] != ["$group", "$sort"] or not {*names[:-2]} <= {
+        "$match",
+        "$project",
+        "$set",
+        "$addFields",
+        "$unset",
+        "$unwind",
+    }:
+        return True
+    return "_id" not in stages[-1]["$sort"] or not _of_no_order(stages[-2]["$group"])
+
+
+def _of_no_order(group: Any) -> bool:
+    if not isinstance(group, Mapping):
+        return False
+    return all(
+        isinstance(value, Mapping) and _OF_NO_ORDER.issuperset(value) for name, value in group.items() if name != "_id"
+    )
+
+
+def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields) -> Fields:
+    """The fields by which these indexes may order what is found by the fields that are read."""
+    found: set[str] = set()
+    for key in index_keys:
+        if key[0] == "$**":
+            return ALL
+        if not read.untouched(key[:1]):
+            found.update(key)
+    return Fields(tuple(sorted(found - {"_id"})))
+
+
+def also(fields: Fields, tied: Fields) -> Fields:
+    """Both together."""
+    if not tied.shown and tied != ALL:
+        return fields
+    return ALL if ALL in (fields, tied) else Fields(tuple(sorted({*fields.shown, *tied.shown})), fields.hidden)

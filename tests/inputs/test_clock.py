@@ -1,0 +1,151 @@
+"""The clock as an input: whatever a handler computes from the time, an answer from cache is the one it would give now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import bson
+import pytest
+from pymongo import AsyncMongoClient
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from quaestor.capture import Capture
+from tests.end_to_end.site import Site, status_of
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 11, 22, 9, 31, 17, 250_000, tzinfo=UTC)
+TOKYO = timezone(timedelta(hours=9))
+HOUR = timedelta(hours=1)
+DAY_MS = 86_400_000
+
+RELATIVE: dict[str, Callable[[datetime], Any]] = {
+    "an hour ago": lambda now: now - HOUR,
+    "an hour ago, without a fraction": lambda now: now.replace(microsecond=0) - HOUR,
+    "an hour ago, naive": lambda now: now.replace(tzinfo=None) - HOUR,
+    "epoch seconds": lambda now: int(now.timestamp()) - 3600,
+    "epoch float": lambda now: now.timestamp() - 3600,
+    "epoch milliseconds": lambda now: int(now.timestamp() * 1000) - 86_400_000,
+    "ObjectId of 30 s ago": lambda now: bson.ObjectId.from_datetime(now - timedelta(seconds=30)),
+    "ISO": lambda now: (now - timedelta(days=7)).isoformat(),
+    "ISO without a zone": lambda now: (now - timedelta(days=7)).strftime("%Y-%m-%dT%H:%M:%S"),
+    "time of day": lambda now: now.strftime("%H:%M:%S"),
+    "time of day in Tokyo": lambda now: now.astimezone(TOKYO).strftime("%H:%M:%S"),
+}
+FLOORED: dict[str, Callable[[datetime], Any]] = {
+    "this minute": lambda now: now.replace(second=0, microsecond=0),
+    "HH:MM": lambda now: now.strftime("%H:%M"),
+    "this hour": lambda now: now.replace(minute=0, second=0, microsecond=0),
+    "24 hours before this hour": lambda now: now.replace(minute=0, second=0, microsecond=0) - 24 * HOUR,
+    "today's midnight": lambda now: now.replace(hour=0, minute=0, second=0, microsecond=0),
+    "today's midnight, naive": lambda now: datetime(now.year, now.month, now.day),
+    "midnight in Tokyo": lambda now: now.astimezone(TOKYO).replace(hour=0, minute=0, second=0, microsecond=0),
+    "30 days before today": lambda now: datetime(now.year, now.month, now.day) - timedelta(days=30),
+    "the first of the month": lambda now: datetime(now.year, now.month, 1, tzinfo=UTC),
+    "today": lambda now: now.date().isoformat(),
+    "today in Tokyo": lambda now: now.astimezone(TOKYO).date().isoformat(),
+    "month": lambda now: now.strftime("%Y-%m"),
+    "slot of 15 minutes": lambda now: int(now.timestamp()) // 900,
+    "slot of 15 minutes, as a time": lambda now: now.replace(minute=now.minute // 15 * 15, second=0, microsecond=0),
+    "day number": lambda now: int(now.timestamp()) // 86_400,
+}
+STEPS = [
+    timedelta(seconds=seconds)
+    for seconds in (1, 29, 31, 61, 240, 400, 900, 1801, 3599, 7200, 18_000, 36_000, 86_399, 86_401)
+]
+
+
+class Shop:
+    """A page whose query holds a value that it computes from the clock, on a real mongod; its grid never kills anything.
+
+    The answer shows the value as well, so it tells whether it is the one of now.
+    """
+
+    def __init__(self, mongo_url: str, database: str, value: Callable[[datetime], Any], **settings: Any) -> None:
+        self.value = value
+        self.now = NOW
+        self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[Capture()])
+        self.items = self.client[database].items
+        self.site = Site(self._page, **{"ttl_max_ms": 40 * DAY_MS} | settings)
+        self.site.engine.estimator.ttl_ms = 40 * DAY_MS
+
+    async def _page(self, request: Request) -> Response:
+        value = self.value(self.now)
+        found = await self.items.count_documents({"at": {"$gte": value}})
+        fields = {"cache-control": "stale-while-revalidate=864000, stale-if-error=864000"}
+        return JSONResponse({"value": str(value), "found": found}, headers=fields)
+
+    async def get(self, now: datetime, path: str = "/items") -> tuple[str, str]:
+        """The value that the answer was made with, and how it came."""
+        self.now = now
+        self.site.engine.clock.now_ms = round(now.timestamp() * 1000)
+        response = await self.site.get(path)
+        return response.json()["value"], status_of(response)
+
+
+@asynccontextmanager
+async def shop(mongo_url: str, database: str, value: Callable[[datetime], Any], **settings: Any) -> AsyncIterator[Shop]:
+    made = Shop(mongo_url, database, value, **settings)
+    try:
+        yield made
+    finally:
+        await made.site.client.aclose()
+        await made.client.close()
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+async def test_what_moves_with_the_clock_is_never_cached(mongo_url: str, prefix: str, name: str) -> None:
+    async with shop(mongo_url, prefix, RELATIVE[name]) as made:
+        now = NOW
+        for step in STEPS:
+            value, how = await made.get(now)
+            assert "hit" not in how
+            assert value == str(RELATIVE[name](now))
+            now += step
+
+
+@pytest.mark.parametrize("name", FLOORED)
+async def test_what_is_floored_to_a_unit_is_cached_until_the_unit_ends(mongo_url: str, prefix: str, name: str) -> None:
+    """Also where the handler or its route would let it be used stale after that."""
+    async with shop(mongo_url, prefix, FLOORED[name]) as made:
+        assert "stored" in (await made.get(NOW))[1]
+        assert "hit" in (await made.get(NOW + timedelta(seconds=1)))[1]
+        now = NOW
+        for step in STEPS * 3:
+            now += step
+            assert (await made.get(now))[0] == str(FLOORED[name](now)), now
+
+
+async def test_clients_may_not_keep_it_longer_either(mongo_url: str, prefix: str) -> None:
+    async with shop(mongo_url, prefix, FLOORED["HH:MM"], client_ttl="estimated") as made:
+        await made.get(NOW)
+        response = await made.site.get("/items")
+        (seconds,) = re.findall(r"max-age=(\d+)", response.headers["cache-control"])
+        assert 30 < int(seconds) <= 43
+
+
+async def test_constants_are_cached_for_as_long_as_ever(mongo_url: str, prefix: str) -> None:
+    for value in (
+        datetime(2013, 1, 1),
+        datetime(2026, 3, 4, 5, 6, 7, 891_000),
+        1_772_600_768,
+        "2013-01-01",
+        bson.ObjectId(),
+    ):
+        async with shop(mongo_url, prefix, lambda _, value=value: value) as made:  # type: ignore[misc]
+            assert "stored" in (await made.get(NOW))[1]
+            assert "hit" in (await made.get(NOW + timedelta(days=20)))[1], value
+
+
+async def test_a_time_that_the_request_names_is_keyed_and_no_clock(mongo_url: str, prefix: str) -> None:
+    wanted = datetime(2026, 11, 20, tzinfo=UTC)
+    async with shop(mongo_url, prefix, lambda _: wanted) as made:
+        assert "stored" in (await made.get(NOW, "/items?date=2026-11-20"))[1]
+        assert "hit" in (await made.get(NOW + timedelta(days=20), "/items?date=2026-11-20"))[1]
+        assert "stored" in (await made.get(NOW, "/items?page=1"))[1]
+        assert "hit" not in (await made.get(NOW + timedelta(days=20), "/items?page=1"))[1]

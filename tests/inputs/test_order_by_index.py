@@ -1,0 +1,119 @@
+"""An order that an index decides: a field that no query names, but that a compound index orders its result by, matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymongo
+import pytest
+from starlette.requests import Request
+
+from tests.inputs.app import App, Asynchronous, Page, app
+
+pytestmark = pytest.mark.anyio
+
+SHOWN = {"_id": 1, "name": 1}
+RECORDS = [{"_id": name, "name": name, "kind": 1, "rank": rank} for rank, name in enumerate("abcd")]
+
+
+async def projected(items: Asynchronous, request: Request) -> Any:
+    return await items.find({"kind": 1}, SHOWN).to_list()
+
+
+async def limited(items: Asynchronous, request: Request) -> Any:
+    return await items.find({"kind": 1}, SHOWN).limit(2).to_list()
+
+
+async def tied(items: Asynchronous, request: Request) -> Any:
+    return await items.find({}, SHOWN).sort("kind", 1).to_list()
+
+
+async def page(items: Asynchronous, request: Request) -> Any:
+    return await items.find({}).sort("kind", 1).skip(2).limit(1).to_list()
+
+
+async def pushed(items: Asynchronous, request: Request) -> Any:
+    group = {"$group": {"_id": "$kind", "names": {"$push": "$name"}}}
+    return await (await items.aggregate([{"$match": {"kind": 1}}, group])).to_list()
+
+
+async def first(items: Asynchronous, request: Request) -> Any:
+    group = {"$group": {"_id": "$kind", "first": {"$first": "$name"}, "last": {"$last": "$name"}}}
+    return await (await items.aggregate([{"$match": {"kind": 1}}, {"$sort": {"kind": 1}}, group])).to_list()
+
+
+async def summed(items: Asynchronous, request: Request) -> Any:
+    group = {"$group": {"_id": "$kind", "n": {"$sum": 1}}}
+    return await (await items.aggregate([{"$match": {"kind": 1}}, group, {"$sort": {"_id": 1}}])).to_list()
+
+
+async def by_id(items: Asynchronous, request: Request) -> Any:
+    return await items.find({"kind": 1}, SHOWN).sort([("kind", 1), ("_id", 1)]).to_list()
+
+
+async def latest(items: Asynchronous, request: Request) -> Any:
+    """Evicted by any write: what came before it is through when this one is new."""
+    return await items.find_one({"_id": "a"}, {"probe": 1})
+
+
+PAGES: dict[str, Page] = {
+    "/projected": projected, "/limited": limited, "/tied": tied, "/page": page, "/pushed": pushed, "/first": first,
+    "/summed": summed, "/by-id": by_id, "/latest": latest,
+}  # fmt: skip
+MOVED = ["/projected", "/limited", "/tied", "/page", "/pushed", "/first"]
+
+
+def to_the_front(cached: App) -> None:
+    """The last record by rank becomes the first."""
+    cached.items.update_one({"_id": "d"}, {"$set": {"rank": -1}})
+
+
+async def through(cached: App) -> None:
+    """Wait until every write so far has taken effect."""
+    await cached.warm("/latest")
+    cached.items.update_one({"_id": "a"}, {"$inc": {"probe": 1}})
+    await cached.until_true("/latest")
+
+
+@pytest.mark.parametrize("images", [False, True])
+@pytest.mark.parametrize("path", MOVED)
+async def test_a_change_of_a_hidden_field_that_the_index_orders_by_is_seen(
+    mongo_url: str, prefix: str, path: str, images: bool
+) -> None:
+    async with app(mongo_url, prefix, PAGES) as cached:
+        cached.items.database.create_collection("items", changeStreamPreAndPostImages={"enabled": images})
+        cached.items.create_index([("kind", 1), ("rank", 1)])
+        cached.items.insert_many(RECORDS)
+        before = await cached.warm(path)
+        to_the_front(cached)
+        assert await cached.truth(path) != before, "the database chose another order: this test shows nothing"
+        await cached.until_true(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "indexed"), [("/projected", False), ("/pushed", False), ("/summed", True), ("/by-id", True)]
+)
+async def test_where_no_index_orders_by_it_the_answer_stays(
+    mongo_url: str, prefix: str, path: str, indexed: bool
+) -> None:
+    """Without a compound index, or where nothing of the order is left open: no more is invalidated than before."""
+    async with app(mongo_url, prefix, PAGES) as cached:
+        if indexed:
+            cached.items.create_index([("kind", 1), ("rank", 1)])
+        cached.items.create_index("rank")
+        cached.items.insert_many(RECORDS)
+        before = await cached.warm(path)
+        to_the_front(cached)
+        await through(cached)
+        assert await cached.get(path) == (before, "hit")
+
+
+async def test_an_index_that_is_made_later_counts_from_then_on(mongo_url: str, prefix: str) -> None:
+    async with app(mongo_url, prefix, PAGES) as cached:
+        cached.items.insert_many(RECORDS)
+        await cached.warm("/projected")
+        cached.items.create_index([("kind", pymongo.ASCENDING), ("rank", pymongo.DESCENDING)])
+        await cached.until_true("/projected")
+        assert [record["_id"] for record in await cached.warm("/projected")] == list("dcba")
+        cached.items.update_one({"_id": "d"}, {"$set": {"rank": -1}})
+        await cached.until_true("/projected")

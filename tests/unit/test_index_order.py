@@ -1,0 +1,58 @@
+"""Which fields an index may order a result by, and for which results that can show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quaestor.model import Operation, Query
+from quaestor.planning.index_order import UNKNOWN
+from quaestor.planning.plan import plan_query
+from quaestor.planning.relevant_fields import ALL
+from tests.unit.matching.scene import aggregate, find
+
+KEYS = (("a", "r"), ("b.c", "s"), ("x", "y"))
+MATCH = {"$match": {"a": 1}}
+SUMS = {"$group": {"_id": "$g", "n": {"$sum": "$m"}}}
+
+
+def planned(query: Query, keys: Any = KEYS) -> Any:
+    return plan_query(replace(query, index_keys=keys))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (find({"a": 1}, projection={"p": 1}), ("a", "p", "r")),
+        (find({"b": 1}, projection={"p": 1}), ("b", "b.c", "p", "s")),
+        (find({"q": 1}, sort=(("x", 1),), projection={"p": 1}), ("p", "q", "x", "y")),
+        (find({"a": 1}, limit=1, projection={"p": 1}), ("a", "p", "r")),
+        (find({"q": 1}, projection={"x": 1}), ("q", "x")),
+        (find({"a": 1}, sort=(("x", 1), ("_id", 1)), projection={"p": 1}), ("a", "p", "x")),
+        (find({"_id": 1}, projection={"p": 1}), ("p",)),
+        (aggregate(MATCH, {"$group": {"_id": "$g", "all": {"$push": "$p"}}}), ("a", "g", "p", "r")),
+        (aggregate(MATCH, {"$group": {"_id": "$x", "n": {"$sum": 1}}}), ("a", "r", "x", "y")),
+        (aggregate(MATCH, SUMS, {"$sort": {"_id": 1}}), ("a", "g", "m")),
+        (aggregate(MATCH, {"$count": "n"}), ("a",)),
+        (Query(namespace="d.c", operation=Operation.DISTINCT, filter={"a": 1}, distinct_key="k"), ("a", "k")),
+    ],
+)
+def test_the_fields_that_matter(query: Query, expected: tuple[str, ...]) -> None:
+    assert planned(query).fields.shown == expected
+
+
+def test_where_the_indexes_are_not_known_every_field_matters() -> None:
+    query = find({"a": 1}, projection={"p": 1})
+    assert planned(query, UNKNOWN).fields == ALL
+    assert planned(query, ()).fields.shown == ("a", "p")
+    assert planned(query, UNKNOWN).query_id != planned(query, ()).query_id
+
+
+def test_who_has_to_know_them() -> None:
+    """Only results that would stay through a change of such a field."""
+    assert plan_query(find({"a": 1}, projection={"p": 1})).order_open
+    assert plan_query(find({}, sort=(("a", 1),), skip=1, limit=1)).order_open
+    assert not plan_query(find({"a": 1})).order_open
+    assert not plan_query(find({"a": 1}, sort=(("_id", 1),), projection={"p": 1})).order_open
