@@ -188,7 +188,7 @@ class QuaestorMiddleware:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
             refreshes=self._refreshes, scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan,
-            credentials=credentials,
+            shared_state=self._lifespan.shared_state, credentials=credentials,
         )  # fmt: skip
         await Exchange(context).run()
 

@@ -47,6 +47,8 @@ class Delivery:
                     leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
                     asked_ms=answer.asked_ms,
                     credentials=context.credentials,
+                    asked=answer.asked,
+                    with_body=context.facts.has_body,
                 )
         except Exception as error:
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)

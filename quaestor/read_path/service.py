@@ -47,7 +47,7 @@ class ReadPath:
         self.store = store
         self.coalescing = RequestCoalescing(leases)
         self.early = EarlyRefresh(beta=settings.early_refresh)
-        self.variants = Variants()
+        self.variants = Variants(ignored=frozenset(name.lower().encode() for name in settings.ignored_fields))
         self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock, announce=announce)
         self.usability = Usability(registry, settings, clock)
         self.lookup = EntryLookup(
