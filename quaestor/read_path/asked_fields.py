@@ -18,6 +18,9 @@ from quaestor.read_path.request import CONDITIONS, NOTABLE
 
 EVERYTHING = b"*"
 """In place of a name: all the fields that count, because they were copied or iterated as a whole."""
+WITH_CREDENTIALS = b"**"
+"""The same, credentials among them: where nobody has said whom answers are for."""
+WHOLES = frozenset({EVERYTHING, WITH_CREDENTIALS})
 CLIENT_ADDRESS = "client-address"
 """In the setting `ignored_fields`, and as the reason why an answer is not stored: the address that the server saw."""
 SCOPE_ENTRY = "scope-entry"
@@ -95,8 +98,6 @@ def refusal(asked: AskedFields, policy: RoutePolicy, ignored: Collection[bytes])
     if unsaid and entries:
         named = ", ".join(sorted(entries))
         return SCOPE_ENTRY, f"the handler asked for {named}; say whom its answers are for, or name it in ignored_fields"
-    if policy.implied and asked.everything:
-        return "credentials", "all request fields were copied, credentials among them; declare the route's scope"
     return None
 
 
@@ -121,7 +122,7 @@ def deciding(
     if with_body:
         found -= _OF_BODY
     if asked.everything:
-        found = {name for name in found if not counts(name, ignored)} | {EVERYTHING}
+        found = {whole(policy)}
     # Which coding is all that this one may decide, and an answer without one is good for everybody.
     coded = any(name == b"content-encoding" for name, _ in response_headers)
     if coded and (_CODING in asked.names or asked.everything) and _CODING not in ignored:
@@ -136,9 +137,24 @@ def counts(name: bytes, ignored: Collection[bytes]) -> bool:
     return not NOTABLE[name] or _SELECTS.search(name) is not None
 
 
-def all_that_count(headers: Sequence[tuple[bytes, bytes]], ignored: Collection[bytes]) -> list[tuple[bytes, bytes]]:
-    """The fields of a request that EVERYTHING stands for, by name; repeated ones keep their order."""
-    return sorted((field for field in headers if counts(field[0], ignored)), key=lambda field: field[0])
+def whole(policy: RoutePolicy) -> bytes:
+    """The name that stands for all fields on a route."""
+    return WITH_CREDENTIALS if policy.implied else EVERYTHING
+
+
+def all_that_count(
+    headers: Sequence[tuple[bytes, bytes]], ignored: Collection[bytes], *, credentials: bool
+) -> list[tuple[bytes, bytes]]:
+    """The fields of a request that EVERYTHING or, with credentials, WITH_CREDENTIALS stands for.
+
+    By name; repeated ones keep their order.
+    """
+    found = [
+        field
+        for field in headers
+        if counts(field[0], ignored) or (credentials and field[0] not in ignored and _credential(field[0]))
+    ]
+    return sorted(found, key=lambda field: field[0])
 
 
 def _credential(name: bytes) -> bool:

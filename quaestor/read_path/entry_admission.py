@@ -18,7 +18,7 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
 from quaestor.read_path import asked_fields, explaining, freshness, refresh, reuse, shared_cache_rules, vary
-from quaestor.read_path.asked_fields import EVERYTHING, AskedFields
+from quaestor.read_path.asked_fields import EVERYTHING, WHOLES, AskedFields
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.declared_dependencies import declared_reads, waived
@@ -236,7 +236,7 @@ class EntryAdmission:
         variants = self._variants
         by = variants.learn(target.key, (*named, *deciding))
         if by is None and deciding:
-            deciding = (EVERYTHING,)
+            deciding = (asked_fields.whole(policy),)
             by = variants.learn(target.key, (*named, *deciding))
         if by is None:
             return None, answer
@@ -247,6 +247,8 @@ class EntryAdmission:
         further = [name for name in deciding if name not in named]
         if not further:
             return key, answer
+        if not WHOLES.isdisjoint(further):
+            further = [EVERYTHING]
         return key, replace(answer, headers=[*answer.headers, (b"vary", b", ".join(further))])
 
     def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:

@@ -11,7 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
-from quaestor.read_path.asked_fields import EVERYTHING, all_that_count, counts
+from quaestor.read_path.asked_fields import WHOLES, WITH_CREDENTIALS, all_that_count, counts
 from quaestor.read_path.freshness import Headers, values
 
 MAX_NAMES = 8
@@ -50,17 +50,17 @@ def variant_key(
 ) -> str | None:
     """The key of the variant that a request selects; the key itself if nothing varies; None if a field is too long.
 
-    by: names of fields; EVERYTHING among them: all that count.
-    ignored: what EVERYTHING leaves out by choice.
+    by: names of fields; EVERYTHING or WITH_CREDENTIALS among them: all that count.
+    ignored: what these leave out by choice.
     """
     if not by:
         return key
     digest = hashlib.blake2b(digest_size=16)
     for name in by:
-        if name == EVERYTHING:
-            for field, value in all_that_count(request_headers, ignored):
+        if name in WHOLES:
+            for field, value in all_that_count(request_headers, ignored, credentials=name == WITH_CREDENTIALS):
                 digest.update(b"%d:%s*%d:%s" % (len(field), field, len(value), value))
-            digest.update(b"*")
+            digest.update(name)
             continue
         selected = [value for field, value in request_headers if field == name]
         text = b", ".join(selected)  # as one line would have it (RFC 9110, section 5.3)
@@ -110,8 +110,8 @@ class Variants:
         name = _name(primary)
         known = self._names.get(name, ())
         together = {*known, *by}
-        if EVERYTHING in together:
-            together = {one for one in together if one == EVERYTHING or not counts(one, self.ignored)}
+        if not together.isdisjoint(WHOLES):
+            together = {one for one in together if one in WHOLES or not counts(one, self.ignored)}
         joined = tuple(sorted(together))
         if len(joined) > MAX_NAMES:
             return None

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from middleware.asked_scope import hand_back, recorded, unrecorded
 from quaestor.policy import DEFAULT, RoutePolicy, Sharing
 from quaestor.read_path.asked_fields import AskedFields, deciding, refusal
+from quaestor.read_path.vary import variant_key
 
 FIELDS = [(b"host", b"a"), (b"user-agent", b"x"), (b"accept", b"*/*")]
 
@@ -135,7 +136,10 @@ def test_credentials_count_where_a_scope_is_only_implied() -> None:
     assert Request(recorded(scope(), asked)).headers.get("authorization") is None
     assert deciding(asked, implied, (), ignored=frozenset()) == (b"authorization",)
     asked.note_everything()
-    assert refusal(asked, implied, frozenset()) is not None
+    assert deciding(asked, implied, (), ignored=frozenset()) == (b"**",)
+    keys = {variant_key("k", (b"**",), [(b"cookie", value)]) for value in (b"1", b"2")}
+    assert len(keys) == 2
+    assert len({variant_key("k", (b"*",), [(b"cookie", value)]) for value in (b"1", b"2")}) == 1
     somebody = AskedFields()
     assert recorded({**scope(), "user": "ann"}, somebody)["user"] == "ann"
     assert refusal(somebody, implied, frozenset()) is not None
