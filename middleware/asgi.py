@@ -198,7 +198,7 @@ class QuaestorMiddleware:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
             refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
-            facts=facts, target=target, plan=plan, credentials=credentials,
+            facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
         )  # fmt: skip
         await Exchange(context).run()
 

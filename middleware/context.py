@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
@@ -26,6 +28,7 @@ class ExchangeContext:
     facts: what the request's header fields say.
     target: all names of what it asks for.
     plan: what its route declares.
+    shared_state: what the app's lifespan has put into the state of every request.
     credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for it.
     """
 
@@ -41,6 +44,7 @@ class ExchangeContext:
     facts: RequestFacts
     target: Target
     plan: Plan
+    shared_state: Mapping[str, Any] = field(default_factory=dict)
     credentials: bool = False
 
     @property

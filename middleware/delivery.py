@@ -51,6 +51,8 @@ class Delivery:
                     asked_ms=answer.asked_ms,
                     credentials=context.credentials,
                     at_most_ms=at_most_ms,
+                    asked=answer.asked,
+                    with_body=context.facts.has_body,
                 )
         except Exception as error:
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)

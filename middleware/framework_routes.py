@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from quaestor.caching import Declaration, declaration_of
+from quaestor.caching import Declaration, declaration_of, without_implied_scope
 from quaestor.policy import RoutePolicy, Sharing
 from quaestor.read_path.request import CONDITIONS
 
@@ -94,9 +94,12 @@ def policy_of(found: Found, *, method: str, rules: Sequence[Declaration] = ()) -
         cookies=tuple(sorted(read.cookies)),
         declared_query=frozenset(read.query),
     )
+    scopes = [one for one in declarations if one is not None and not one.implied and "sharing" in one.given]
     for declaration in declarations:
         if declaration is None:
             continue
+        if scopes or read.secured or read.may_refuse:
+            declaration = without_implied_scope(declaration)
         if declaration.declared_only and (found.dependant is None or read.open_query):
             # What it reads is not known, so nothing may be ignored.
             declaration = replace(declaration, declared_only=False, given={**declaration.given, "tracking": False})
@@ -109,6 +112,7 @@ class _Reading:
     """What the tree of a route's dependencies says.
 
     open_query: a model that takes any parameter.
+    may_refuse: there is a dependency that is no declaration.
     """
 
     headers: set[bytes] = field(default_factory=set)
@@ -117,6 +121,7 @@ class _Reading:
     declarations: list[Declaration] = field(default_factory=list)
     secured: bool = False
     open_query: bool = False
+    may_refuse: bool = False
 
     def take(self, node: Any) -> None:
         for one in getattr(node, "header_params", ()):
@@ -142,6 +147,8 @@ class _Reading:
         declaration = declaration_of(getattr(node, "call", None))
         if declaration is not None:
             self.declarations.append(declaration)
+        elif call is not None:
+            self.may_refuse = True
 
 
 def _tree(dependant: Any) -> Iterator[Any]:

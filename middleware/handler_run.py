@@ -11,12 +11,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from middleware.asked_scope import hand_back
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
 from middleware.delivery import Delivery
 from middleware.handler_scope import handler_scope
 from middleware.handovers import Missed, WholeAnswer
-from middleware.headers import storable
+from middleware.headers import UNKEYED, storable
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
 from middleware.stale_entry import Settled
@@ -24,6 +25,7 @@ from quaestor.capture import Recorder, recording
 from quaestor.model import Version
 from quaestor.observability.tracing import end
 from quaestor.read_path import freshness, shared_cache_rules
+from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 
@@ -51,7 +53,8 @@ class HandlerRun:
         self._turn = asyncio.Lock()
         self._settled: Settled | None = None
         validators = [] if missed.stale is None else missed.stale.conditions()
-        self._shown = handler_scope(context, validators, whole=missed.flight is not None)
+        self._asked = AskedFields()
+        self._shown = handler_scope(context, validators, self._asked, whole=missed.flight is not None)
         self._repeatable = context.verifications.repeatable(context.plan, self._shown)
         self._recorder: Recorder | None = None
         self._since: Version = 0
@@ -83,11 +86,12 @@ class HandlerRun:
             finally:
                 end(self._span)
                 await self._timer.stop(self._read_path.telemetry)
-                for name in (
-                    self._shown.keys() - self._context.scope.keys()
-                ):  # whoever wraps us looks there for the route
-                    self._context.scope[name] = self._shown[name]
+                self._hand_back()
         await self._finish()
+
+    def _hand_back(self) -> None:
+        # Who was misled is asked again, with the scope as it came.
+        hand_back(self._shown, self._context.scope, changed=self._settled is not Settled.MISLED)
 
     def _step(self, event: Event) -> None:
         self.state = step(self.state, event)
@@ -193,22 +197,28 @@ class HandlerRun:
         headers = storable(self._held.headers, body, status=self._held.status)
         if headers is None:
             return await self._withhold("length", more=False)
+        if self._settled is Settled.CONFIRMED and UNKEYED in headers:
+            # It is ours, from when the confirmed answer was made: an origin's own is never stored.
+            headers.remove(UNKEYED)
+            self._asked.note_everything()
         if self._body.seen:
             return await self._withhold("request-body", more=False)
         if self._context.routes.rerouted(self._context.plan, self._shown):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
-        outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._asked())
+        outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._request_text())
         self._recorder.close()
         self._step(Event.ANSWERED)
         context, repeatable = self._context, self._repeatable
         verifications = context.verifications
+        self._hand_back()
         verdict = await self._delivery.admit(
             WholeAnswer(
                 status=self._held.status,
                 headers=headers,
                 body=body,
                 outcome=outcome,
+                asked=self._asked,
                 since=self._since,
                 asked_ms=self._asked_ms,
             ),
@@ -225,7 +235,7 @@ class HandlerRun:
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         return await self._delivery.hand_on(self._held.release(), self.reasons, detail=verdict.detail)
 
-    def _asked(self) -> str:
+    def _request_text(self) -> str:
         """What the request says in its path and in what is keyed of its query."""
         return f"{self._context.scope['path']}?{self._context.plan.query.decode('latin-1')}"
 
@@ -238,6 +248,7 @@ class HandlerRun:
             self.reasons = ("no-reads", reason)
         self._recorder.close()
         await self._after_own_writes()
+        self._hand_back()
         await self._delivery.hand_on(self._held.release(), self.reasons, more=more)
 
     async def _after_own_writes(self) -> None:

@@ -8,6 +8,7 @@ from middleware.interface import RawHeaders
 from middleware.stale_entry import StaleEntry
 from quaestor.capture import Outcome
 from quaestor.model import CachedResponse, Version
+from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event
 
@@ -87,6 +88,7 @@ class WholeAnswer:
 
     headers: the fields to store.
     outcome: the reads of its handler.
+    asked: what the handler asked the request for.
     since: the watermark when the handler began.
     asked_ms: when it began.
     """
@@ -95,5 +97,6 @@ class WholeAnswer:
     headers: RawHeaders
     body: bytes
     outcome: Outcome
+    asked: AskedFields
     since: Version
     asked_ms: int

@@ -16,6 +16,7 @@ from quaestor.model import CachedResponse, Uncacheable
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CdnAdapter
 from quaestor.read_path import explaining
+from quaestor.read_path.asked_fields import EVERYTHING
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
 from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
@@ -39,6 +40,8 @@ _NOT_MODIFIED = frozenset(
     }
 )  # fmt: skip
 """What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
+UNKEYED = (b"vary", EVERYTHING)
+"""On an answer whose handler read all fields: nobody outside can tell for which requests it is."""
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
@@ -90,7 +93,7 @@ def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
     if not names:
         return b""
     said = {piece.strip() for name, value in given if name == b"vary" for piece in value.lower().split(b",")}
-    return b", ".join(sorted(names - said))
+    return b"" if EVERYTHING in said else b", ".join(sorted(names - said))
 
 
 def of_connection(fields: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
@@ -274,11 +277,12 @@ class HeaderPolicy:
         fixed.append((b"etag", response.etag))
         if response.status == 200 and not any(name == b"accept-ranges" for name, _ in given):
             fixed.append((b"accept-ranges", b"bytes"))
-        whose = b"private" if policy.personal else b"public"
+        unkeyed = UNKEYED in given
+        whose = b"private" if policy.personal or unkeyed else b"public"
         fixed.append((b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, client_s, transform)))
         if names := varying(policy, given):
             fixed.append((b"vary", names))
-        if self._cdn and not policy.personal:
+        if self._cdn and not policy.personal and not unkeyed:
             fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (cdn_s, transform)))
             for adapter in self._cdn:
                 fixed += adapter.response_headers(response.tags)

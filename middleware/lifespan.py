@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.errors import ConfigurationError, QuaestorError
@@ -18,6 +19,7 @@ class Lifespan:
     """Starts and stops an engine with its app.
 
     ready: the engine runs. The only thing that the hit path looks at.
+    shared_state: what the app puts into the state of every request.
     before_stop: called after the app has stopped, before the engine does.
     """
 
@@ -28,6 +30,7 @@ class Lifespan:
         self._retry_at_ms = 0
         self._stopped = False
         self.ready = False
+        self.shared_state: Mapping[str, Any] = {}
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the `lifespan` scope: start before the app starts, stop after it has stopped.
@@ -35,6 +38,7 @@ class Lifespan:
         A wrong configuration stops the app from starting, with its sentence; a part that is down does not.
         """
         refused = False
+        self.shared_state = scope.get("state", self.shared_state)
 
         async def receive_started() -> Message:
             nonlocal refused

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from middleware.admission import somebody
+from middleware.asked_scope import unrecorded
 from middleware.headers import storable
 from middleware.interface import App, Message, RawHeaders, Scope
 from middleware.refresh import asked_alone, only_request
@@ -106,6 +107,7 @@ class Verifications:
             return None
         if not (self._probation.on_probation(plan.probation) or self._samples.wanted(self._read_path.clock())):
             return None  # most of the time it ends here
+        shown = unrecorded(shown)
         headers = shown["headers"]
         if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
             return None

@@ -105,10 +105,12 @@ class Declaration:
 
     given: fields of RoutePolicy; those that were left open are not there.
     declared_only: of the query, only the parameters that the route is known to read count.
+    implied: its scope was concluded, not said: see without_implied_scope().
     """
 
     given: Mapping[str, Any]
     declared_only: bool = False
+    implied: bool = False
 
     def __call__(self, handler: Handler) -> Handler:
         """Raises ConfigurationError for something that cannot be marked."""
@@ -133,6 +135,20 @@ class Declaration:
         return replace(policy, explicit=True, **changes)
 
 
+def with_implied_scope(declaration: Declaration) -> Declaration:
+    """The declaration of somebody who concludes its scope from what its own handlers do. Whatever else a route has (a security
+    scheme, a dependency that may refuse, a scope that somebody has said) outranks it."""
+    return replace(declaration, implied=True, given={**declaration.given, "implied": True})
+
+
+def without_implied_scope(declaration: Declaration) -> Declaration:
+    """The declaration without its scope, if that was implied and shares answers at all."""
+    if not declaration.implied or declaration.given.get("sharing") is Sharing.PRIVATE:
+        return declaration
+    given = {name: value for name, value in declaration.given.items() if name not in ("sharing", "by", "implied")}
+    return replace(declaration, implied=False, given=given)
+
+
 def _join(known: tuple[Any, ...], further: tuple[Any, ...]) -> tuple[Any, ...]:
     return known + tuple(one for one in further if one not in known)
 
@@ -143,7 +159,10 @@ def joined(first: Declaration, then: Declaration) -> Declaration:
     for name in _JOINED & first.given.keys() & then.given.keys():
         given[name] = _join(first.given[name], then.given[name])
     declared_only = then.declared_only or (first.declared_only and "query" not in then.given)
-    return Declaration(given=given, declared_only=declared_only)
+    implied = then.implied or (first.implied and "sharing" not in then.given)
+    if not implied:
+        given.pop("implied", None)
+    return Declaration(given=given, declared_only=declared_only, implied=implied)
 
 
 def cached(

@@ -47,6 +47,8 @@ class RoutePolicy:
     """The policy of one route; what it leaves open is decided by the settings and the estimator.
 
     sharing: with whom its answers are shared.
+    implied: that is concluded from what the route does, nobody has said so: then credentials that somebody asks for count
+        like any other field.
     by: called with the ASGI scope on every request of a per-user or per-role route; returns whom the request is for, or
         None: then it is passed by. It must verify what it reads (a signature, a session): whoever can make it return
         somebody else's name is given somebody else's answers.
@@ -70,6 +72,7 @@ class RoutePolicy:
     """
 
     sharing: Sharing = Sharing.UNDECLARED
+    implied: bool = False
     by: Callable[[Mapping[str, Any]], str | None] | None = None
     ttl_ms: int | None = None
     cdn_ttl_ms: int | None = None
@@ -109,7 +112,8 @@ def fingerprint(policy: RoutePolicy) -> bytes:
     if policy.sharing is Sharing.UNDECLARED and not (policy.tags or policy.groups or policy.depends_on):
         return b""
     by = "" if policy.by is None else getattr(policy.by, "__qualname__", type(policy.by).__qualname__)
-    parts = [policy.sharing.value, by, *policy.tags, "", *policy.groups, "", *(where for where, _ in policy.depends_on)]
+    sharing = policy.sharing.value + ("?" if policy.implied else "")
+    parts = [sharing, by, *policy.tags, "", *policy.groups, "", *(where for where, _ in policy.depends_on)]
     hashed = hashlib.blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=8)
     for _, selected in policy.depends_on:
         try:

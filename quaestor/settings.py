@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -63,6 +64,9 @@ class Settings:
         anew.
     standing_records: records that one subscribed query may have to keep; larger ones are refused.
     poll_interval_ms: a subscribed query is read again at most once in this time.
+    ignored_fields: names of request fields that do not decide about answers although the application asks for them, for
+        loggers and the like; "client-address": nor does the client's address, "scope.name", "state.name": nor does that
+        entry. In the environment separated by commas. See docs/privacy.md.
     debug_header: send X-Quaestor-Explain (see docs/observability.md).
     tracing: OpenTelemetry spans of misses and of invalidations; needs `quaestor[otel]`.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say:
@@ -105,6 +109,7 @@ class Settings:
     subscription_queue: int = 1_000
     standing_records: int = 100_000
     poll_interval_ms: int = 1_000
+    ignored_fields: tuple[str, ...] = ()
     debug_header: bool = False
     tracing: bool = False
     explicit: bool = False
@@ -157,6 +162,11 @@ class Settings:
                 f"subscription_extend_ms ({self.subscription_extend_ms}) must be at most a third of "
                 f"subscription_lease_ms ({self.subscription_lease_ms})"
             )
+        if isinstance(self.ignored_fields, str) or not all(map(_is_field, self.ignored_fields)):
+            raise ConfigurationError(
+                f"ignored_fields {self.ignored_fields!r} must be names of request fields, such as ('user-agent',), or "
+                "'client-address', 'scope.name', 'state.name'"
+            )
         if self.client_ttl not in ("none", "estimated"):
             raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
         if not self.deployment or any(c in self.deployment for c in "{}:@ \t\n"):
@@ -208,6 +218,12 @@ def is_tenant(name: str) -> bool:
     return 0 < len(name) <= _LONGEST_TENANT and not any(c in name for c in "{}:~@ \t\n")
 
 
+def _is_field(name: object) -> bool:
+    return (
+        isinstance(name, str) and re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}", name) is not None and name != "*"
+    )
+
+
 def _parse(variable: str, text: str, kind: str) -> Any:
     try:
         if kind == "int":
@@ -216,6 +232,8 @@ def _parse(variable: str, text: str, kind: str) -> Any:
             return float(text)
         if kind == "bool":
             return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+        if kind.startswith("tuple"):
+            return tuple(name.strip() for name in text.split(",") if name.strip())
     except (ValueError, KeyError) as error:
         raise ConfigurationError(f"{variable}={text!r} is not a valid {kind}") from error
     return text

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 
+from middleware.asked_scope import unrecorded
 from middleware.interface import Message, Receive, Scope, Send
 from quaestor.admin.problem_details import problem
 from quaestor.admin.registered_urls import RegisteredUrls
@@ -108,7 +109,8 @@ class Forwarder:
 
     def _headers(self, scope: Scope) -> fields.RawHeaders:
         """What the origin is told. The cache has not seen the forwarding fields: an answer that varies by them is not stored."""
-        headers = list(scope["headers"])
+        scope = unrecorded(scope)
+        headers = scope["headers"]
         client, host = scope.get("client"), next((value for name, value in headers if name == b"host"), b"")
         if self._options.host == "origin":
             headers = [(b"host", self._options.authority), *(field for field in headers if field[0] != b"host")]

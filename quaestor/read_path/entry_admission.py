@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quaestor.capture import Outcome
 from quaestor.clock import Clock
@@ -16,7 +17,8 @@ from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Ve
 from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
-from quaestor.read_path import explaining, freshness, refresh, reuse, shared_cache_rules, vary
+from quaestor.read_path import asked_fields, explaining, freshness, refresh, reuse, shared_cache_rules, vary
+from quaestor.read_path.asked_fields import EVERYTHING, WHOLES, AskedFields
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.declared_dependencies import declared_reads, waived
@@ -117,6 +119,8 @@ class EntryAdmission:
         asked_ms: int | None = None,
         credentials: bool = False,
         at_most_ms: int | None = None,
+        asked: AskedFields | None = None,
+        with_body: bool = False,
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
 
@@ -128,20 +132,29 @@ class EntryAdmission:
         asked_ms: when the handler was asked; now, if nobody knows.
         credentials: the request carried some that its route says nothing about.
         at_most_ms: how long it may live, whatever is estimated.
+        asked: what the handler asked the request for.
+        with_body: the request is keyed by its body.
         """
         asked_ms = self.clock() if asked_ms is None else asked_ms
         answer = in_groups(answer, policy.groups)
+        ignored = self._variants.ignored
+        asked = asked or AskedFields()
+        barred = asked_fields.refusal(asked, policy, ignored)
+        deciding = asked_fields.deciding(asked, policy, answer.headers, ignored=ignored, with_body=with_body)
         # Where no grid guards anything, a declaration cannot waive a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
         why = {one.reason for one in reasons}
         if self._settings.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
             return await self._admit_explicit(
-                answer, target, request_headers, policy, asked_ms=asked_ms, credentials=credentials
-            )
+                answer, target, request_headers, policy,
+                asked_ms=asked_ms, credentials=credentials, barred=barred, deciding=deciding,
+            )  # fmt: skip
         refused = self._refused(answer, reasons, policy, credentials=credentials)
+        if refused is None and barred is not None:
+            refused = Verdict(event=Event.UNGUARDED, reasons=barred[:1], detail=barred[1])
         if refused is not None:
             return refused
-        key = self._key(target, answer, request_headers, policy)
+        key, answer = self._keyed(target, answer, request_headers, policy, deciding)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
         window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.ttl_max_ms)
@@ -212,13 +225,38 @@ class EntryAdmission:
         lifetime_ms = response.fresh_until_ms - response.stored_at_ms
         self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms, ttl_ms=lifetime_ms)
 
-    def _key(
-        self, target: Target, answer: Answer, request_headers: Sequence[tuple[bytes, bytes]], policy: RoutePolicy
-    ) -> str | None:
-        by = vary.names(answer.headers, covered=covered(policy))
-        if by is not None:
-            by = self._variants.learn(target.key, by)
-        return None if by is None else vary.variant_key(target.key, by, request_headers)
+    def _keyed(
+        self,
+        target: Target,
+        answer: Answer,
+        request_headers: Sequence[tuple[bytes, bytes]],
+        policy: RoutePolicy,
+        deciding: tuple[bytes, ...],
+    ) -> tuple[str | None, Answer]:
+        """The key of an answer, None if it has none, and the answer as everybody is told what it varies by.
+
+        deciding: the fields that its handler asked for.
+        """
+        named = vary.names(answer.headers, covered=covered(policy))
+        if named is None:
+            return None, answer
+        variants = self._variants
+        by = variants.learn(target.key, (*named, *deciding))
+        if by is None and deciding:
+            deciding = (asked_fields.whole(policy),)
+            by = variants.learn(target.key, (*named, *deciding))
+        if by is None:
+            return None, answer
+        key = vary.variant_key(target.key, by, request_headers, ignored=variants.ignored)
+        if key != target.key and self._store.resident(target.key) is not None:
+            # From before it was known that anything else decides.
+            self._store.drop(target.key, "outdated")
+        further = [name for name in deciding if name not in named]
+        if not further:
+            return key, answer
+        if not WHOLES.isdisjoint(further):
+            further = [EVERYTHING]
+        return key, replace(answer, headers=[*answer.headers, (b"vary", b", ".join(further))])
 
     def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:
         ttl_ms = self._estimator.estimate_ms(
@@ -235,12 +273,18 @@ class EntryAdmission:
         *,
         asked_ms: int,
         credentials: bool,
+        barred: tuple[str, str] | None,
+        deciding: tuple[bytes, ...],
     ) -> Verdict:
         """Without reads: the answer's own fields decide (RFC 9111)."""
         refused = shared_cache_rules.refusal(
             answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000
         )
-        key = None if refused else self._key(target, answer, request_headers, policy)
+        if refused is None and barred is not None:
+            refused = barred[0]
+        key: str | None = None
+        if refused is None:
+            key, answer = self._keyed(target, answer, request_headers, policy, deciding)
         if key is None:
             return Verdict(event=Event.UNGUARDED, reasons=(refused or "vary", Uncacheable.NO_READS.value))
         try:

@@ -1,4 +1,5 @@
-"""Stored variants (RFC 9111, section 4.1): one key per combination of the request header fields that `Vary` names.
+"""Stored variants (RFC 9111, section 4.1): one key per combination of the request header fields that `Vary` names, or that the
+handler asked for.
 
 What varies is learnt from answers and remembered per primary key, bounded. Forgetting it costs a miss.
 """
@@ -10,6 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
+from quaestor.read_path.asked_fields import WHOLES, WITH_CREDENTIALS, all_that_count, counts
 from quaestor.read_path.freshness import Headers, values
 
 MAX_NAMES = 8
@@ -39,12 +41,27 @@ def names(response_headers: Headers, *, covered: Collection[bytes] = frozenset()
     return tuple(sorted(found)) if len(found) <= MAX_NAMES else None
 
 
-def variant_key(key: str, by: Sequence[bytes], request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """The key of the variant that a request selects; the key itself if nothing varies; None if a field is too long."""
+def variant_key(
+    key: str,
+    by: Sequence[bytes],
+    request_headers: Sequence[tuple[bytes, bytes]],
+    *,
+    ignored: Collection[bytes] = frozenset(),
+) -> str | None:
+    """The key of the variant that a request selects; the key itself if nothing varies; None if a field is too long.
+
+    by: names of fields; EVERYTHING or WITH_CREDENTIALS among them: all that count.
+    ignored: what these leave out by choice.
+    """
     if not by:
         return key
     digest = hashlib.blake2b(digest_size=16)
     for name in by:
+        if name in WHOLES:
+            for field, value in all_that_count(request_headers, ignored, credentials=name == WITH_CREDENTIALS):
+                digest.update(b"%d:%s*%d:%s" % (len(field), field, len(value), value))
+            digest.update(name)
+            continue
         selected = [value for field, value in request_headers if field == name]
         text = b", ".join(selected)  # as one line would have it (RFC 9110, section 5.3)
         if len(text) > _MAX_VALUE_BYTES:
@@ -66,10 +83,14 @@ def _codings(value: bytes) -> bytes:
 
 
 class Variants:
-    """Memory of what the answers under each primary key vary by. Least recently used keys are forgotten."""
+    """Memory of what the answers under each primary key vary by. Least recently used keys are forgotten.
 
-    def __init__(self, limit: int = _REMEMBERED) -> None:
+    ignored: fields that do not count although they are asked for.
+    """
+
+    def __init__(self, limit: int = _REMEMBERED, *, ignored: Collection[bytes] = frozenset()) -> None:
         self._limit = limit
+        self.ignored = frozenset(ignored)
         self._names: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def key(self, primary: str, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -79,7 +100,7 @@ class Variants:
         if by is None:
             return primary
         self._names.move_to_end(name)
-        return variant_key(primary, by, request_headers)
+        return variant_key(primary, by, request_headers, ignored=self.ignored)
 
     def learn(self, primary: str, by: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
         """Note what an answer varies by; returns the fields to key it by: those, and whatever earlier answers varied by.
@@ -88,7 +109,10 @@ class Variants:
         """
         name = _name(primary)
         known = self._names.get(name, ())
-        joined = tuple(sorted({*known, *by}))
+        together = {*known, *by}
+        if not together.isdisjoint(WHOLES):
+            together = {one for one in together if one in WHOLES or not counts(one, self.ignored)}
+        joined = tuple(sorted(together))
         if len(joined) > MAX_NAMES:
             return None
         if joined:

@@ -13,6 +13,7 @@ from pymongo.errors import PyMongoError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from middleware.asked_scope import unrecorded
 from quaestor.capture import uncacheable
 from quaestor.observability.telemetry import Telemetry
 from quaestor.rest import bodies, strict_json
@@ -85,7 +86,8 @@ class Endpoints:
         name = request.path_params["collection"] if collection is None else collection
         principal = ANONYMOUS
         if self._who_asks is not None:
-            found = self._who_asks(request)
+            # What it looks at is in the key: the cache has asked it too.
+            found = self._who_asks(Request(unrecorded(request.scope), request.receive))
             principal = await found if inspect.isawaitable(found) else found
             if not agrees(request.scope, principal):
                 uncacheable("who asks is only known behind the cache")

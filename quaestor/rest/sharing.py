@@ -10,7 +10,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from quaestor.caching import Declaration, cached, per_user, private, public
+from quaestor.caching import Declaration, cached, per_user, private, public, with_implied_scope
 from quaestor.policy import Representation
 from quaestor.rest.access import Principal
 
@@ -20,7 +20,7 @@ WhoAsks = Callable[[Request], Principal | Awaitable[Principal]]
 
 
 def declaration(who_asks: WhoAsks | None, representation: Representation) -> Declaration:
-    """Declaration of every reading route of a router.
+    """Declaration of every reading route of a router: implied, so that it gives way to whatever stands around the router.
 
     Who asks is asked again by the cache, before a hit and without a place to wait: with a coroutine function nothing is shared.
     """
@@ -30,7 +30,7 @@ def declaration(who_asks: WhoAsks | None, representation: Representation) -> Dec
         scope = private()
     else:
         scope = per_user(by=_audience(who_asks))
-    return cached(scope=scope, query="all", representation=representation)
+    return with_implied_scope(cached(scope=scope, query="all", representation=representation))
 
 
 def audience(principal: Principal) -> str:

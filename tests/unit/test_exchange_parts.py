@@ -16,6 +16,7 @@ from middleware.interface import Message
 from middleware.refresh import Refreshes
 from middleware.routes import Routes
 from middleware.verification import Verifications
+from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.request import inspect
 from tests.hand_driven import HandEngine
 
@@ -49,23 +50,25 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
 
 
 def test_a_request_that_is_keyed_as_it_is_reaches_its_handler_as_it_came() -> None:
-    """Not a copy: whoever wraps the middleware looks into the same scope."""
+    """Except for a state to write into; what the application leaves there is handed back to whoever wraps the middleware."""
     plain = context((b"accept", b"text/html"), query=b"a=1")
-    assert handler_scope(plain, [], whole=True) is plain.scope
+    shown = handler_scope(plain, [], AskedFields(), whole=True)
+    assert dict(shown) == {**plain.scope, "state": {}}
 
 
 def test_conditions_are_kept_from_a_handler_whose_answer_others_wait_for() -> None:
     """It would reduce the answer for everybody to a 304."""
     asked = context((b"if-none-match", b'"x"'), (b"accept", b"text/html"))
-    assert handler_scope(asked, [], whole=True)["headers"] == [(b"host", b"shop.test"), (b"accept", b"text/html")]
-    assert handler_scope(asked, [], whole=False) is asked.scope
+    shown = handler_scope(asked, [], AskedFields(), whole=True)
+    assert shown["headers"] == [(b"host", b"shop.test"), (b"accept", b"text/html")]
+    assert handler_scope(asked, [], AskedFields(), whole=False)["headers"] == asked.scope["headers"]
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_validators_of_what_is_stored_take_the_place_of_the_clients_conditions(whole: bool) -> None:
     """Otherwise a 304 would be about the client's copy."""
     asked = context((b"if-none-match", b'"client"'))
-    shown = handler_scope(asked, [(b"if-none-match", b'"stored"')], whole=whole)
+    shown = handler_scope(asked, [(b"if-none-match", b'"stored"')], AskedFields(), whole=whole)
     assert shown["headers"] == [(b"host", b"shop.test"), (b"if-none-match", b'"stored"')]
     assert (b"if-none-match", b'"client"') in asked.scope["headers"], "the request itself stays as it was"
 
@@ -73,7 +76,7 @@ def test_validators_of_what_is_stored_take_the_place_of_the_clients_conditions(w
 def test_what_is_not_keyed_is_not_shown() -> None:
     """Tracking parameters, and of `Forwarded` all but host and scheme: nobody decides by them what others are given."""
     asked = context((b"forwarded", b"for=203.0.113.7;host=shop.test"), query=b"utm_source=x&a=1")
-    shown = handler_scope(asked, [], whole=True)
+    shown = handler_scope(asked, [], AskedFields(), whole=True)
     assert shown["query_string"] == b"a=1"
     assert shown["headers"][-1] == (b"forwarded", b"host=shop.test")
 

@@ -1,0 +1,107 @@
+"""Entries of the ASGI scope, and of its state, that notice being looked up.
+
+Only what a middleware around the cache can have put there counts: what servers and frameworks put there is the same for
+everybody, or in the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from quaestor.read_path.asked_fields import AskedFields
+
+_OF_ASGI = frozenset(
+    {
+        "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers",
+        "client", "server", "extensions", "state", "subprotocols",
+    }
+)  # fmt: skip
+_OF_FRAMEWORKS = frozenset(
+    {
+        "app",
+        "router",
+        "route",
+        "endpoint",
+        "path_params",
+        "path_template",
+        "app_root_path",
+        "route_root_path",
+        "route_handler",
+    }
+)
+FRAMEWORKS_OWN = ("quaestor.", "starlette.", "fastapi", "litestar", "_ls_", "_quart.")
+_KNOWN = _OF_ASGI | _OF_FRAMEWORKS
+
+
+class AskedEntries(dict[str, Any]):
+    """Scope, or its `state`, that notes the look-up of what only those around the cache can have put there, found or not.
+
+    where: "scope" or "state".
+    known: whether an entry is the same for everybody, or has a treatment of its own.
+    """
+
+    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, known: Callable[[str], bool]) -> None:
+        super().__init__(given)
+        self._asked = asked
+        self._where = where
+        self._known = known
+        self._own: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self._note(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._note(name)
+        return super().__contains__(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._own.add(name)
+        super().__setitem__(name, value)
+
+    def __iter__(self) -> Iterator[str]:
+        # Overridden, so that copies are made name by name.
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._note(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self._note(name)
+        return super().pop(name, *default)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        self._note(name)
+        if not super().__contains__(name):
+            self[name] = default
+        return super().__getitem__(name)
+
+    def update(self, *given: Any, **named: Any) -> None:
+        for name, value in dict(*given, **named).items():
+            self[name] = value
+
+    def items(self) -> Any:
+        self._note_all()
+        return super().items()
+
+    def values(self) -> Any:
+        self._note_all()
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def _note(self, name: object) -> None:
+        if name not in self._own and isinstance(name, str) and not self._known(name):
+            self._asked.entries.add(f"{self._where}.{name}")
+
+    def _note_all(self) -> None:
+        for name in dict.keys(self):
+            self._note(name)
+
+
+def is_known(name: str) -> bool:
+    """Whether an entry of the scope comes from the server or a framework."""
+    return name in _KNOWN or name.startswith(FRAMEWORKS_OWN)

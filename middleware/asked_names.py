@@ -1,0 +1,190 @@
+"""Names of request fields, and the address of the client, that notice being looked at.
+
+Frameworks find a field by comparing the names of a request, one after the other, with the one they want. So the names that a
+handler is shown note what they are compared with. Whatever else is done with a name (hashed, decoded, taken apart) hands it on to
+somebody whose comparisons are not seen, and counts as reading all fields. What some frameworks do with them is known here: Quart
+copies the names and goes on comparing, FastAPI's header models are declared by the route, Starlette's tracing decides nothing.
+
+What C code reads past a type's methods (`b"".join(names)`, a regular expression) cannot be seen, nor fields that are told
+apart by their values alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, SupportsIndex
+
+from quaestor.read_path.asked_fields import AskedFields
+
+_COMPARES_COPIES = frozenset({"quart.asgi"})
+"""Modules whose copies of names are only compared with others."""
+_DECIDES_NOTHING = frozenset({"fastapi.dependencies.utils", "starlette.middleware.opentelemetry"})
+"""Modules whose copies decide nothing, or only by fields that the route is known to declare."""
+_PASSES_ON = frozenset({"starlette.datastructures", "starlette.requests", "collections.abc", "_collections_abc"})
+
+
+def _caller(depth: int) -> str:
+    """The module that a method of ours was called from, past what only passes on."""
+    frame: Any = sys._getframe(depth)
+    while frame is not None and frame.f_globals.get("__name__") in _PASSES_ON:
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__"))
+
+
+class AskedName(bytes):
+    """Name of a field that notes what it is compared with."""
+
+    _asked: AskedFields
+
+    @classmethod
+    def of(cls, name: bytes, asked: AskedFields) -> AskedName:
+        """The same name, telling asked."""
+        made = cls(name)
+        made._asked = asked
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        # FastAPI parses the cookies for every route, and hands on those that it declares.
+        if other != b"cookie" or _caller(2) not in _DECIDES_NOTHING:
+            self._asked.note(other)
+        return bytes.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        self._asked.note(other)
+        return bytes.__ne__(self, other)
+
+    def __hash__(self) -> int:
+        self._asked.note_everything()
+        return bytes.__hash__(self)
+
+    def lower(self) -> bytes:
+        """The name in lower case, noting as well."""
+        return AskedName.of(bytes.lower(self), self._asked)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The name as text: noting as well if it is known who wants it, otherwise everything was read."""
+        text = bytes.decode(self, encoding, errors)
+        caller = _caller(2)
+        if caller in _COMPARES_COPIES:
+            return AskedText.of(text, self._asked)
+        if caller not in _DECIDES_NOTHING:
+            self._asked.note_everything()
+        return text
+
+
+class AskedText(str):
+    """Name of a field as text that notes what it is compared with."""
+
+    __slots__ = ("_asked",)
+
+    _asked: AskedFields
+
+    @classmethod
+    def of(cls, text: str, asked: AskedFields) -> AskedText:
+        """The same text, telling asked."""
+        made = cls(text)
+        made._asked = asked
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        self._asked.note(other)
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        self._asked.note(other)
+        return str.__ne__(self, other)
+
+    def __hash__(self) -> int:
+        self._asked.note_everything()
+        return str.__hash__(self)
+
+    def lower(self) -> str:
+        """The text in lower case, noting as well."""
+        return AskedText.of(str.lower(self), self._asked)
+
+    def title(self) -> str:
+        """The text with capitals, noting as well."""
+        return AskedText.of(str.title(self), self._asked)
+
+
+class _Address(str):
+    """A client's address that notes its use."""
+
+    __slots__ = ("_asked",)
+
+    _asked: AskedFields
+
+
+class NoFields(list[tuple[bytes, bytes]]):
+    """The fields of a request without any: there is no name to compare with, so looking at all is noticed."""
+
+    def __init__(self, asked: AskedFields) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        self._asked.note_everything()
+        return super().__iter__()
+
+
+class AskedClient(tuple[Any, ...]):
+    """Address of the client that notes when it is looked at; that there is one is no secret."""
+
+    _asked: AskedFields
+
+    @classmethod
+    def of(cls, client: Any, asked: AskedFields) -> AskedClient:
+        made = cls(client)
+        made._asked = asked
+        return made
+
+    def __iter__(self) -> Iterator[Any]:
+        self._asked.client = True
+        return tuple.__iter__(self)
+
+    def __getitem__(self, at: SupportsIndex | slice) -> Any:
+        part = tuple.__getitem__(self, at)
+        caller = _caller(2)
+        if isinstance(part, str) and caller in _COMPARES_COPIES:
+            made = _Address(part)
+            made._asked = self._asked
+            return made
+        if caller not in _DECIDES_NOTHING:
+            self._asked.client = True
+        return part
+
+
+def _noting(base: type, method: str, note: Callable[[AskedFields], None]) -> Callable[..., Any]:
+    plain = getattr(base, method)
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        note(self._asked)
+        return plain(self, *args, **kwargs)
+
+    return noted
+
+
+def _note_client(asked: AskedFields) -> None:
+    asked.client = True
+
+
+_SPEAKS = frozenset(
+    {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__str__", "__repr__", "__format__"}
+)
+_SILENT = (frozenset(dir(object)) - _SPEAKS) | {"__len__", "fromhex", "maketrans"}
+
+
+def _note_the_rest(kind: type, base: type, note: Callable[[AskedFields], None]) -> None:
+    """Have every method of a type noted that it does not treat itself."""
+    for method in dir(base):
+        if method not in _SILENT and method not in vars(kind) and callable(getattr(base, method)):
+            setattr(kind, method, _noting(base, method, note))
+
+
+_note_the_rest(AskedName, bytes, AskedFields.note_everything)
+_note_the_rest(AskedText, str, AskedFields.note_everything)
+_note_the_rest(_Address, str, _note_client)
+for _method in ("__eq__", "__ne__", "__hash__", "__repr__", "__add__", "count", "index", "__contains__"):
+    setattr(AskedClient, _method, _noting(tuple, _method, _note_client))
+del _method

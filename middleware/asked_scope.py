@@ -1,0 +1,69 @@
+"""The ASGI scope as a recording view: it notices what the application asks for, found or not.
+
+Handlers run on misses only, so hits pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from middleware.asked_entries import FRAMEWORKS_OWN, AskedEntries, is_known
+from middleware.asked_names import AskedClient, AskedName, NoFields
+from middleware.interface import Scope
+from quaestor.read_path.asked_fields import AskedFields
+
+_SHOWN_OTHERWISE = frozenset({"headers", "client", "query_string"})
+
+
+def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The scope as a handler is shown it, telling asked what it is asked for.
+
+    shared: the state that the app's lifespan has made, the same for every request.
+    """
+    shown: dict[str, Any] = dict(scope)
+    headers = [(AskedName.of(name, asked), value) for name, value in scope["headers"]]
+    shown["headers"] = headers or NoFields(asked)
+    client = scope.get("client")
+    if client is not None:
+        shown["client"] = AskedClient.of(client, asked)
+    state = shown.get("state") or {}
+    same = frozenset(name for name, value in state.items() if name in shared and shared[name] is value)
+    shown["state"] = AskedEntries(state, asked, "state", lambda name: name in same or name.startswith(FRAMEWORKS_OWN))
+    return AskedEntries(shown, asked, "scope", is_known)
+
+
+def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
+    """Leave in the request's own scope what the application has put into the one it was shown: whoever wraps us looks there.
+
+    changed: also what it has replaced.
+    """
+    for name in dict.keys(shown) - _SHOWN_OTHERWISE:
+        value = dict.__getitem__(shown, name)
+        if isinstance(value, AskedEntries):  # the state: others may hold on to theirs
+            if own := dict(dict.items(value)):
+                scope.setdefault("state", own).update(own)
+        elif changed or name not in scope:
+            scope[name] = value
+
+
+def unrecorded(scope: Scope) -> dict[str, Any]:
+    """A copy of a scope of which nothing is noticed: for code whose use of it is known.
+
+    Of the proxy's, because its origin says by what it varies; of the router's principal, because the key has it.
+    """
+    plain = dict(dict.items(scope) if isinstance(scope, dict) else scope)
+    headers = plain["headers"]
+    plain["headers"] = [] if isinstance(headers, NoFields) else [(_plain(name), value) for name, value in headers]
+    client = plain.get("client")
+    if isinstance(client, AskedClient):
+        plain["client"] = tuple(tuple.__iter__(client))
+    state = plain.get("state")
+    if isinstance(state, AskedEntries):
+        plain["state"] = dict(dict.items(state))
+    return plain
+
+
+def _plain(name: bytes) -> bytes:
+    return bytes(memoryview(name)) if isinstance(name, AskedName) else name
