@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError
-from quaestor.query.bson_types import BSON_TYPES
 from quaestor.query.expressions.kinds import NUMERIC, TYPE_CODES, is_string, kind_of
 from quaestor.query.json_schema.checks import Check, Context, Keyword
-from quaestor.query.operators.element import require_seen
 
 _JSON_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "array": frozenset({"array"}),
@@ -35,8 +33,6 @@ def _type(keyword: str, value: Any, context: Context) -> Check:
             raise MalformedQueryError("$jsonSchema type 'integer' is not currently supported.")
         if name not in known:
             raise MalformedQueryError(f"Unknown type name alias: {name}")
-        if keyword == "bsonType" and name in BSON_TYPES:
-            require_seen((BSON_TYPES[name],))
         allowed |= known[name]
     kinds = frozenset(allowed)
     return lambda value: kind_of(value) in kinds

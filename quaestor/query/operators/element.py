@@ -1,7 +1,6 @@
 """`$exists` and `$type`. Manual: Element Query Operators.
 
-pymongo decodes the deprecated types undefined, symbol and DBPointer as None, str and DBRef, so which records hold them cannot be
-seen: a query that asks for one is widened.
+pymongo decodes the deprecated types undefined, symbol and DBPointer as None, str and DBRef: `$type` cannot see them.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ from __future__ import annotations
 import datetime
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bson import Binary, Code, DatetimeMS, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
-from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.errors import MalformedQueryError
 from quaestor.query.ast import Negation, Node, Predicate
 from quaestor.query.bson_order import MISSING, STRING, is_list, type_bracket
 from quaestor.query.bson_types import BSON_TYPES
@@ -23,8 +22,6 @@ from quaestor.query.operators.integers import integer, is_number
 from quaestor.query.paths import Test, is_array, is_document
 
 NUMBERS: Final = (1, 16, 18, 19)
-UNSEEN: Final = {6: "undefined", 12: "dbPointer", 14: "symbol"}
-"""Types whose values arrive as values of another type."""
 _CODES: Final = frozenset(BSON_TYPES.values())
 _BY_CLASS: Final[dict[type, int]] = {
     float: 1,
@@ -94,16 +91,7 @@ def type_codes(operand: Any, what: str) -> tuple[int, ...]:
 
 
 def _parse_type(parser: Parser, path: str, operand: Any, siblings: Mapping[str, Any], level: Level) -> Node:
-    codes = type_codes(operand, f"$type of {path!r}")
-    require_seen(codes)
-    return Predicate(path, "$type", codes)
-
-
-def require_seen(codes: Iterable[int]) -> None:
-    """Raises UnsupportedQueryError if values of one of these types cannot be told from those of another."""
-    unseen = [UNSEEN[code] for code in codes if code in UNSEEN]
-    if unseen:
-        raise UnsupportedQueryError(f"type {', '.join(unseen)}: the driver decodes such values as another type")
+    return Predicate(path, "$type", type_codes(operand, f"$type of {path!r}"))
 
 
 def _type(compiler: Compiler, predicate: Predicate) -> Test:
