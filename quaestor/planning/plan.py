@@ -21,6 +21,7 @@ from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryErr
 from quaestor.model import Document, Operation, Query
 from quaestor.planning.access_paths import Access, access_paths
 from quaestor.planning.filter_fields import searched_paths
+from quaestor.planning.hidden_types import hidden_type
 from quaestor.planning.index_order import NOTHING, also, leaves_order_open, tied_fields
 from quaestor.planning.pipeline_shape import PipelineShape
 from quaestor.planning.relevant_fields import (
@@ -148,6 +149,8 @@ def plan_query(query: Query) -> QueryPlan:
         try:
             condition, reason = _condition(query, shape)
             if condition is not None:
+                if (hidden := hidden_type(condition)) is not None:
+                    raise UnsupportedQueryError(f"type {hidden}: the driver decodes such values as another type")
                 condition = dict(with_text_index(condition, query.text_index))
             predicate = None if condition is None else compile_query(condition)
         except UnsupportedQueryError as unsupported:
