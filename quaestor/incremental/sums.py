@@ -3,8 +3,8 @@
 Everything is kept exactly: integers as such, doubles as multiples of the smallest one (2^-1074), decimals with as many
 digits as it takes; the result is rounded once. mongod adds doubles with a compensation, but returns the leading part
 alone: after cancellation the last digits of its result depend on the order in which it happens to scan. Then this sum is
-the exact one, and mongod's may differ in its last digits; the same holds for the 34th digit of a Decimal128. Integers
-never differ: `$sum` adds them as such, `$avg` each as the nearest double, as mongod does. Manual: $sum, $avg.
+the exact one, and mongod's may differ in its last digits; the same holds for the 34th digit of a Decimal128. Sums of
+integers never differ, averages of them only beyond 2^53. Manual: $sum, $avg.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ _EXACT: Final = Context(prec=13_000, Emin=-999_999, Emax=999_999, traps=[])
 class Total:
     """Exact sum over a multiset of values; what is not a number does not count. Not thread-safe."""
 
-    __slots__ = ("_decimals", "_exponents", "_kinds", "_odd", "_rounded", "_scaled", "_whole")
+    __slots__ = ("_decimals", "_exponents", "_kinds", "_odd", "_scaled", "_whole")
 
     def __init__(self) -> None:
         self._kinds: Counter[str] = Counter()
         self._whole = 0
-        self._rounded = 0
         self._scaled = 0
         self._decimals = Decimal(0)
         self._exponents: Counter[int] = Counter()
@@ -51,7 +50,6 @@ class Total:
         _count(self._kinds, kind, times)
         if kind in ("int", "long"):
             self._whole += int(value) * times
-            self._rounded += int(float(value)) * times
         elif kind == "double":
             if not math.isfinite(value):
                 _count(self._odd, str(value), times)
@@ -72,7 +70,7 @@ class Total:
         if kind == "decimal":
             return decimal128(self._decimal())
         if kind == "double" or not fits_long(self._whole):
-            return self._double(self._whole)
+            return self._double()
         return Int64(self._whole) if kind == "long" else int_or_long(self._whole)
 
     def average(self) -> Any:
@@ -81,7 +79,7 @@ class Total:
             return None
         if self._kinds["decimal"]:
             return decimal128(DECIMAL.divide(self._decimal(), Decimal(self.count)))
-        return self._double(self._rounded) / self.count
+        return self._double() / self.count
 
     def _not_finite(self) -> float | None:
         """NaN or an infinity, if the sum is."""
@@ -90,9 +88,9 @@ class Total:
             return math.nan
         return math.inf if odd["inf"] else -math.inf if odd["-inf"] else None
 
-    def _double(self, whole: int) -> float:
+    def _double(self) -> float:
         odd = self._not_finite()
-        return _nearest((whole << _BITS) + self._scaled) if odd is None else odd
+        return _nearest((self._whole << _BITS) + self._scaled) if odd is None else odd
 
     def _decimal(self) -> Decimal:
         odd = self._not_finite()

@@ -47,12 +47,18 @@ def test_what_is_added_and_taken_away_might_never_have_been_there(stay: list[Any
 
 
 @example([Int64(-9007199254740993), Int64(15708288834338816)])
+@example([1, Int64(9007199254740993)])
 @given(st.lists(st.one_of(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**61), 2**61).map(Int64), DECIMALS)))
 def test_the_sum_is_that_of_the_expression(values: list[Any]) -> None:
     """Which is compared with the real mongod elsewhere."""
     document = {"values": values}
     assert same(total(values).sum(), SUM(document))
-    assert same(total(values).average(), AVERAGE(document))
+    ours, theirs = total(values).average(), AVERAGE(document)
+    largest = max((abs(int(value)) for value in values if isinstance(value, int)), default=0)
+    if isinstance(theirs, float) and largest > 2**53:  # theirs is what its order of adding has left
+        assert abs(ours - theirs) <= math.ulp(float(largest))
+    else:
+        assert same(ours, theirs)
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1))
