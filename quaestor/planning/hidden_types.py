@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bson.decimal128 import Decimal128
+
+from quaestor.query.bson_types import BSON_TYPES
 from quaestor.query.operators.integers import is_number
 
 _TYPE_OPERATORS: Final = frozenset({"$type", "bsonType"})
-_BY_CODE: Final[Mapping[int, str]] = {6: "undefined", 12: "dbPointer", 14: "symbol"}
-_BY_NAME: Final = frozenset(_BY_CODE.values())
+_BY_NAME: Final = frozenset({"undefined", "dbPointer", "symbol"})
+_BY_CODE: Final[Mapping[Any, str]] = {BSON_TYPES[name]: name for name in _BY_NAME}
 
 
 def hidden_type(value: Any) -> str | None:
@@ -34,13 +37,8 @@ def _named(operand: Any) -> str | None:
     for one in operand if isinstance(operand, list | tuple) else (operand,):
         if isinstance(one, str) and one in _BY_NAME:
             return one
-        if is_number(one) and not isinstance(one, str) and (name := _BY_CODE.get(_integer(one))) is not None:
-            return name
+        if is_number(one):
+            code = one.to_decimal() if isinstance(one, Decimal128) else one
+            if code == code and (name := _BY_CODE.get(code)) is not None:  # NaN has no hash as a decimal
+                return name
     return None
-
-
-def _integer(number: Any) -> int:
-    try:
-        return int(str(number).partition(".")[0])
-    except ValueError:  # NaN and infinities
-        return 0
