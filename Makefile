@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 TESTS ?= tests
 # Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start.
 SIDE_BY_SIDE ?= -n 4 --dist loadfile
-BENCHMARKS ?= $(sort $(filter-out harness soak,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
+BENCHMARKS ?= $(sort $(filter-out harness soak figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
 export DEBIAN_FRONTEND := noninteractive
@@ -55,6 +55,10 @@ lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
 .PHONY: bench
 bench: $(READY) servers wrk ## the benchmarks, one after the other (BENCHMARKS=hit_throughput for one)
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python -m benchmarks.$$benchmark; done
+
+.PHONY: figures
+figures: $(READY) ## README's table of figures from benchmarks/results/
+	@$(BIN)/python -m benchmarks.figures
 
 .PHONY: soak
 soak: $(READY) servers ## 20 minutes under load with something dying every 30 s (ARGS="--minutes 3")

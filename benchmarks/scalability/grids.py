@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from benchmarks.scalability import workload
 from benchmarks.scalability.workload import Collections
 from quaestor.demo import children, reaper
 from quaestor.event_layer import streams
+from quaestor.event_layer.partitioning import query_partition
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.cell_stats import cell_stats
@@ -43,8 +44,11 @@ class Grid:
         self.deployment = deployment
         self.shape = shape
         self.kind = kind
+        self.pids: tuple[int, ...] = ()
+        """Of the cells, in their order; only where each is a process of its own."""
         self._layer = RedisEventLayer(redis_url, deployment)
         self._held: dict[Collections, int] = {}
+        self._added = 0
         self._experiments = 0
         self._written = 0
 
@@ -54,8 +58,8 @@ class Grid:
 
     @property
     def held(self) -> int:
-        """Background queries."""
-        return sum(self._held.values())
+        """Background queries, and what was added to them."""
+        return sum(self._held.values()) + self._added
 
     def hold(self, count: int, collections: Collections, *, timeout_s: float = 600) -> float:
         """Have exactly `count` background queries, all in these collections; returns the seconds it took."""
@@ -99,6 +103,16 @@ class Grid:
             harness.until(settled, timeout_s=timeout_s, every_s=0.1)
         except TimeoutError:
             print(f"{self.name}: still behind after {timeout_s:.0f} s", flush=True)
+
+    def add(self, registrations: Iterable[tuple[str, bytes]], count: int) -> None:
+        """Register these besides what is held, and wait until every cell has its part: pairs of query id and registration."""
+        self.tick()
+        batches: list[list[bytes]] = [[] for _ in range(self.shape.query_partitions)]
+        for query, payload in registrations:
+            batches[query_partition(query, self.shape.query_partitions)].append(payload)
+        self._flush(batches)
+        self._added += count
+        self._until(self.held, 60)
 
     def memory_bytes(self) -> int:
         """Of all cells."""
@@ -182,6 +196,7 @@ def as_processes(redis_url: str, deployment: str, shape: GridShape) -> Iterator[
     for process in processes:
         process.start()
     grid = Grid(redis_url, deployment, shape, kind="processes")
+    grid.pids = tuple(process.pid for process in processes if process.pid is not None)
     try:
         grid.tick()
         yield grid

@@ -64,8 +64,13 @@ def now_version() -> int:
     return int(time.time()) << 32
 
 
-def registration(number: int, collections: Collections, *, since: int) -> bytes:
-    """For a query pipeline. Leases end spread over an hour, as estimated lifetimes do."""
+def registration(
+    number: int, collections: Collections, *, since: int, condition: dict[str, object] | None = None
+) -> bytes:
+    """For a query pipeline. Leases end spread over an hour, as estimated lifetimes do.
+
+    condition: instead of the papers' range.
+    """
     return encode_query_event(
         Registration(
             id=registration_id(number, collections),
@@ -74,7 +79,7 @@ def registration(number: int, collections: Collections, *, since: int) -> bytes:
             query=Query(
                 namespace=collections.namespace(number),
                 operation=Operation.FIND,
-                filter={"random": {"$gte": number * _STEP, "$lt": number * _STEP + _WIDTH}},
+                filter=condition or {"random": {"$gte": number * _STEP, "$lt": number * _STEP + _WIDTH}},
             ),
             since=since,
             read_at=since,

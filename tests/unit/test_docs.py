@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import figures
 from tests.recovery import report
 from tests.recovery.failures import FAILURES
 
@@ -68,3 +69,21 @@ def test_every_event_that_a_tried_failure_is_seen_by_is_one_that_is_explained() 
     named = {name for failure in FAILURES.values() for name in re.findall(r"`([a-z_]+\.[a-z_]+)`", failure.seen)}
     assert named
     assert sorted(name for name in named if f"`{name}`" not in explained) == []
+
+
+def test_the_figures_in_the_readme_are_those_of_the_result_files() -> None:
+    """By `make figures`, from results that were measured on a commit's own tree."""
+    text = figures.README.read_text()
+    assert figures.replaced(text) == text
+
+
+def test_figures_of_a_changed_tree_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the sentence says what to run."""
+    (tmp_path / "soak.json").write_text(json.dumps({"commit": "0123456789abcdef+changes"}))
+    monkeypatch.setattr(figures.harness, "RESULTS", tmp_path)
+    with pytest.raises(
+        figures.FiguresError, match=r"soak.json was measured on a changed tree .* python -m benchmarks.soak"
+    ):
+        figures.result("soak")
+    with pytest.raises(figures.FiguresError, match=r"matching.json is missing; run: python -m benchmarks.matching"):
+        figures.result("matching")
