@@ -114,3 +114,19 @@ def test_a_successor_is_relied_on_when_all_of_it_was_heard() -> None:
     assert (view.shape, view.partitions_ms()) == (new, (4_000, 1_000))
     assert view.observe(beat(old, 0, 0, 9_000)) is Change.NOTHING
     assert view.partitions_ms() == (4_000, 1_000)
+
+
+def test_a_generation_takes_over_no_earlier_than_each_of_its_cells_has_proved_a_moment() -> None:
+    """What was fresh before goes on to be served meanwhile."""
+    view, first, second = (
+        GridView(),
+        GridShape(query_partitions=1, write_partitions=1),
+        GridShape(query_partitions=1, write_partitions=2, generation=1),
+    )
+    view.observe(beat(first, 0, 0, 3_000))
+    assert view.observe(beat(second, 0, 0, 3_100)) is Change.NOTHING
+    assert view.observe(beat(second, 0, 1, 0)) is Change.NOTHING, "it runs, and has caught up with nothing"
+    assert view.shape == first
+    assert view.partitions_ms() == (3_000,)
+    assert view.observe(beat(second, 0, 1, 3_050)) is Change.SUCCEEDED
+    assert view.partitions_ms() == (3_050,)

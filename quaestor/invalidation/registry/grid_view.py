@@ -15,7 +15,7 @@ class Change(Enum):
 
     NOTHING = auto()
     SUCCEEDED = auto()
-    """Every cell of a later generation has been heard of: it guards whatever the one before it did."""
+    """Every cell of a later generation has proved a moment: it guards whatever the one before it did."""
     RESHAPED = auto()
     """The same generation has another shape: nobody knows what is guarded."""
 
@@ -88,6 +88,10 @@ class GridView:
         self.shape = shape
 
     def _note(self, beat: Heartbeat) -> None:
+        if not beat.fresh_as_of_ms:
+            # It runs, and has matched nothing up to any known moment yet. A generation all of whose cells do no more than that
+            # would take over from one that is fresh.
+            return
         query_partition, write_partition = beat.cell.query_partition, beat.cell.write_partition
         cells_ms = self._fresh_as_of_ms[query_partition]
         self._unheard -= cells_ms[write_partition] == _UNHEARD
