@@ -6,7 +6,7 @@ everybody, or in the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from quaestor.read_path.asked_fields import AskedFields
@@ -30,43 +30,51 @@ _OF_FRAMEWORKS = frozenset(
         "route_handler",
     }
 )
-FRAMEWORKS_OWN = ("quaestor.", "starlette.", "fastapi", "litestar", "_ls_", "_quart.")
-_KNOWN = _OF_ASGI | _OF_FRAMEWORKS
+_FRAMEWORKS_OWN = ("quaestor.", "starlette.", "fastapi", "litestar", "_ls_", "_quart.")
+KNOWN = _OF_ASGI | _OF_FRAMEWORKS
+"""Entries of the scope that come from the server or a framework."""
 
 
 class AskedEntries(dict[str, Any]):
     """Scope, or its `state`, that notes the look-up of what only those around the cache can have put there, found or not.
 
     where: "scope" or "state".
-    known: whether an entry is the same for everybody, or has a treatment of its own.
+    same: names that tell nothing: of what is the same for everybody, or has a treatment of its own. What is set or noted comes
+        to them.
     """
 
-    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, known: Callable[[str], bool]) -> None:
-        super().__init__(given)
+    __slots__ = ("_asked", "_same", "_where")
+
+    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, same: Iterable[str]) -> None:
+        dict.__init__(self, given)
         self._asked = asked
         self._where = where
-        self._known = known
-        self._own: set[str] = set()
+        self._same = set(same)
+
+    # Frameworks look up dozens of entries for a request: most of these calls end at the first line.
 
     def __getitem__(self, name: str) -> Any:
-        self._note(name)
-        return super().__getitem__(name)
+        if name not in self._same:
+            self._note(name)
+        return dict.__getitem__(self, name)
 
     def __contains__(self, name: object) -> bool:
-        self._note(name)
-        return super().__contains__(name)
+        if name not in self._same:
+            self._note(name)
+        return dict.__contains__(self, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._own.add(name)
-        super().__setitem__(name, value)
+        self._same.add(name)
+        dict.__setitem__(self, name, value)
 
     def __iter__(self) -> Iterator[str]:
         # Overridden, so that copies are made name by name.
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
-        self._note(name)
-        return super().get(name, default)
+        if name not in self._same:
+            self._note(name)
+        return dict.get(self, name, default)
 
     def pop(self, name: str, *default: Any) -> Any:
         self._note(name)
@@ -94,14 +102,12 @@ class AskedEntries(dict[str, Any]):
         return dict(self)
 
     def _note(self, name: object) -> None:
-        if name not in self._own and isinstance(name, str) and not self._known(name):
+        if name in self._same or not isinstance(name, str):
+            return
+        self._same.add(name)
+        if not name.startswith(_FRAMEWORKS_OWN):
             self._asked.entries.add(f"{self._where}.{name}")
 
     def _note_all(self) -> None:
         for name in dict.keys(self):
             self._note(name)
-
-
-def is_known(name: str) -> bool:
-    """Whether an entry of the scope comes from the server or a framework."""
-    return name in _KNOWN or name.startswith(FRAMEWORKS_OWN)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from middleware.asked_entries import FRAMEWORKS_OWN, AskedEntries, is_known
+from middleware.asked_entries import KNOWN, AskedEntries
 from middleware.asked_names import AskedClient, AskedName, NoFields
 from middleware.interface import Scope
 from quaestor.read_path.asked_fields import AskedFields
@@ -29,9 +29,9 @@ def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = Ma
     if client is not None:
         shown["client"] = AskedClient.of(client, asked)
     state = shown.get("state") or {}
-    same = frozenset(name for name, value in state.items() if name in shared and shared[name] is value)
-    shown["state"] = AskedEntries(state, asked, "state", lambda name: name in same or name.startswith(FRAMEWORKS_OWN))
-    return AskedEntries(shown, asked, "scope", is_known)
+    same = [name for name, value in state.items() if name in shared and shared[name] is value]
+    shown["state"] = AskedEntries(state, asked, "state", same)
+    return AskedEntries(shown, asked, "scope", KNOWN)
 
 
 def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
