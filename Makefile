@@ -64,6 +64,10 @@ figures: $(READY) ## README's table of figures from benchmarks/results/
 soak: $(READY) servers ## 20 minutes under load with something dying every 30 s (ARGS="--minutes 3")
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
+.PHONY: docs
+docs: $(READY) ## the documentation site, into site/
+	@$(BIN)/mkdocs build -q
+
 .PHONY: lock
 lock: $(BIN)/uv ## resolve the dependencies again and write requirements.lock
 	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --no-emit-index-url --no-header \

@@ -1,0 +1,54 @@
+"""Generated parts of the documentation site: the public names, and the commands with their options."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("quaestor", "middleware", "cdn_adapters")
+ROOT = Path(__file__).parents[2]
+_OUTSIDE = re.compile(r"\]\((\.\./[\w/.-]+?)(#[\w-]+)?\)")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The page with its generated part; links to files of the repository that are no pages become their names."""
+    markdown = markdown.replace("<!-- public names -->", "\n".join(public_names()))
+    markdown = markdown.replace("<!-- commands -->", "\n".join(commands()))
+    folder = Path(page.file.src_uri).parent
+
+    def link(found: re.Match[str]) -> str:
+        target = (ROOT / "docs" / folder / found[1]).resolve()
+        return found[0] if target.is_relative_to(ROOT / "docs") else f'](# "{target.relative_to(ROOT)}")'
+
+    return _OUTSIDE.sub(link, markdown)
+
+
+def public_names() -> Iterator[str]:
+    """A heading for each package, and a reference for each name that it exports."""
+    for package in PACKAGES:
+        yield f"\n## `{package}`\n"
+        module = import_module(package)
+        for name in module.__all__:
+            one = getattr(module, name)
+            yield f"::: {getattr(one, '__module__', package)}.{getattr(one, '__qualname__', name)}\n"
+
+
+def commands() -> Iterator[str]:
+    """The help of every command."""
+    import typer
+
+    from quaestor.cli.main import app
+
+    os.environ["COLUMNS"] = "110"
+    yield from _helped(typer.main.get_command(app), "quaestor", None)
+
+
+def _helped(command: Any, name: str, parent: Any) -> Iterator[str]:
+    context = command.make_context(name.rsplit(" ", 1)[-1], [], parent=parent, resilient_parsing=True)
+    yield f"\n## `{name}`\n\n```text\n{command.get_help(context)}\n```\n"
+    for child in sorted(getattr(command, "commands", {})):
+        yield from _helped(command.commands[child], f"{name} {child}", context)

@@ -1,0 +1,198 @@
+"""Every code block of the documents works as it stands: Python is run against a real mongod, commands are what the command line
+takes, JSON is what its reader understands."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pymongo
+import pytest
+import typer
+
+from quaestor.cli.main import app as command_line
+from tests.docs.blocks import ROOT, Block, blocks
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+BLOCKS = blocks()
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+SHELL = [block for block in BLOCKS if block.language == "bash"]
+JSON = [block for block in BLOCKS if block.language == "json"]
+URL = re.compile(r"mongodb://localhost(:27017)?/\?replicaSet=rs0")
+Names = dict[str, Any]
+Use = Callable[[Names, Any], Awaitable[None]]
+APP = """
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+app = FastAPI()
+quaestor = Quaestor()
+client = AsyncMongoClient("mongodb://localhost:27017/?replicaSet=rs0", event_listeners=[quaestor.capture])
+"""
+PRIVACY = """
+from typing import Annotated
+from fastapi import APIRouter, Depends
+class User: ...
+def current_user() -> User: return User()
+def user_of(request) -> str: return ""
+"""
+
+
+async def asked(names: Names, path: str) -> httpx.Response:
+    """One request to the document's app."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://shop") as http:
+        return await http.get(path)
+
+
+async def cached_until_written(names: Names, path: str, write: Callable[[], Any]) -> None:
+    """The path becomes a hit, and a write from outside changes the very next answers."""
+    before: httpx.Response | None = None
+
+    async def hit() -> bool:
+        nonlocal before
+        before = (await asked(names, path)).raise_for_status()
+        return "; hit" in before.headers.get("cache-status", "")
+
+    async def new() -> bool:
+        assert before is not None
+        return (await asked(names, path)).content != before.content
+
+    await eventually(hit)
+    write()
+    await eventually(new)
+
+
+async def departures(names: Names, mongo: Any) -> None:
+    flights = mongo.demo.flights
+    await cached_until_written(
+        names,
+        "/departures/JFK",
+        lambda: flights.insert_one({"_id": os.urandom(6).hex(), "origin": "JFK", "scheduled": 1}),
+    )
+
+
+async def shelves(names: Names, mongo: Any) -> None:
+    items = mongo.shop.items
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://shop") as http:
+        (await http.put("/items/1?shelf=7&price=3")).raise_for_status()
+    await cached_until_written(
+        names, "/shelves/7", lambda: items.replace_one({"_id": 2}, {"shelf": 7, "price": 1}, upsert=True)
+    )
+
+
+async def records(names: Names, mongo: Any) -> None:
+    items = mongo.shop.items
+    items.replace_one({"_id": "nine"}, {"shelf": 9}, upsert=True)
+    await cached_until_written(names, "/db/items/nine", lambda: items.update_one({"_id": "nine"}, {"$inc": {"n": 1}}))
+
+
+async def answers(names: Names, mongo: Any) -> None:
+    """The app still answers with what was put around it."""
+    assert (await asked(names, "/nowhere")).status_code == 404
+
+
+async def followed(names: Names, mongo: Any) -> None:
+    mongo.shop.items.insert_one({"_id": os.urandom(6).hex(), "tag": "tea", "price": 0})
+    await eventually(lambda: any(document["price"] == 0 for _, document in names.get("rows", ())))
+
+
+USES: dict[str, tuple[str, Use | None]] = {
+    "README.md-python-1": ("", departures),
+    "docs/tutorial.md-python-1": ("", shelves),
+    "docs/rest.md-python-1": ("", records),
+    "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
+    "docs/admin.md-python-1": (f"from pathlib import Path\n{APP}", answers),
+    "docs/observability.md-python-1": (APP, None),
+    "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
+    "docs/statistics.md-python-1": ("from pathlib import Path", None),
+    "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
+}
+"""What each block presumes, and how it is used after it has run."""
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
+async def test_python(block: Block, mongo_url: str, tmp_path: Path) -> None:
+    """It runs; an app caches, and answers anew after a write from outside."""
+    assert block.name in USES, "say in USES what it presumes and how it is used"
+    presumed, use = USES[block.name]
+    (tmp_path / "secret").write_text("a-token-of-enough-characters-0123456789")
+    text = URL.sub(mongo_url, f"{presumed}\n{block.text}")
+    text = text.replace("/run/secrets/quaestor", str(tmp_path / "secret"))
+    text = text.replace("/var/lib/quaestor/statistics", str(tmp_path)).replace("since_ms=...", "since_ms=0")
+    names: Names = {"__name__": "document"}
+    code = compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    with pymongo.MongoClient[Any](mongo_url) as mongo:
+        try:
+            async with anyio.create_task_group() as tasks:
+                if code.co_flags & inspect.CO_COROUTINE:
+                    tasks.start_soon(eval, code, names)
+                else:
+                    exec(code, names)
+                if use is not None:
+                    await use(names, mongo)
+                tasks.cancel_scope.cancel()
+        finally:
+            if "quaestor" in names and not inspect.ismodule(names["quaestor"]):
+                await names["quaestor"].stop()
+            if "client" in names:
+                await names["client"].close()
+
+
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.name)
+def test_shell(block: Block) -> None:
+    """Every command exists and takes these options; every make target and extra is there."""
+    root = typer.main.get_command(command_line)
+    lines = block.text.replace("\\\n", " ").splitlines()
+    assert lines
+    for line in lines:
+        words = shlex.split(line.removeprefix("$ ").replace("[", "").replace("]", ""), comments=True)
+        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+            words.pop(0)
+        match words:
+            case ["quaestor", *arguments]:
+                parse(root, "quaestor", arguments)
+            case ["make", target, *_]:
+                assert f"\n{target}: " in (ROOT / "Makefile").read_text()
+            case ["pip", "install", *packages]:
+                for package in packages:
+                    if found := re.fullmatch(r"quaestor(\w+)", package):  # its brackets are gone
+                        assert f"\n{found[1]} = [" in (ROOT / "pyproject.toml").read_text()
+            case [] | ["export" | "curl" | "uvicorn", *_]:
+                pass
+            case _:
+                pytest.fail(f"nobody knows this command: {line}")
+
+
+def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> None:
+    """Raises what the command line would say of these arguments."""
+    filled = [one if not one.endswith("...") else "1" for one in arguments]
+    context = command.make_context(name, filled, parent=parent)
+    if hasattr(command, "commands"):
+        rest = [*getattr(context, "_protected_args", ()), *context.args]
+        if not rest:
+            assert command.invoke_without_command, f"{name} does nothing by itself"
+            return
+        assert rest[0] in command.commands, f"{name} has no command {rest[0]}"
+        parse(command.commands[rest[0]], rest[0], rest[1:], context)
+
+
+@pytest.mark.parametrize("block", JSON, ids=lambda block: block.name)
+def test_json(block: Block) -> None:
+    """It is JSON."""
+    assert json.loads(block.text)
+
+
+def test_every_block_says_what_it_is() -> None:
+    """Python, commands and JSON are run; only pictures and answers are text."""
+    assert {block.name for block in BLOCKS if block.language not in ("python", "bash", "json", "text", "http")} == set()

@@ -1,0 +1,58 @@
+"""The documentation site is built whole, and needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cdn_adapters
+import middleware
+import quaestor
+from tests.docs.blocks import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site; broken links and pages without a place in the navigation end the build."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return folder
+
+
+def test_every_public_name_and_every_command_is_in_the_reference(site: Path) -> None:
+    """Generated from the code, so nothing is left out and nothing is out of date."""
+    page = (site / "reference/python.html").read_text()
+    for module in (quaestor, middleware, cdn_adapters):
+        missing = [name for name in module.__all__ if f">{name}</span>" not in page]
+        assert missing == [], module.__name__
+    commands = (site / "reference/command_line.html").read_text()
+    for name in ("explain", "audit", "cluster resize", "statistics show", "proxy", "demo"):
+        assert f"<code>quaestor {name}</code>" in commands
+
+
+def test_fields_of_settings_are_a_list(site: Path) -> None:
+    """As docstrings have them, a line each."""
+    assert "<li><code>staleness_bound_ms</code>: " in (site / "reference/python.html").read_text()
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    """No fonts, scripts or pictures of others: reading the documents tells nobody."""
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="(https?:[^"]*)"', text)
+        loaded += re.findall(r'<link[^>]* rel="(?:stylesheet|preconnect)"[^>]* href="(https?:[^"]*)"', text)
+        assert loaded == [], page.name
+
+
+def test_every_document_has_a_page(site: Path) -> None:
+    """And is reached from the navigation; decisions are left to the repository."""
+    index = (site / "index.html").read_text()
+    for document in (ROOT / "docs").glob("*.md"):
+        page = document.with_suffix(".html").name
+        assert f'href="{page}"' in index or page == "index.html", f"{document.name} is not in mkdocs.yml"
