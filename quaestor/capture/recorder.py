@@ -237,7 +237,7 @@ class Recorder:
 def ends_ms(
     values: Iterable[ClockValue], *, started_ms: int, now_ms: int, window_ms: int, asked: str = ""
 ) -> Iterator[int]:
-    """When the values of a query are over that may stem from the clock: not after now_ms means at once. See clock_values.
+    """The moments at which values of a query are over that may stem from the clock; not after now_ms: at once.
 
     started_ms, now_ms: the request's.
     window_ms: see Recorder.clock_window_ms.

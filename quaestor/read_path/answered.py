@@ -1,4 +1,4 @@
-"""What is known of an answer besides itself when it asks for admission: the request that it answers, and the run that made it."""
+"""Requests that were answered, and the handler runs that made the answers: what admission goes by besides the answer itself."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ async def test_what_nobody_can_see_is_found_and_the_route_is_cached_no_longer(
         runs = site.runs
         for _ in range(3):
             assert (await site.get())[1] == "Quaestor; fwd=bypass; detail=diverged"
-        assert site.runs == runs + 3
+        assert site.runs >= runs + 3  # a verification that had begun may run, too
         quarantines = site.quaestor.read_path.probation.quarantines
         assert [(one.route.rpartition(".")[2], one.differs) for one in quarantines] == [("page", (differs,))]
         told = [one for one in site.failures if one.name == "verification.diverged"]
