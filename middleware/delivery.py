@@ -10,6 +10,7 @@ from middleware.context import ExchangeContext
 from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
 from middleware.sending import send_entry
 from quaestor.model import Uncacheable
+from quaestor.read_path.answered import AnsweredRequest, HandlerRun
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.entries import Answer, Verdict
@@ -42,17 +43,18 @@ class Delivery:
             with read_path.telemetry.tracing.inside(self._span):
                 return await read_path.admission.admit(
                     Answer(status=answer.status, headers=answer.headers, body=answer.body),
-                    answer.outcome,
-                    target=context.target,
-                    request_headers=context.scope["headers"],
-                    since=answer.since,
-                    policy=context.policy,
-                    leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
-                    asked_ms=answer.asked_ms,
-                    credentials=context.credentials,
+                    AnsweredRequest(
+                        target=context.target,
+                        headers=context.scope["headers"],
+                        policy=context.policy,
+                        credentials=context.credentials,
+                        with_body=context.facts.has_body,
+                        leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
+                    ),
+                    HandlerRun(
+                        outcome=answer.outcome, asked=answer.asked, since=answer.since, asked_ms=answer.asked_ms
+                    ),
                     at_most_ms=at_most_ms,
-                    asked=answer.asked,
-                    with_body=context.facts.has_body,
                 )
         except Exception as error:
             read_path.telemetry.failure("read-path", "read_path.admit_failed", error, kind=type(error).__name__)

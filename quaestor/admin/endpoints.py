@@ -190,6 +190,7 @@ class Endpoints:
                     limit=_number(call, "limit"),
                     projection=call.one("projection"),
                     as_json=True,
+                    clock_window_ms=self._quaestor.settings.clock_window_ms,
                 )
             )
         except RecursionError as error:

@@ -74,6 +74,8 @@ _ORDINAL: Final = 719_163
 """`date.toordinal()` of the epoch."""
 
 _DATE: Final = re.compile(r"(\d{4})([-/]?)(\d\d)(?:\2(\d\d))?")
+_BREAKS: Final = re.compile(r'[/?&=,;{}\[\]"]')
+"""What stands around the values of a URL, and of JSON in one."""
 _TIME_OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:[.,](\d{1,3})\d*)?)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -164,13 +166,11 @@ def _of_date(value: str) -> ClockValue | None:
 
 
 def named(text: str) -> frozenset[int]:
-    """The instants, times of day and numbers that a request names in its path and query: what is equal is the client's."""
-    found = set()
-    for piece in re.split(r"[/?&=,;]", text):
-        value = of_text(piece) or of_text(unquote_plus(piece))
-        if value is not None:
-            found.add(value.at_ms)
-    return frozenset(found)
+    """The instants, times of day and numbers that a request names in its path and query, also within JSON: what is equal is the
+    client's."""
+    pieces = {*_BREAKS.split(text), *_BREAKS.split(unquote_plus(text))}
+    values = (of_text(piece.strip(" :")) for piece in pieces)
+    return frozenset(value.at_ms for value in values if value is not None)
 
 
 def valid_until_ms(

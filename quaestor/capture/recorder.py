@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo.monitoring import CommandStartedEvent
 
 from quaestor.capture import clock_values
+from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.commands import Understood
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
@@ -212,7 +213,13 @@ class Recorder:
                     reasons[Reason(Uncacheable.READ_FAILED, f"{name} failed")] = None
                 elif read.unanswered:
                     reasons[Reason(Uncacheable.READ_FAILED, f"{name} was not answered before the response")] = None
-                for end_ms in self._ends(read, now_ms if started_ms is None else started_ms, now_ms, asked):
+                for end_ms in ends_ms(
+                    read.understood.clock_values,
+                    started_ms=now_ms if started_ms is None else started_ms,
+                    now_ms=now_ms,
+                    window_ms=self.clock_window_ms,
+                    asked=asked,
+                ):
                     ends.append(end_ms)
                     if end_ms <= now_ms:
                         reasons[Reason(Uncacheable.CLOCK, f"{name} names a time that follows the clock")] = None
@@ -226,18 +233,25 @@ class Recorder:
                 valid_until_ms=min(ends, default=None),
             )
 
-    def _ends(self, read: ReadInProgress, started_ms: int, now_ms: int, asked: str) -> Iterator[int]:
-        """When values in the query are over that may stem from the clock."""
-        values = read.understood.clock_values
-        if not values:
-            return
-        known, zones = clock_values.named(asked), (-time.timezone * 1000, -time.altzone * 1000)
-        for value in values:
-            end_ms = clock_values.valid_until_ms(
-                value, started_ms=started_ms, now_ms=now_ms, window_ms=self.clock_window_ms, local_ms=zones, asked=known
-            )
-            if end_ms is not None:
-                yield end_ms
+
+def ends_ms(
+    values: Iterable[ClockValue], *, started_ms: int, now_ms: int, window_ms: int, asked: str = ""
+) -> Iterator[int]:
+    """The moments at which values of a query are over that may stem from the clock; not after now_ms: at once.
+
+    started_ms, now_ms: the request's.
+    window_ms: see Recorder.clock_window_ms.
+    asked: path and query of the request.
+    """
+    known: frozenset[int] | None = None
+    zones = (-time.timezone * 1000, -time.altzone * 1000)
+    for value in values:
+        known = clock_values.named(asked) if known is None else known
+        end_ms = clock_values.valid_until_ms(
+            value, started_ms=started_ms, now_ms=now_ms, window_ms=window_ms, local_ms=zones, asked=known
+        )
+        if end_ms is not None:
+            yield end_ms
 
 
 def _shown(event: CommandStartedEvent) -> str:

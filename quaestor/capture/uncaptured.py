@@ -3,11 +3,14 @@
 pymongo gives every client that is made from now on the listeners registered for the whole process, before its own. One of them
 notes each command of a recorded request; the capture of the client that sends it claims it back at once, with the same event.
 What nobody claimed was sent by a client whose writes nobody tells of, perhaps, and whose reads nobody registered.
+
+Not counted is what pymongo's automatic encryption asks a mongocryptd: that one holds no data, it marks what is to be encrypted.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from pymongo import monitoring
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
@@ -15,6 +18,8 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from quaestor.capture.commands import HARMLESS
 from quaestor.capture.context import current
 
+_FOR_MONGOCRYPTD: Final = ("isRemoteSchema", "csfleEncryptionSchemas")
+"""Fields that libmongocrypt adds to a command for a mongocryptd; a mongod refuses a command with them."""
 _registering = threading.Lock()
 _registered = False
 
@@ -25,7 +30,9 @@ class _EveryCommand(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         """See pymongo.monitoring. Never raises."""
         recorder = current()
-        if recorder is not None and event.command_name.lower() not in HARMLESS:
+        if recorder is None or event.command_name.lower() in HARMLESS:
+            return
+        if not any(field in event.command for field in _FOR_MONGOCRYPTD):
             recorder.sent(event)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:

@@ -24,9 +24,10 @@ _COUNTED: Final[Mapping[str, tuple[str, ...]]] = {
     "bulkwrite": ("nInserted", "nModified", "nUpserted", "nDeleted"),
 }
 """Fields of a reply, one of which is not zero and not empty if the command changed something (commands in lower case)."""
+_DROP_DATABASE: Final = "dropdatabase"
 _WHOLE_COLLECTIONS: Final = frozenset(
     {
-        "create", "drop", "dropdatabase", "renamecollection", "collmod", "converttocapped", "clonecollectionascapped",
+        "create", "drop", _DROP_DATABASE, "renamecollection", "collmod", "converttocapped", "clonecollectionascapped",
         "mapreduce", "applyops",
     }
 )  # fmt: skip
@@ -114,5 +115,7 @@ def is_write(event: CommandStartedEvent) -> bool:
 def _changed(kind: str, reply: Mapping[str, Any]) -> bool:
     if kind == _FIND_AND_MODIFY:
         return bool((reply.get("lastErrorObject") or {}).get("n"))
+    if kind == _DROP_DATABASE:
+        return "dropped" in reply  # named only if it was there
     counted = _COUNTED.get(kind)
     return counted is None or any(reply.get(field) for field in counted)

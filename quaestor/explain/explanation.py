@@ -6,16 +6,16 @@ Built from the same plan as the matching node and the same rules as capture, so 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, ends_ms
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.text_indexes import searches
 from quaestor.model import Operation, Query, Reason, Uncacheable
 from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
 from quaestor.query import aggregation
-
-DEFAULT_CLOCK_WINDOW_MS = 300_000
 
 _WINDOWS = {
     (Window.NONE, False): "all matching records",
@@ -37,7 +37,14 @@ _BEFORE_IMAGES = (
     "without pre-images in the collection (changeStreamPreAndPostImages) every delete counts, and every update that touches "
     "fields that matter"
 )
+_INDEXES = (
+    "the order is left open, so the fields of compound indexes matter as well: with --mongo-url they are looked up"
+)
 _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
+
+_FOLLOWS_THE_CLOCK = Reason(
+    Uncacheable.CLOCK, "it names a time that follows the clock (now, or shifted from it by a round amount)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +58,9 @@ class Explanation:
     fields: which fields' changes matter for records that match before and after.
     foreign: other collections every write to which counts.
     not_cached: why no response that ran this query is cached; empty: it is cached.
-    remark: something that the collection's owner can do to make it better.
+    valid_until_ms: when one that ran it now would be over without any write, because a value in it may have been floored to a
+        unit of the clock; None: never.
+    remark: something that can be done to make it better, or to have it explained better.
     """
 
     namespace: str
@@ -64,6 +73,7 @@ class Explanation:
     fields: str
     foreign: tuple[str, ...]
     not_cached: tuple[str, ...]
+    valid_until_ms: int | None
     remark: str | None
 
     @property
@@ -80,6 +90,7 @@ class Explanation:
                 "query_id": self.query_id,
                 "cacheable": self.cacheable,
                 "not_cached": list(self.not_cached),
+                "valid_until_ms": self.valid_until_ms,
                 "match": self.match,
                 "reason": self.reason,
                 "index": self.index,
@@ -95,7 +106,7 @@ class Explanation:
         """A few aligned lines for people."""
         lines = [
             ("query", f"{self.operation} on {self.namespace}"),
-            ("cached", "yes" if self.cacheable else "no: " + "; ".join(self.not_cached)),
+            ("cached", self._cached()),
             ("match", self.match if self.reason is None else f"{self.match}: {self.reason}"),
             ("found by", self.index),
             ("result", self.window),
@@ -109,6 +120,16 @@ class Explanation:
         width = max(len(name) for name, value in lines if value)
         return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
 
+    def _cached(self) -> str:
+        if not self.cacheable:
+            return "no: " + "; ".join(self.not_cached)
+        if self.valid_until_ms is None:
+            return "yes"
+        end = datetime.fromtimestamp(self.valid_until_ms / 1000, UTC)
+        return (
+            f"yes, until {end:%Y-%m-%dT%H:%M:%SZ}: a time in it may be floored to a unit of the clock, which ends then"
+        )
+
 
 def explain(
     query: Query,
@@ -116,15 +137,27 @@ def explain(
     now_ms: int | None = None,
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS,
     images: bool | None = None,
+    indexes_known: bool = False,
     reasons: Iterable[Reason] = (),
 ) -> Explanation:
     """Explain a query as if it were run at now_ms (None: times in the filter are taken for constants).
 
+    clock_window_ms: see Recorder.
     images: whether the collection records pre- and post-images, if that is known.
+    indexes_known: query.index_keys says what indexes there are; otherwise nobody has looked.
     reasons: further ones not to cache it, from who knows the collection. Raises MalformedQueryError if mongod would
         refuse it.
     """
     plan = plan_query(query)
+    findings = _findings(query)
+    refusals = _refusals(query, findings)
+    until_ms: int | None = None
+    if now_ms is not None:
+        ends = ends_ms(findings.clock_values, started_ms=now_ms, now_ms=now_ms, window_ms=clock_window_ms)
+        until_ms = min(ends, default=None)
+        if until_ms is not None and until_ms <= now_ms:
+            refusals[_FOLLOWS_THE_CLOCK] = None
+            until_ms = None
     return Explanation(
         namespace=query.namespace,
         operation=query.operation.value,
@@ -135,11 +168,9 @@ def explain(
         window=_window(plan),
         fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
-        not_cached=tuple(
-            f"{reason.value}: {detail}"
-            for reason, detail in _refusals(query, now_ms, clock_window_ms) | dict.fromkeys(reasons)
-        ),
-        remark=_remark(plan, images),
+        not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
+        valid_until_ms=until_ms,
+        remark="; ".join(_remarks(plan, images, indexes_known)) or None,
     )
 
 
@@ -150,24 +181,29 @@ def _window(plan: QueryPlan) -> str:
     return _CONTENT[plan.result].format(key=query.distinct_key)
 
 
-def _remark(plan: QueryPlan, images: bool | None) -> str | None:
+def _remarks(plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
     if plan.predicate is None:
-        return _TEXT_INDEX if searches(plan.query) and plan.query.text_index is None else None
+        if searches(plan.query) and plan.query.text_index is None:
+            yield _TEXT_INDEX
+        return
     if (plan.result is not Result.RECORDS or plan.window is Window.OFFSET) and not images:
-        return _BEFORE_IMAGES
-    if plan.window is Window.BOUNDARY and all(path != "_id" for path, _ in plan.query.sort):
-        return _TIES
-    return None
+        yield _BEFORE_IMAGES
+    elif plan.window is Window.BOUNDARY and all(path != "_id" for path, _ in plan.query.sort):
+        yield _TIES
+    if plan.order_open and not indexes_known:
+        yield _INDEXES
 
 
-def _refusals(query: Query, now_ms: int | None, clock_window_ms: int) -> dict[Reason, None]:
-    """Why capture would refuse a response that ran this query; without repetitions, in order."""
+def _findings(query: Query) -> Findings:
     findings = Findings()
     for part in (query.filter, query.projection, query.pipeline, query.let):
         snapshot(part, findings, lambda: 4)
+    return findings
+
+
+def _refusals(query: Query, findings: Findings) -> dict[Reason, None]:
+    """Why capture would refuse a response that ran this query; without repetitions, in order."""
     reasons = dict.fromkeys(findings.reasons)
     if query.operation is Operation.AGGREGATE:
         reasons |= dict.fromkeys(aggregation.refusals(query.pipeline))
-    if now_ms is not None and any(abs(instant - now_ms) <= clock_window_ms for instant in findings.instants()):
-        reasons[Reason(Uncacheable.CLOCK, "it names a time close to now, so it goes stale without any write")] = None
     return reasons

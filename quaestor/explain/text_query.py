@@ -12,6 +12,7 @@ from pymongo import MongoClient
 from pymongo.errors import ConfigurationError as PyMongoConfigurationError
 
 from quaestor.capture.catalog import Catalog
+from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS
 from quaestor.capture.text_indexes import reduced
 from quaestor.clock import system_clock
 from quaestor.errors import ConfigurationError, MalformedQueryError
@@ -32,13 +33,15 @@ def explain_text(
     as_json: bool = False,
     text_index: str | None = None,
     mongo_url: str | None = None,
+    clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS,
 ) -> str:
     """The explanation, as text or as JSON.
 
     text: a find filter, or an aggregation pipeline if it is an array; MongoDB Extended JSON.
     text_index: definition of the collection's text index, as list_indexes gives it.
-    mongo_url: where to look up what the collection is: a view, capped, with a collation, images or a text index of
-        its own.
+    mongo_url: where to look up what the collection is: a view, capped, with a collation, images, a text index or compound
+        indexes of its own.
+    clock_window_ms: the setting of the app that runs it.
 
     Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse; DatabaseError.
     """
@@ -51,7 +54,14 @@ def explain_text(
     reasons: tuple[Reason, ...] = ()
     if mongo_url is not None:
         query, reasons, images = _looked_up(query, mongo_url)
-    explanation = explain(query, now_ms=system_clock(), images=images, reasons=reasons)
+    explanation = explain(
+        query,
+        now_ms=system_clock(),
+        clock_window_ms=clock_window_ms,
+        images=images,
+        indexes_known=mongo_url is not None,
+        reasons=reasons,
+    )
     return explanation.to_json() if as_json else explanation.text()
 
 

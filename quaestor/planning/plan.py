@@ -149,12 +149,12 @@ def plan_query(query: Query) -> QueryPlan:
         try:
             condition, reason = _condition(query, shape)
             if condition is not None:
-                if (hidden := hidden_type(condition)) is not None:
-                    raise UnsupportedQueryError(f"type {hidden}: the driver decodes such values as another type")
                 condition = dict(with_text_index(condition, query.text_index))
-            predicate = None if condition is None else compile_query(condition)
+                predicate = compile_query(condition)
+                if (hidden := hidden_type(predicate.root)) is not None:
+                    raise UnsupportedQueryError(f"type {hidden}: the driver decodes such values as another type")
         except UnsupportedQueryError as unsupported:
-            condition, reason = None, unsupported.reason
+            condition, predicate, reason = None, None, unsupported.reason
     if condition is None and reason == TO_COLLECTION and shape is not None:
         condition, predicate = _whole_collection(query, shape)
     root = None if predicate is None else predicate.root

@@ -15,10 +15,11 @@ from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
 from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
 from quaestor.observability.telemetry import Telemetry
-from quaestor.policy import DEFAULT, RoutePolicy
+from quaestor.policy import RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
 from quaestor.read_path import asked_fields, explaining, freshness, refresh, reuse, shared_cache_rules, vary
-from quaestor.read_path.asked_fields import EVERYTHING, WHOLES, AskedFields
+from quaestor.read_path.answered import AnsweredRequest, HandlerRun
+from quaestor.read_path.asked_fields import EVERYTHING, WHOLES
 from quaestor.read_path.coalescing import RequestCoalescing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.declared_dependencies import declared_reads, waived
@@ -33,7 +34,6 @@ from quaestor.read_path.entries import (
 )
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
-from quaestor.read_path.key import Target
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.variant_key import covered
@@ -107,65 +107,44 @@ class EntryAdmission:
         return self._usability.servable(response)
 
     async def admit(
-        self,
-        answer: Answer,
-        outcome: Outcome,
-        *,
-        target: Target,
-        request_headers: Sequence[tuple[bytes, bytes]],
-        since: Version,
-        leave: bool,
-        policy: RoutePolicy = DEFAULT,
-        asked_ms: int | None = None,
-        credentials: bool = False,
-        at_most_ms: int | None = None,
-        asked: AskedFields | None = None,
-        with_body: bool = False,
+        self, answer: Answer, request: AnsweredRequest, run: HandlerRun, *, at_most_ms: int | None = None
     ) -> Verdict:
         """Make an entry of an answer: register its reads, tell index and sketch, store it, and see that it is still alive.
 
         Takes one activation and, with Redis, two more round trips. After a Verdict other than KEPT nothing of the answer is
         stored that could ever be served.
 
-        since: the watermark when the handler began.
-        leave: whether others will be allowed to keep copies.
-        asked_ms: when the handler was asked; now, if nobody knows.
-        credentials: the request carried some that its route says nothing about.
         at_most_ms: how long it may live, whatever is estimated.
-        asked: what the handler asked the request for.
-        with_body: the request is keyed by its body.
         """
-        asked_ms = self.clock() if asked_ms is None else asked_ms
+        policy, outcome = request.policy, run.outcome
         answer = in_groups(answer, policy.groups)
         ignored = self._variants.ignored
-        asked = asked or AskedFields()
-        barred = asked_fields.refusal(asked, policy, ignored)
-        deciding = asked_fields.deciding(asked, policy, answer.headers, ignored=ignored, with_body=with_body)
+        barred = asked_fields.refusal(run.asked, policy, ignored)
+        deciding = asked_fields.deciding(
+            run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body
+        )
         # Where no grid guards anything, a declaration cannot waive a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
         why = {one.reason for one in reasons}
         if self._settings.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
-            return await self._admit_explicit(
-                answer, target, request_headers, policy,
-                asked_ms=asked_ms, credentials=credentials, barred=barred, deciding=deciding,
-            )  # fmt: skip
-        refused = self._refused(answer, reasons, policy, credentials=credentials)
+            return await self._admit_explicit(answer, request, asked_ms=run.asked_ms, barred=barred, deciding=deciding)
+        refused = self._refused(answer, reasons, policy, credentials=request.credentials)
         if refused is None and barred is not None:
             refused = Verdict(event=Event.UNGUARDED, reasons=barred[:1], detail=barred[1])
         if refused is not None:
             return refused
-        key, answer = self._keyed(target, answer, request_headers, policy, deciding)
+        key, answer = self._keyed(answer, request, deciding)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
         window_ms = min(reuse.windows(answer.headers, policy).longest_ms, self._settings.ttl_max_ms)
-        registered = await self._register(self._reads(outcome, policy, target, since), since=since, window_ms=window_ms)
+        registered = await self._register(self._reads(request, run), since=run.since, window_ms=window_ms)
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
         ttl_ms = self._ttl_ms(registered, policy, now_ms)
         response = guarded_entry(
             answer, registered,
-            key=key, resource=target.resource, now_ms=now_ms, cost_ms=now_ms - asked_ms,
+            key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
             valid_until_ms=outcome.valid_until_ms,
         )  # fmt: skip
@@ -174,7 +153,7 @@ class EntryAdmission:
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
-            verdict = await self._keep(response, target.url, leave=leave, asked_ms=asked_ms)
+            verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
         if verdict.resident is not None:
             self._note_kept(verdict.resident, outcome, registered)
         return verdict
@@ -196,11 +175,15 @@ class EntryAdmission:
             detail="; ".join(one.detail for one in reasons),
         )
 
-    def _reads(self, outcome: Outcome, policy: RoutePolicy, target: Target, since: Version) -> tuple[CapturedRead, ...]:
+    def _reads(self, request: AnsweredRequest, run: HandlerRun) -> tuple[CapturedRead, ...]:
         """Everything that an answer depends on: what its handler read, and what its route declares."""
         settings = self._settings
-        return outcome.reads + declared_reads(
-            policy, target, deployment=settings.scope, namespace=settings.control_namespace, since=since
+        return run.outcome.reads + declared_reads(
+            request.policy,
+            request.target,
+            deployment=settings.scope,
+            namespace=settings.control_namespace,
+            since=run.since,
         )
 
     async def _register(self, reads: Sequence[CapturedRead], *, since: Version, window_ms: int) -> Registered | Verdict:
@@ -226,17 +209,13 @@ class EntryAdmission:
         self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms, ttl_ms=lifetime_ms)
 
     def _keyed(
-        self,
-        target: Target,
-        answer: Answer,
-        request_headers: Sequence[tuple[bytes, bytes]],
-        policy: RoutePolicy,
-        deciding: tuple[bytes, ...],
+        self, answer: Answer, request: AnsweredRequest, deciding: tuple[bytes, ...]
     ) -> tuple[str | None, Answer]:
         """The key of an answer, None if it has none, and the answer as everybody is told what it varies by.
 
         deciding: the fields that its handler asked for.
         """
+        policy, target = request.policy, request.target
         named = vary.names(answer.headers, covered=covered(policy))
         if named is None:
             return None, answer
@@ -247,7 +226,7 @@ class EntryAdmission:
             by = variants.learn(target.key, (*named, *deciding))
         if by is None:
             return None, answer
-        key = vary.variant_key(target.key, by, request_headers, ignored=variants.ignored)
+        key = vary.variant_key(target.key, by, request.headers, ignored=variants.ignored)
         if key != target.key and self._store.resident(target.key) is not None:
             # From before it was known that anything else decides.
             self._store.drop(target.key, "outdated")
@@ -267,30 +246,27 @@ class EntryAdmission:
     async def _admit_explicit(
         self,
         answer: Answer,
-        target: Target,
-        request_headers: Sequence[tuple[bytes, bytes]],
-        policy: RoutePolicy,
+        request: AnsweredRequest,
         *,
         asked_ms: int,
-        credentials: bool,
         barred: tuple[str, str] | None,
         deciding: tuple[bytes, ...],
     ) -> Verdict:
         """Without reads: the answer's own fields decide (RFC 9111)."""
         refused = shared_cache_rules.refusal(
-            answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000
+            answer.status, answer.headers, credentials=request.credentials, now_s=self.clock() / 1000
         )
         if refused is None and barred is not None:
             refused = barred[0]
         key: str | None = None
         if refused is None:
-            key, answer = self._keyed(target, answer, request_headers, policy, deciding)
+            key, answer = self._keyed(answer, request, deciding)
         if key is None:
             return Verdict(event=Event.UNGUARDED, reasons=(refused or "vary", Uncacheable.NO_READS.value))
         try:
             resident = await self._explicit.keep(
                 answer.status, answer.headers, answer.body,
-                key=key, resource=target.resource, asked_ms=asked_ms, policy=policy,
+                key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy,
             )  # fmt: skip
         except StoreError as error:
             self._telemetry.failure("store", "read_path.store_failed", error)

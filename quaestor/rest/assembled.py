@@ -22,7 +22,7 @@ from typing import Any, Final
 from quaestor.capture import Outcome, not_recording, recording
 from quaestor.errors import UncertainMatchError
 from quaestor.invalidation.registry.validity import TOMBSTONE_MS
-from quaestor.model import CapturedRead, SortSpec
+from quaestor.model import CapturedRead, SortSpec, Uncacheable
 from quaestor.query import CompiledQuery
 from quaestor.rest.etags import list_etag
 from quaestor.rest.record_cache import Engine, Part, RecordCache, entry, ids_digest, part_of
@@ -43,6 +43,7 @@ class Wanted:
     predicate: the whole filter, rules included.
 
     place: a function of a record, equal for two that stand at the same place.
+    asked: the request's query string: times that it names are its own, and no clock.
     fetch: reads the list, raw and in order.
     fetch_some: reads the records with these ids, in any order.
     """
@@ -52,6 +53,7 @@ class Wanted:
     sort: SortSpec
     predicate: CompiledQuery
     place: Callable[[Mapping[str, Any]], Any]
+    asked: str
     fetch: Fetch
     fetch_some: FetchSome
 
@@ -161,7 +163,7 @@ class AssembledLists:
             return None
         if missing:
             since = self._engine.registry.watermark()
-            raws, outcome = await self._recorded(wanted.fetch_some(missing))
+            raws, outcome = await self._recorded(wanted.fetch_some(missing), asked=None)
             read = _only_read(outcome)
             if read is None or len(raws) < len(missing):
                 return None
@@ -180,7 +182,7 @@ class AssembledLists:
     async def _read(self, wanted: Wanted) -> Assembly:
         """Read the list with its records, and keep of it what can be guarded."""
         since = self._engine.registry.watermark()
-        raws, outcome = await self._recorded(wanted.fetch())
+        raws, outcome = await self._recorded(wanted.fetch(), asked=wanted.asked)
         answer = _assembly([part_of(raw) for raw in raws])
         read = _only_read(outcome)
         if read is None or not self._engine.read_path.serving(self._engine.read_path.clock()):
@@ -203,18 +205,26 @@ class AssembledLists:
             names=names,
             places=tuple(map(wanted.place, documents)),
             registrations=guard.ids,
-            fresh_until_ms=self._records.fresh_until_ms(),
+            fresh_until_ms=_earliest(self._records.fresh_until_ms(), outcome.valid_until_ms),
             parts=members,
         )
         self._keep(wanted, known, members)
         return answer
 
-    async def _recorded(self, read: Awaitable[list[bytes]]) -> tuple[list[bytes], Outcome]:
-        """In a recording of its own: of a request around it these reads are no business."""
+    async def _recorded(self, read: Awaitable[list[bytes]], *, asked: str | None) -> tuple[list[bytes], Outcome]:
+        """In a recording of its own: of a request around it these reads are no business.
+
+        asked: see Wanted; None: it asks by ids that the database gave, and these follow no clock.
+        """
         read_path = self._engine.read_path
-        window_ms = read_path.settings.clock_window_ms
+        window_ms, begun_ms = read_path.settings.clock_window_ms, read_path.clock()
         with not_recording(), recording(clock_window_ms=window_ms, capture=read_path.capture) as recorder:
-            return await read, recorder.outcome(read_path.clock())
+            raws = await read
+            outcome = recorder.outcome(read_path.clock(), started_ms=begun_ms, asked=asked or "")
+        if asked is None:
+            others = tuple(reason for reason in outcome.reasons if reason.reason is not Uncacheable.CLOCK)
+            outcome = replace(outcome, reasons=others, valid_until_ms=None)
+        return raws, outcome
 
     def _belong(self, wanted: Wanted, known: _Ids, parts: Sequence[Part]) -> bool:
         """Whether every record still is a member, and stands where it stood."""
@@ -261,6 +271,10 @@ def _assembly(parts: Sequence[Part]) -> Assembly:
         fresh_until_ms=0,
         checked_ms=0,
     )
+
+
+def _earliest(until_ms: int, valid_until_ms: int | None) -> int:
+    return until_ms if valid_until_ms is None else min(until_ms, valid_until_ms)
 
 
 def _only_read(outcome: Outcome) -> CapturedRead | None:

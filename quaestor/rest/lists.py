@@ -140,7 +140,8 @@ class Lists:
         found = self._prepared.get(key)
         if found is None:
             query = parse_list(request, self._limits)
-            found = (query, self._wanted(collection, records, query, kept))
+            text = request.scope["query_string"].decode("latin-1")
+            found = (query, self._wanted(collection, records, query, kept, text))
             if len(request.scope["query_string"]) <= _LONGEST and len(records.audience) <= _LARGEST_AUDIENCE:
                 self._prepared[key] = found
             if len(self._prepared) > _PREPARED:
@@ -149,7 +150,9 @@ class Lists:
             self._prepared.move_to_end(key)
         return found
 
-    def _wanted(self, collection: str, records: Records, query: ListQuery, kept: Representation) -> Wanted | None:
+    def _wanted(
+        self, collection: str, records: Records, query: ListQuery, kept: Representation, text: str
+    ) -> Wanted | None:
         """None for lists that are to be kept whole, or cannot be kept otherwise."""
         if self._engine is None or Representation.OBJECTS in (kept, query.representation) or query.filter.ordered:
             return None
@@ -182,6 +185,7 @@ class Lists:
             sort=query.sort,
             predicate=plan.predicate,
             place=sort_key_function(query.sort),
+            asked=text,
             fetch=fetch,
             fetch_some=fetch_some,
         )

@@ -1,5 +1,11 @@
-"""Wire format of a stored response, version 3. Big-endian; nothing in it is code, so nobody who can write to the server
+"""Wire format of a stored response, version 4. Big-endian; nothing in it is code, so nobody who can write to the server
 can make us run anything.
+
+The version stands for the format *and* for the rules by which keys are made and answers admitted: it is raised whenever one of
+them changes, so that no release is served what another one keyed by less. Each release reads its own version alone.
+
+    1-3  before the fields that a handler asks for were part of the key, and the clock ended an entry
+    4    since then
 
     "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
     status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
@@ -27,7 +33,7 @@ IDENTITY_RANGE = (3, _START.size - 1)
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
-_VERSION = 3
+_VERSION = 4
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _CONTROLS = re.compile(rb"[\r\n\0]")
 """Some servers send on whatever they are given: what stands behind these would be another field, or another answer."""
@@ -69,8 +75,8 @@ def guard(registrations: Iterable[str]) -> bytes:
 
 
 def decode(data: bytes) -> CachedResponse | None:
-    """The response; None if the bytes are not a whole version-3 entry (another version wrote them, or they are damaged), or if no
-    handler can have given this answer."""
+    """The response; None if the bytes are not a whole entry of this version (another one wrote them, or they are damaged), or if
+    no handler can have given this answer."""
     try:
         return _decode(data)
     except (struct.error, ValueError):
@@ -86,7 +92,7 @@ def _append_all(parts: list[bytes], count: int, values: Iterable[bytes]) -> None
 def _decode(data: bytes) -> CachedResponse:
     magic, version, _, status, stored_at_ms, fresh_until_ms, stale_until_ms, cost_ms = _START.unpack_from(data)
     if (magic, version) != (_MAGIC, _VERSION):
-        raise ValueError("not a version-3 entry")
+        raise ValueError(f"not an entry of version {_VERSION}")
     cursor = _Cursor(data, _START.size)
     key, resource, etag = cursor.text(), cursor.text(), cursor.field()
     registrations = tuple(cursor.text() for _ in range(cursor.count()))

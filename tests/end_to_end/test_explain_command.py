@@ -67,6 +67,16 @@ def test_recorded_images_need_not_be_recommended(database: Any, explain: Explain
     assert explain(count)["remark"] is None
 
 
+def test_the_fields_of_compound_indexes_are_among_those_that_matter(database: Any, explain: Explain) -> None:
+    """As capture registers it: an order that the query leaves open may be the index's."""
+    ask = {"text": '{"kind": 1}', "projection": '{"name": 1}'}
+    assert (explain(**ask)["fields"], explain(**ask)["remark"]) == ("kind, name", None)
+    database.c.create_index([("kind", 1), ("rank", 1)])
+    assert (explain(**ask)["fields"], explain(**ask)["remark"]) == ("kind, name, rank", None)
+    unknown = json.loads(explain_text(**ask, collection="d.c", as_json=True))
+    assert (unknown["fields"], "--mongo-url" in unknown["remark"]) == ("kind, name", True)
+
+
 def test_what_is_never_cached_says_so(database: Any, explain: Explain) -> None:
     database.create_collection("ts", timeseries={"timeField": "at"})
     assert explain("{}", "ts")["not_cached"] == [f"time-series: {database.name}.ts is a time-series collection"]

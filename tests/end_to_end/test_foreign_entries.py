@@ -8,6 +8,7 @@ import pytest
 
 from quaestor.model import CachedResponse
 from quaestor.read_path.unsafe_invalidation import Outdated
+from quaestor.store import entry_codec
 from tests.end_to_end.workers import KEY, World, ask, world
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +46,19 @@ async def test_what_no_handler_can_have_answered_is_passed_over(world: World) ->
         assert all(answer.startswith("run") for answer in answers)
     for worker in world.workers:
         assert "x" not in (await worker.client.get("/a")).headers
+
+
+async def test_what_an_older_release_left_is_not_served(world: World) -> None:
+    """It keyed answers by less than we do: this one may be somebody else's. Ours lies there with a version that older releases
+    take for no entry."""
+    own = await stored(world)
+    shared = world.workers[0].shared
+    older = replace(own, body=b"of another organisation")
+    await shared.client.set(shared.name(KEY), b"QE\x03" + entry_codec.encode(older)[3:], px=60_000)
+    assert await shared.get(KEY) is None
+    for worker in world.workers:
+        assert await worker.get() == "run 2"
+    assert (await shared.client.get(shared.name(KEY)))[:3] == b"QE\x04"
 
 
 async def test_what_was_only_looked_at_to_outdate_it_is_not_served(world: World) -> None:

@@ -1,104 +1,31 @@
-"""Clients may be made wherever and whenever: watching begins with the first one that carries the capture. Those that do not carry
-it are noticed."""
+"""Clients may be made wherever and whenever: watching begins with the first one that carries the capture."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import beanie
-import httpx
 import pytest
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient, MongoClient
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor, cached
-from quaestor.capture import Capture, recording
+from quaestor.capture import Capture
 from quaestor.capture.clients import watch_client
 from quaestor.demo import servers
 from quaestor.errors import ConfigurationError
-from quaestor.model import CapturedRead, Operation, Query, Uncacheable
+from quaestor.model import CapturedRead, Operation, Query
 from quaestor.parts import build_parts
 from quaestor.settings import Settings
 from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
+from tests.inputs.flights import Async, Flight, Sync, alive, becomes_exact, get, is_hit, numbers, page, written
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
-
-Async = AsyncMongoClient[dict[str, Any]]
-Sync = MongoClient[dict[str, Any]]
-
-
-class Flight(beanie.Document):
-    id: int  # type: ignore[assignment]
-    origin: str
-    n: int
-
-    class Settings:
-        name = "flights"
-
-
-@asynccontextmanager
-async def alive(app: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """Requests to an app whose lifespan runs, as a server would run it."""
-    to_app: asyncio.Queue[Any] = asyncio.Queue()
-    from_app: asyncio.Queue[Any] = asyncio.Queue()
-    life = asyncio.create_task(app({"type": "lifespan", "state": {}}, to_app.get, from_app.put))
-    await to_app.put({"type": "lifespan.startup"})
-    assert (await from_app.get())["type"] == "lifespan.startup.complete"
-    try:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as http:
-            yield http
-    finally:
-        await to_app.put({"type": "lifespan.shutdown"})
-        assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
-        await life
-
-
-@contextmanager
-def written(mongo_url: str, database: str) -> Iterator[Sync]:
-    """The database as another program writes to it: a flight from JFK and one from EWR. Not captured."""
-    with MongoClient[dict[str, Any]](mongo_url) as other:
-        other[database].flights.insert_many([{"_id": 1, "origin": "JFK", "n": 0}, {"_id": 2, "origin": "EWR", "n": 0}])
-        yield other
-        other.drop_database(database)
-
-
-async def get(http: httpx.AsyncClient, path: str) -> httpx.Response:
-    response = await http.get(path)
-    assert response.status_code == 200, response.text
-    return response
-
-
-async def is_hit(http: httpx.AsyncClient, path: str) -> bool:
-    return "; hit" in (await get(http, path)).headers["cache-status"]
-
-
-async def becomes_exact(http: httpx.AsyncClient, other: Sync, database: str) -> None:
-    """Both answers become hits; a write changes the one that shows it, and the other stays."""
-    for path in ("/JFK", "/EWR"):
-        await eventually(lambda path=path: is_hit(http, path))  # type: ignore[misc]
-    other[database].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
-
-    async def shown() -> bool:
-        return bool((await get(http, "/JFK")).json() == [1])
-
-    await eventually(shown)
-    assert await is_hit(http, "/EWR")
-
-
-def page(app: FastAPI, read: Callable[[str], Awaitable[list[int]]]) -> None:
-    @app.get("/{origin}")
-    async def flights(origin: str) -> list[int]:
-        return await read(origin)
-
-
-async def numbers(client: Async, database: str, origin: str) -> list[int]:
-    return [flight["n"] async for flight in client[database].flights.find({"origin": origin})]
 
 
 @pytest.mark.parametrize("connects", [True, False], ids=["pinged", "unused"])
@@ -266,108 +193,6 @@ async def test_on_a_grid_that_serves_nothing_is_stored_before_the_database_is_kn
 
             await eventually(anew)
         await client[0].close()
-
-
-async def test_what_a_route_declares_stands_in_for_what_uncaptured_clients_read(mongo_url: str, prefix: str) -> None:
-    """Somebody has said on what the answer depends, so nobody needs to see it."""
-    quaestor, app = Quaestor(**PATIENT), FastAPI()
-    captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
-    bare: Async = AsyncMongoClient(mongo_url)
-
-    @app.get("/declared")
-    @cached(depends_on=[(f"{prefix}.flights", {"origin": "JFK"})])
-    async def declared() -> list[int]:
-        return await numbers(bare, prefix, "JFK")
-
-    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
-    with written(mongo_url, prefix) as other:
-        async with alive(app) as http:
-            await eventually(lambda: is_hit(http, "/declared"))
-            other[prefix].flights.update_one({"_id": 1}, {"$set": {"n": 1}})
-
-            async def shown() -> bool:
-                return bool((await get(http, "/declared")).json() == [1])
-
-            await eventually(shown)
-    await captured.close()
-    await bare.close()
-
-
-@pytest.mark.parametrize("beside", [True, False], ids=["beside a captured one", "alone"])
-async def test_a_read_by_a_client_without_capture_makes_the_answer_uncacheable(
-    mongo_url: str, prefix: str, beside: bool
-) -> None:
-    """Nobody would register what it read: the answer says so, is kept by nobody and shows the next write."""
-    quaestor, app = Quaestor(debug_header=True, **PATIENT), FastAPI()
-    captured: Async = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
-    bare: Async = AsyncMongoClient(mongo_url)
-
-    @app.get("/both")
-    async def both() -> list[int]:
-        if beside:
-            await captured[prefix].flights.find_one({"_id": 2})
-        return await numbers(bare, prefix, "JFK")
-
-    page(app, lambda origin: numbers(captured, prefix, origin))
-    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
-    with written(mongo_url, prefix) as other:
-        async with alive(app) as http:
-            await becomes_exact(http, other, prefix)
-            for n in (2, 3):
-                other[prefix].flights.update_one({"_id": 1}, {"$set": {"n": n}})
-                answer = await get(http, "/both")
-                assert answer.json() == [n]
-                assert "; hit" not in answer.headers["cache-status"]
-                explanation = answer.headers["x-quaestor-explain"]
-                assert "uncaptured" in explanation
-                assert f"find on {prefix}.flights by a client without capture" in explanation
-                assert answer.headers["cache-control"] == ("no-store" if beside else "no-cache")
-    await captured.close()
-    await bare.close()
-
-
-def test_a_synchronous_client_without_capture_is_noticed_and_harmless_commands_are_not(
-    mongo_url: str, prefix: str
-) -> None:
-    capture = Capture()
-    with MongoClient[Any](mongo_url) as bare, MongoClient[Any](mongo_url, event_listeners=[capture]) as client:
-        with recording() as recorder:
-            bare.admin.command("ping")
-            client[prefix].c.find_one()
-            assert recorder.outcome(0).reasons == ()
-            bare[prefix].c.insert_one({})
-            ((reason, detail),) = recorder.outcome(0).reasons
-            assert reason is Uncacheable.UNCAPTURED
-            assert detail == f"insert on {prefix}.c by a client without capture"
-        client.drop_database(prefix)
-
-
-def test_several_quaestors_listen_to_their_own_clients(mongo_url: str, prefix: str) -> None:
-    """Another one's client watches another database, perhaps; a client that carries both captures is counted once by each."""
-    one, two = Capture(), Capture()
-    with (
-        MongoClient[Any](mongo_url, event_listeners=[one]) as ours,
-        MongoClient[Any](mongo_url, event_listeners=[two]) as theirs,
-        MongoClient[Any](mongo_url, event_listeners=[two, one]) as shared,
-    ):
-        for client, reads, reasons in ((ours, 1, []), (shared, 1, []), (theirs, 0, ["uncaptured", "no-reads"])):
-            with recording(capture=one) as recorder:
-                client[prefix].c.find_one()
-                outcome = recorder.outcome(0)
-                assert len(outcome.reads) == reads
-                assert sorted(reason for reason, _ in outcome.reasons) == sorted(reasons)
-
-
-def test_our_own_clients_are_not_taken_for_uncaptured_ones(mongo_url: str, prefix: str) -> None:
-    capture = Capture()
-    with (
-        MongoClient[Any](mongo_url, event_listeners=[capture]) as client,
-        watch_client(capture, Settings()) as own,
-        recording() as recorder,
-    ):
-        client[prefix].c.find_one()
-        own[prefix].c.find_one()
-        assert recorder.outcome(0).reasons == ()
 
 
 async def test_the_first_client_says_what_is_watched_and_those_of_other_clusters_are_not_cached(

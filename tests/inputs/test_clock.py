@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse, Response
 
 from quaestor.capture import Capture
 from tests.end_to_end.site import Site, status_of
+from tests.end_to_end.test_distributed import grid
+from tests.inputs.app import App, Asynchronous, Page, app
 
 pytestmark = pytest.mark.anyio
 
@@ -149,3 +151,71 @@ async def test_a_time_that_the_request_names_is_keyed_and_no_clock(mongo_url: st
         assert "hit" in (await made.get(NOW + timedelta(days=20), "/items?date=2026-11-20"))[1]
         assert "stored" in (await made.get(NOW, "/items?page=1"))[1]
         assert "hit" not in (await made.get(NOW + timedelta(days=20), "/items?page=1"))[1]
+
+
+# Real cells, and the real clock
+
+
+def now_page(value: Callable[[datetime], Any]) -> Page:
+    """A page that shows the value it asked with."""
+
+    async def page(items: Asynchronous, request: Request) -> Any:
+        asked = value(datetime.now(UTC))
+        return [str(asked), await items.count_documents({"at": {"$gte": asked}})]
+
+    return page
+
+
+def pages_of(values: dict[str, Callable[[datetime], Any]]) -> dict[str, Page]:
+    return {f"/{number}": now_page(value) for number, value in enumerate(values.values())}
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_nothing_that_moves_with_the_clock_is_stored_by_either_engine(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    """Nor by the store that processes share."""
+    constant = now_page(lambda _: 1)
+    async with app(mongo_url, prefix, {"/constant": constant} | pages_of(RELATIVE), **settings) as cached:
+        await cached.warm("/constant")
+        for path, name in zip(pages_of(RELATIVE), RELATIVE, strict=True):
+            for _ in range(3):
+                assert "not stored: clock" in (await cached.get(path))[1], name
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_what_is_floored_ends_with_its_unit_in_either_engine(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    """At the last moment at which an entry may be used the value still is the one that the answer was made with."""
+    long = {"ttl_min_ms": 40 * DAY_MS, "ttl_max_ms": 40 * DAY_MS}
+    async with app(mongo_url, prefix, pages_of(FLOORED), **long, **settings) as cached:
+        for path, value in zip(pages_of(FLOORED), FLOORED.values(), strict=True):
+            found, _ = await cached.warm(path)
+            for end_ms in ends_ms(cached, path):
+                assert str(value(datetime.fromtimestamp((end_ms - 1) / 1000, UTC))) == found
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_another_process_is_told_when_the_unit_ends(mongo_url: str, redis_url: str, prefix: str) -> None:
+    """What it finds in the shared store it uses no longer than the process that made it."""
+    settings = {
+        "redis_url": redis_url,
+        "deployment": prefix,
+        "ttl_min_ms": 40 * DAY_MS,
+        "ttl_max_ms": 40 * DAY_MS,
+    }
+    pages = {"/today": now_page(FLOORED["today"])}
+    with grid(mongo_url, redis_url, prefix):
+        async with app(mongo_url, prefix, pages, **settings) as one, app(mongo_url, prefix, pages, **settings) as two:
+            await one.warm("/today")
+            await two.warm("/today")
+            (end_ms,) = ends_ms(one, "/today")
+            assert ends_ms(two, "/today") == [end_ms]
+            assert end_ms < datetime.now(UTC).timestamp() * 1000 + DAY_MS
+
+
+def ends_ms(cached: App, path: str) -> list[int]:
+    """When the entries of a page are of no use for anything any more."""
+    found = [one.response for one in cached.quaestor.parts.storage.memory._entries.values()]
+    return [max(one.fresh_until_ms, one.stale_until_ms) for one in found if one.resource == path]

@@ -75,12 +75,13 @@ async def through(cached: App) -> None:
     await cached.until_true("/latest")
 
 
+@pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("path", MOVED)
 async def test_a_change_of_a_hidden_field_that_the_index_orders_by_is_seen(
-    mongo_url: str, prefix: str, path: str, images: bool
+    mongo_url: str, prefix: str, settings: dict[str, Any], path: str, images: bool
 ) -> None:
-    async with app(mongo_url, prefix, PAGES) as cached:
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
         cached.items.database.create_collection("items", changeStreamPreAndPostImages={"enabled": images})
         cached.items.create_index([("kind", 1), ("rank", 1)])
         cached.items.insert_many(RECORDS)
@@ -90,14 +91,15 @@ async def test_a_change_of_a_hidden_field_that_the_index_orders_by_is_seen(
         await cached.until_true(path)
 
 
+@pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize(
     ("path", "indexed"), [("/projected", False), ("/pushed", False), ("/summed", True), ("/by-id", True)]
 )
 async def test_where_no_index_orders_by_it_the_answer_stays(
-    mongo_url: str, prefix: str, path: str, indexed: bool
+    mongo_url: str, prefix: str, settings: dict[str, Any], path: str, indexed: bool
 ) -> None:
     """Without a compound index, or where nothing of the order is left open: no more is invalidated than before."""
-    async with app(mongo_url, prefix, PAGES) as cached:
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
         if indexed:
             cached.items.create_index([("kind", 1), ("rank", 1)])
         cached.items.create_index("rank")
@@ -108,12 +110,33 @@ async def test_where_no_index_orders_by_it_the_answer_stays(
         assert await cached.get(path) == (before, "hit")
 
 
-async def test_an_index_that_is_made_later_counts_from_then_on(mongo_url: str, prefix: str) -> None:
-    async with app(mongo_url, prefix, PAGES) as cached:
+@pytest.mark.usefixtures("patient_redis")
+async def test_an_index_that_is_made_later_counts_from_then_on(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
         cached.items.insert_many(RECORDS)
         await cached.warm("/projected")
         cached.items.create_index([("kind", pymongo.ASCENDING), ("rank", pymongo.DESCENDING)])
         await cached.until_true("/projected")
         assert [record["_id"] for record in await cached.warm("/projected")] == list("dcba")
         cached.items.update_one({"_id": "d"}, {"$set": {"rank": -1}})
+        await cached.until_true("/projected")
+
+
+@pytest.mark.usefixtures("patient_redis")
+async def test_an_index_that_is_hidden_or_shown_again_counts(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
+    """Which order the database finds changes with it, and nothing is written."""
+    keys = {"kind": 1, "rank": -1}
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
+        cached.items.insert_many(RECORDS)
+        cached.items.create_index(list(keys.items()))
+        for hidden, order in ((True, "abcd"), (False, "dcba")):
+            await cached.warm("/projected")
+            cached.items.database.command("collMod", "items", index={"keyPattern": keys, "hidden": hidden})
+            await cached.until_true("/projected")
+            assert [record["_id"] for record in await cached.warm("/projected")] == list(order)
+        to_the_front(cached)
         await cached.until_true("/projected")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -135,17 +135,6 @@ class Site:
         await self.quaestor.stop()
         await self.client.close()
         await anyio.to_thread.run_sync(self.blocking.close)
-
-
-@pytest.fixture(params=["embedded", "grid"])
-def settings(request: pytest.FixtureRequest, mongo_url: str, prefix: str) -> Iterator[dict[str, Any]]:
-    """In one process, and on a grid of 2 x 2 cells with a Redis in between."""
-    if request.param == "embedded":
-        yield {}
-        return
-    redis_url = request.getfixturevalue("redis_url")
-    with grid(mongo_url, redis_url, prefix):
-        yield {"redis_url": redis_url, "deployment": prefix}
 
 
 @asynccontextmanager

@@ -49,6 +49,7 @@ async def asked(cached: App, path: str) -> list[Any]:
 RECORDS = [{"_id": name, "x": x, "tie": 1, "y": x} for name, x in (("a", 4), ("b", 3), ("c", 2), ("d", 1))]
 
 
+@pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize(
     ("first", "second", "index"),
     [
@@ -59,10 +60,10 @@ RECORDS = [{"_id": name, "x": x, "tie": 1, "y": x} for name, x in (("a", 4), ("b
     ],
 )
 async def test_a_record_that_only_the_second_answer_shows_is_not_served_after_its_deletion(
-    mongo_url: str, prefix: str, first: str, second: str, index: str | None
+    mongo_url: str, prefix: str, settings: dict[str, Any], first: str, second: str, index: str | None
 ) -> None:
     """An index made in between lets the database choose other records: nothing was written, and both answers are right."""
-    async with app(mongo_url, prefix, PAGES) as cached:
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
         cached.items.insert_many(RECORDS)
         one = await asked(cached, first)
         if index is not None:
@@ -75,8 +76,9 @@ async def test_a_record_that_only_the_second_answer_shows_is_not_served_after_it
         assert only[-1] not in await asked(cached, second)
 
 
-async def test_answers_with_the_same_members_still_share(mongo_url: str, prefix: str) -> None:
-    async with app(mongo_url, prefix, PAGES) as cached:
+@pytest.mark.usefixtures("patient_redis")
+async def test_answers_with_the_same_members_still_share(mongo_url: str, prefix: str, settings: dict[str, Any]) -> None:
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
         cached.items.insert_many(RECORDS)
         await cached.warm("/two")
 
@@ -84,7 +86,7 @@ async def test_answers_with_the_same_members_still_share(mongo_url: str, prefix:
         for turn in range(200):
             response = await cached.http.get(f"/two?turn={turn}")
             assert response.status_code == 200
-            entries = list(cached.quaestor.read_path.store._entries.values())  # type: ignore[attr-defined]
+            entries = list(cached.quaestor.parts.storage.memory._entries.values())
             shared = len(entries[-1].response.registrations) == 2
             if shared:
                 break

@@ -86,6 +86,7 @@ def a_worker(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]
     return source
 
 
+@pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize(
     ("making", "differs"),
     [
@@ -97,16 +98,16 @@ def a_worker(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]
     ],
 )
 async def test_what_nobody_can_see_is_found_and_the_route_is_cached_no_longer(
-    mongo_url: str, prefix: str, tmp_path: Path, making: Making, differs: str
+    mongo_url: str, prefix: str, settings: dict[str, Any], tmp_path: Path, making: Making, differs: str
 ) -> None:
     """Within the first answers of the route; from then on each request has its own answer, and everybody can see why."""
-    async with verified_site(mongo_url, prefix) as site:
+    async with verified_site(mongo_url, prefix, **settings) as site:
         site.source = making(site, tmp_path / "file")
         await eventually(site.found_out)
         runs = site.runs
         for _ in range(3):
             assert (await site.get())[1] == "Quaestor; fwd=bypass; detail=diverged"
-        assert site.runs == runs + 3
+        assert site.runs >= runs + 3  # a verification that had begun may run, too
         quarantines = site.quaestor.read_path.probation.quarantines
         assert [(one.route.rpartition(".")[2], one.differs) for one in quarantines] == [("page", (differs,))]
         told = [one for one in site.failures if one.name == "verification.diverged"]
@@ -130,10 +131,11 @@ async def test_status_says_which_route_is_not_cached_and_why(mongo_url: str, pre
         assert status["quarantined"][0]["route"].endswith("page")
 
 
-async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str) -> None:
+@pytest.mark.usefixtures("patient_redis")
+async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str, settings: dict[str, Any]) -> None:
     """Hundreds of random writes while everything is verified all the time: whatever differs is excused."""
-    settings = {"probation_answers": 200, "probation_ttl_ms": 300, "verify_share": 1.0, "verify_per_second": 1_000.0}
-    async with verified_site(mongo_url, prefix, **settings) as site:
+    always = {"probation_answers": 200, "probation_ttl_ms": 300, "verify_share": 1.0, "verify_per_second": 1_000.0}
+    async with verified_site(mongo_url, prefix, **always, **settings) as site:
         await eventually(lambda: _is_stored(site))
         choose = random.Random(11)
         done = asyncio.Event()
@@ -166,11 +168,12 @@ async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str) 
         assert site.quaestor.read_path.probation.quarantines == []
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_as_any(
-    mongo_url: str, prefix: str
+    mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
     """Until then they live for a moment only."""
-    async with verified_site(mongo_url, prefix, probation_answers=1, ttl_min_ms=600_000) as site:
+    async with verified_site(mongo_url, prefix, probation_answers=1, ttl_min_ms=600_000, **settings) as site:
         await eventually(lambda: _is_stored(site))
         assert _lifetime_ms(site) <= 600
 
@@ -184,10 +187,13 @@ async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_a
         assert site.quaestor.read_path.probation.quarantines == []
 
 
-async def test_what_begins_to_differ_later_is_found_by_verifying_hits(mongo_url: str, prefix: str) -> None:
+@pytest.mark.usefixtures("patient_redis")
+async def test_what_begins_to_differ_later_is_found_by_verifying_hits(
+    mongo_url: str, prefix: str, settings: dict[str, Any]
+) -> None:
     """The route has passed; one of its entries is asked for often, and something unseen changes."""
-    settings = {"probation_answers": 0, "verify_share": 1.0, "verify_per_second": 10.0, "ttl_min_ms": 600_000}
-    async with verified_site(mongo_url, prefix, **settings) as site:
+    often = {"probation_answers": 0, "verify_share": 1.0, "verify_per_second": 10.0, "ttl_min_ms": 600_000}
+    async with verified_site(mongo_url, prefix, **often, **settings) as site:
         said = ["before"]
 
         async def source(_: Request) -> str:

@@ -95,7 +95,19 @@ async def test_types_that_the_driver_hides_are_asked_of_the_database(
         query = Query(namespace="db.c", operation=Operation.FIND, filter={"x": {"$type": operand}})
         assert plan_query(query).match == "widened"
     schema = {"$jsonSchema": {"properties": {"x": {"bsonType": name}}, "required": ["x"]}}
-    assert plan_query(Query(namespace="db.c", operation=Operation.FIND, filter=schema)).match == "widened"
+    asked = [
+        schema,
+        {"x": {"$not": {"$type": number}}},
+        {"$or": [{"x": 1}, {"x": {"$elemMatch": {"y": {"$type": name}}}}]},
+        {"$expr": {"$eq": [{"$type": "$x"}, name]}},
+        {"$expr": {"$in": [{"$type": "$x"}, ["int", name]]}},
+    ]
+    for condition in asked:
+        query = Query(namespace="db.c", operation=Operation.FIND, filter=condition)
+        assert plan_query(query).match == "widened", condition
+    for condition in ({"x": {"$eq": {"$type": name}}}, {"x": {"bsonType": name}}, {"$expr": {"$eq": ["$x", name]}}):
+        query = Query(namespace="db.c", operation=Operation.FIND, filter=condition)
+        assert plan_query(query).match == "exact", condition
 
     async def read(database: Any) -> list[int]:
         found = await database.c.find({"x": {"$type": name}}, {"_id": 1}).sort("_id", 1).to_list()

@@ -57,6 +57,8 @@ def logged(name: str, command: dict[str, Any], reply: dict[str, Any], log: Write
         ("aggregate", {"pipeline": [{"$match": {}}, {"$out": "d"}]}, {}, True),
         ("aggregate", {"pipeline": [{"$match": {}}]}, {}, False),
         ("drop", {}, {}, True),
+        ("dropDatabase", {}, {"dropped": "db"}, True),
+        ("dropDatabase", {}, {}, False),
         ("find", {}, {}, False),
     ],
 )

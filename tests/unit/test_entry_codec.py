@@ -26,7 +26,7 @@ GOLDEN = CachedResponse(
     cost_ms=513,
 )
 GOLDEN_BYTES = (
-    b"QE\x03" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
+    b"QE\x04" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
     b"\x00\x00\x01\x8b\xcf\xe6\xc7\x90\x00\x00\x02\x01"
     b"\x00\x00\x00\x0bhttp://a/\xc3\xbc\x00\x00\x00\x01/\x00\x00\x00\x05W/\"e\""
     b"\x00\x02\x00\x00\x00\x03o:1\x00\x00\x00\x03o:2\x00\x01\x00\x00\x00\x02q1"
@@ -41,7 +41,8 @@ def test_the_format_is_what_it_was() -> None:
 
 
 def test_another_version_or_half_an_entry_is_no_entry() -> None:
-    assert entry_codec.decode(GOLDEN_BYTES[:2] + b"\x01" + GOLDEN_BYTES[3:]) is None
+    for version in {*range(256)} - {4}:
+        assert entry_codec.decode(GOLDEN_BYTES[:2] + bytes([version]) + GOLDEN_BYTES[3:]) is None
     body_at = GOLDEN_BYTES.rindex(b"none\x00")
     for end in range(body_at):
         assert entry_codec.decode(GOLDEN_BYTES[:end]) is None

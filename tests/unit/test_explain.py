@@ -5,6 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 
+import bson
+import pytest
+
+from quaestor.capture.commands import understand
+from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.explain.explanation import explain
 from quaestor.model import Query
 from quaestor.planning.plan import plan_query
@@ -47,7 +52,49 @@ def test_what_capture_refuses_is_not_cacheable() -> None:
     assert explain(find({"$where": "true"})).not_cached == ("server-side-script: $where runs arbitrary code",)
     assert explain(aggregate({"$sample": {"size": 1}})).not_cached == ("random: $sample",)
     assert explain(find({"at": {"$gt": NOW}}), now_ms=NOW_MS).not_cached[0].startswith("clock:")
-    assert explain(find({"at": {"$gt": NOW}}), now_ms=NOW_MS + 86_400_000).cacheable
+    assert explain(find({"at": {"$gt": NOW}}), now_ms=NOW_MS + 86_407_000).cacheable
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NOW + datetime.timedelta(seconds=7, milliseconds=250),
+        NOW - datetime.timedelta(hours=3) + datetime.timedelta(seconds=7, milliseconds=250),
+        NOW_MS // 1000 - 3600 + 7,
+        str(NOW_MS - 7 * 86_400_000 + 7_250),
+        bson.ObjectId.from_datetime(NOW - datetime.timedelta(seconds=23)),
+        NOW.replace(minute=0),
+        NOW.replace(hour=0),
+        NOW.date().isoformat(),
+        "12:00",
+        NOW_MS // 900_000,
+        datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC),
+        1_500_000_007,
+        "ann",
+    ],
+    ids=str,
+)
+def test_a_time_is_judged_as_capture_judges_it(value: object) -> None:
+    """Followed, floored to a unit (and until when), or constant."""
+    now_ms = NOW_MS + 7_250
+    recorder = Recorder()
+    understood = understand("find", {"find": "items", "filter": {"at": {"$gte": value}}}, "shop")
+    recorder.begin(1, ReadInProgress(understood=understood, operation_id=1, primary=True, ids=[]))
+    recorder.replied(1, read_at=1, ids=[], cursor=1, cursor_id=0, duration_ms=1)
+    captured = recorder.outcome(now_ms)
+    explained = explain(find({"at": {"$gte": value}}), now_ms=now_ms)
+    assert explained.cacheable == (not captured.reasons)
+    if explained.cacheable:
+        assert explained.valid_until_ms == captured.valid_until_ms
+        assert ("yes, until 2024-05-" in explained.text()) == (captured.valid_until_ms is not None)
+
+
+def test_an_open_order_is_remarked_upon_unless_the_indexes_are_known() -> None:
+    """Which fields matter then depends on them."""
+    named = find({"a": 1}, projection={"name": 1})
+    assert "compound indexes" in str(explain(named).remark)
+    assert explain(named, indexes_known=True).remark is None
+    assert explain(find({"a": 1}, projection={"name": 1}, sort=(("_id", 1),))).remark is None
 
 
 def test_a_pipeline_names_what_else_it_reads() -> None:
