@@ -120,7 +120,7 @@ def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
         return
     default = told.get("defaultWriteConcern", {}).get("w", 1)
     if default == "majority" or (isinstance(default, int) and default > members // 2):
-        yield ok(_CONCERN, f"w: {default} unless a writer says otherwise ({members} members with data)")
+        yield ok(_CONCERN, f"w: {default} unless a writer says otherwise; members with data: {members}")
     else:
         yield warn(
             _CONCERN,
