@@ -41,8 +41,8 @@ test: $(READY) servers ## the tests, without the slow families (TESTS=tests/unit
 	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: test-all
-test-all: $(READY) servers ## all tests
-	@$(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
+test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md
+	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code

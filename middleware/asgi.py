@@ -236,6 +236,11 @@ class QuaestorMiddleware:
         return Audit(self._engine, self._routes, self._verifications, inner=self._app, outer=app)
 
     @property
+    def engine(self) -> Engine:
+        """The Quaestor that it was given."""
+        return self._engine
+
+    @property
     def serving(self) -> bool:
         """Whether anything can be served from cache or stored now."""
         return self._read_path.serving(self._clock())

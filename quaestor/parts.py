@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
 from quaestor.capture import Capture
+from quaestor.capture.pre_images import PreImages
 from quaestor.clock import Clock
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.memory import MemoryEventLayer
@@ -69,6 +70,7 @@ class Parts:
     capture: sees what handlers read.
     events: of the grid, for whoever subscribes.
     resolver: of namespaces; connected when a database is watched.
+    pre_images: turned on where the setting says so.
     broadcast: tells every process what is invalid by name.
     collection_events: tells the grid that whole collections have changed.
     """
@@ -81,6 +83,7 @@ class Parts:
     estimator: LifetimeEstimator
     events: GridEvents
     resolver: LateResolver
+    pre_images: PreImages
     registry: Registry | NullRegistry
     broadcast: Broadcast
     collection_events: CollectionEvents
@@ -143,6 +146,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         estimator=estimator,
         events=events,
         resolver=resolver,
+        pre_images=PreImages(telemetry, clock, ignored=settings.control_namespace),
         registry=registry,
         broadcast=broadcast,
         collection_events=collection_events,

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient
+from quaestor.capture.pre_images import ImagesResolver
 from quaestor.errors import DependencyError, EventLayerError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
@@ -62,7 +63,8 @@ async def measuring(parts: Parts) -> Stop:
 
 
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
-    """Catalog of the database's views and collections, asked for changes again and again."""
+    """Catalog of the database's views and collections, asked for changes again and again; with the setting `pre_images` also the
+    images of collections, turned on as they are needed."""
 
     def changed(namespaces: frozenset[str]) -> None:
         """A view or a collection's options mean something else now: through the grid, as any other write."""
@@ -75,8 +77,13 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
         parts.telemetry.failure("mongodb", "catalog.poll_failed", error)
 
     catalog = Catalog(client, on_changed=changed, clock=parts.clock)
-    parts.resolver.connect(catalog)
-    return _background(catalog.run(failed), "quaestor-catalog")
+    polling = asyncio.create_task(catalog.run(failed), name="quaestor-catalog")
+    if parts.settings.pre_images != "enable":
+        parts.resolver.connect(catalog)
+        return partial(ended, (polling,))
+    parts.resolver.connect(ImagesResolver(catalog, parts.pre_images))
+    turning_on = asyncio.create_task(parts.pre_images.run(client, catalog), name="quaestor-pre-images")
+    return partial(ended, (polling, turning_on))
 
 
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:

@@ -37,6 +37,8 @@ class Settings:
         pipeline is uncached.
     node_memory_bytes: budget of one matching node for queries and registrations, by its own reckoning; what saves the
         fewest reads gives way. A stage has the same for the results of subscribed queries; what is more is refused.
+    pre_images: "enable" turns pre- and post-images on (collMod) for collections that answers depend on and that record none,
+        where the user may; "leave" leaves collections as they are. See docs/doctor.md.
     ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
@@ -86,6 +88,7 @@ class Settings:
     pipeline_max_entries: int = 2_000_000
     pipeline_max_bytes: int = 512 * 1024 * 1024
     node_memory_bytes: int = 2 * 1024 * 1024 * 1024
+    pre_images: str = "leave"
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_quantile: float = 0.5
@@ -167,6 +170,8 @@ class Settings:
                 f"ignored_fields {self.ignored_fields!r} must be names of request fields, such as ('user-agent',), or "
                 "'client-address', 'scope.name', 'state.name'"
             )
+        if self.pre_images not in ("leave", "enable"):
+            raise ConfigurationError(f"pre_images is 'leave' or 'enable', not {self.pre_images!r}")
         if self.client_ttl not in ("none", "estimated"):
             raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
         if not self.deployment or any(c in self.deployment for c in "{}:@ \t\n"):

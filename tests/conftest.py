@@ -16,6 +16,7 @@ from quaestor.redis import clients
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
+from tests.whole_run import pytest_configure  # noqa: F401  a hook
 
 # A property is judged by what is found, not by how long a machine that stands still for a moment takes to draw examples.
 settings.register_profile(

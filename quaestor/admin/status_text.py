@@ -29,6 +29,9 @@ def text(status: Mapping[str, Any]) -> str:
         ("not cached", f"{one['route']}: its answers diverged ({', '.join(one['differs'])})")
         for one in status.get("quarantined", ())
     )
+    lines.extend(
+        ("no pre-images", f"{namespace}: {why}") for namespace, why in status.get("images_refused", {}).items()
+    )
     for name, title in (
         ("hits", "hits by layer"),
         ("store_entries", "entries"),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from quaestor.cli import extras
 from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
 from quaestor.errors import ConfigurationError
 
@@ -53,6 +54,7 @@ def run_cluster(
     """
     if context.invoked_subcommand is not None:
         return
+    extras.require("spark", "the grid")
     from quaestor.cli import grid_run
 
     grid_run.run(
@@ -79,6 +81,7 @@ def resize(
 
     What is cached stays cached, nothing becomes stale. Like quaestor cluster, it runs until Ctrl-C.
     """
+    extras.require("spark", "the grid")
     from quaestor.cli import grid_run
 
     settings = command_settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from quaestor.cli import admin_commands, audit_command, cluster_commands, statistics_commands
+from quaestor.cli import admin_commands, audit_command, cluster_commands, doctor_command, extras, statistics_commands
 from quaestor.errors import QuaestorError
 
 app = typer.Typer(
@@ -40,6 +40,9 @@ def demo(
     without_varnish: Annotated[bool, typer.Option(help="No Varnish before the app.")] = False,
 ) -> None:
     """Start everything on real data, with live writes and a live page; Ctrl-C stops it."""
+    extras.require("demo", "the demo")
+    if not without_spark:
+        extras.require("spark", "the demo's grid", otherwise="; or go on with --without-spark")
     from quaestor.demo import command
 
     options = command.DemoOptions(
@@ -120,6 +123,7 @@ def proxy(
     debug: Annotated[bool, typer.Option("--debug", help="Say in X-Quaestor-Explain why an answer was stored.")] = False,
 ) -> None:
     """Run the cache in front of any HTTP origin; Ctrl-C stops it."""
+    extras.require("proxy", "the proxy")
     from quaestor.proxy import command
 
     command.run(
@@ -134,6 +138,7 @@ def proxy(
 
 
 app.command()(audit_command.audit)
+app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from quaestor.cli import extras
 from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
 
 commands = typer.Typer(
@@ -31,6 +32,7 @@ def run(
     keep_days: KeepDays = 30,
 ) -> None:
     """Run the statistics job until Ctrl-C. It goes on where it was, however it ended."""
+    extras.require("spark", "the statistics job")
     from quaestor.statistics import command
 
     settings = command_settings(redis_url=redis_url, deployment=deployment)
@@ -60,6 +62,7 @@ def show(
 @commands.command("compact")
 def compact(directory: Directory, keep_days: KeepDays = 30) -> None:
     """Make small files into larger ones and remove old ones, once. A running job does so by itself."""
+    extras.require("spark", "compaction")
     from quaestor.statistics import command
 
     print(command.compact(directory, keep_days=keep_days))

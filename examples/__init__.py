@@ -1,0 +1,1 @@
+"""Small applications to start from; README.md says how each is run."""

@@ -1,0 +1,78 @@
+"""Command `quaestor doctor`: what stands in the way of caching here, and the command that mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import closing, redirect_stdout
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+
+if TYPE_CHECKING:
+    from quaestor.doctor.diagnosis import Diagnosis
+    from quaestor.settings import Settings
+
+
+def doctor(
+    app: Annotated[
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="Start this ASGI app too, and ask its GET routes.")
+    ] = None,
+    path: Annotated[
+        list[str] | None, typer.Option("--path", help="An example of a route with parameters: /items/1; repeatable.")
+    ] = None,
+    mongo_url: Annotated[
+        str | None,
+        typer.Option(envvar="MONGO_URL", help="The MongoDB to look at; an app that reads MONGO_URL gets it too."),
+    ] = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+) -> None:
+    """Say line by line what is right, what could be better, and what has to be mended, each with the command that does it.
+
+    Nothing is changed. Exit status 1: something has to be mended.
+    """
+    from quaestor.doctor import diagnosis
+    from quaestor.doctor.examination import examine
+    from quaestor.doctor.hosted_app import check_examples
+
+    for name, value in (("MONGO_URL", mongo_url), ("REDIS_URL", redis_url)):
+        if value is not None:
+            os.environ[name] = value
+    check_examples(path or [])
+    settings = command_settings(mongo_url=mongo_url, redis_url=redis_url, deployment=deployment)
+    with redirect_stdout(sys.stderr):  # what the app prints and logs
+        examined = asyncio.run(examine(settings, app=app, examples=path or []))
+    found = [*examined.found, *_grid(examined.settings)]
+    print(diagnosis.to_json(found) if as_json else diagnosis.text(found))
+    raise typer.Exit(0 if diagnosis.healthy(found) else 1)
+
+
+def _grid(settings: Settings) -> list[Diagnosis]:
+    """The grid of a deployment in Redis: without one nothing is cached there."""
+    from quaestor.cli.cluster_status import look
+    from quaestor.clock import system_clock
+    from quaestor.doctor.diagnosis import mend, ok
+    from quaestor.errors import ConfigurationError, EventLayerError
+    from quaestor.event_layer.connecting import event_layer
+
+    if settings.redis_url is None or not settings.grid:
+        return []
+    run = f"quaestor cluster --deployment {settings.deployment}"
+    try:
+        with closing(event_layer(settings.redis_url, settings.deployment)) as layer:
+            status = look(layer, settings.deployment, now_ms=system_clock())
+    except (ConfigurationError, EventLayerError) as error:
+        return [mend("grid", f"could not be asked: {error}")]
+    if status.shape is None:
+        return [mend("grid", f"none was ever started in deployment {settings.deployment!r}: nothing is cached", run)]
+    shape = f"{status.shape.query_partitions} x {status.shape.write_partitions} cells"
+    late = [one for one in status.cells if one.lag_ms is None or one.lag_ms > settings.staleness_bound_ms]
+    if late:
+        sentence = f"{len(late)} of {shape} are silent or too far behind: what they guard is not served from cache"
+        return [mend("grid", sentence, f"quaestor cluster status --deployment {settings.deployment}", run)]
+    return [ok("grid", f"{shape}, all fresh")]

@@ -1,0 +1,88 @@
+"""Diagnosis: what the doctor says, line by line."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_WIDTH = 140
+
+
+class Level(StrEnum):
+    """Levels of a diagnosis."""
+
+    OK = "ok"
+    """As it should be, or as somebody has decided."""
+    WARN = "warn"
+    """Right, but it costs hits, time or a surprise."""
+    MEND = "mend"
+    """Nothing is cached, or something is wrong, until it is mended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Diagnosis of one thing.
+
+    subject: what was looked at: `mongod`, `redis`, a route.
+    sentence: what was found.
+    remedy: the commands that mend it, one a line, or the line of code to write; empty: nothing is to be done.
+    """
+
+    level: Level
+    subject: str
+    sentence: str
+    remedy: tuple[str, ...] = ()
+
+
+def ok(subject: str, sentence: str) -> Diagnosis:
+    """A thing that is as it should be."""
+    return Diagnosis(level=Level.OK, subject=subject, sentence=sentence)
+
+
+def warn(subject: str, sentence: str, *remedy: str) -> Diagnosis:
+    """A thing that could be better."""
+    return Diagnosis(level=Level.WARN, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def mend(subject: str, sentence: str, *remedy: str) -> Diagnosis:
+    """A thing that has to be mended."""
+    return Diagnosis(level=Level.MEND, subject=subject, sentence=sentence, remedy=remedy)
+
+
+def healthy(found: Sequence[Diagnosis]) -> bool:
+    """Whether nothing has to be mended."""
+    return all(one.level is not Level.MEND for one in found)
+
+
+def to_json(found: Sequence[Diagnosis]) -> str:
+    """One JSON object."""
+    findings = [
+        {"level": one.level, "subject": one.subject, "sentence": one.sentence, "remedy": list(one.remedy)}
+        for one in found
+    ]
+    return json.dumps({"healthy": healthy(found), "findings": findings})
+
+
+def text(found: Sequence[Diagnosis]) -> str:
+    """Lines for people; a command is never broken."""
+    width = min(24, max((len(one.subject) for one in found), default=0))
+    lines = []
+    for one in found:
+        head = f"{one.level:<4}  {one.subject:<{width}}  "
+        indent = " " * (6 + width + 2)
+        lines += textwrap.wrap(
+            _printable(head + " ".join(one.sentence.split())), width=_WIDTH, subsequent_indent=indent, drop_whitespace=True,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        lines += [_printable(f"{indent}$ {command}") for command in one.remedy]
+    counts = {level: sum(one.level is level for one in found) for level in Level}
+    lines.append(f"{counts[Level.OK]} ok, {counts[Level.WARN]} to look at, {counts[Level.MEND]} to mend")
+    return "\n".join(lines)
+
+
+def _printable(line: str) -> str:
+    """Names of collections and paths may hold anything, also what a terminal obeys."""
+    return "".join(one if one.isprintable() else "?" for one in line)

@@ -1,0 +1,85 @@
+"""Examination: all checks, from the machine to the routes. Nothing is changed; handlers of GET routes run if an app is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.to_thread
+
+from quaestor.app import Quaestor
+from quaestor.capture.clients import watch_client
+from quaestor.capture.listener import Capture
+from quaestor.doctor import database, machine, middleware_order, routes, shared_redis
+from quaestor.doctor.diagnosis import Diagnosis, mend, ok
+from quaestor.doctor.hosted_app import layers, load_app, middleware_of, started
+from quaestor.errors import ConfigurationError
+from quaestor.settings import Settings
+
+_NAME_IT = "export MONGO_URL='mongodb://HOST:27017/?replicaSet=rs0'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """Outcome of an examination.
+
+    settings: those that count: the app's, or else the environment's.
+    """
+
+    settings: Settings
+    found: Sequence[Diagnosis]
+
+
+async def examine(settings: Settings, *, app: str | None = None, examples: Sequence[str] = ()) -> Examined:
+    """Examine what these settings name, and the app, with its own settings, if one is named.
+
+    app: `module:app`.
+    examples: paths of its routes with parameters.
+
+    Raises ConfigurationError if the app cannot be loaded.
+    """
+    hosted = None if app is None else load_app(app)
+    async with AsyncExitStack() as life:
+        if hosted is None:
+            return Examined(settings=settings, found=await _surroundings(settings, None))
+        try:
+            await life.enter_async_context(started(hosted))
+            middleware = middleware_of(hosted)
+        except ConfigurationError as error:
+            found = await _surroundings(settings, None)
+            return Examined(settings=settings, found=[*found, mend("app", str(error))])
+        engine = middleware.engine
+        capture = engine.capture if isinstance(engine, Quaestor) else None
+        found = await _surroundings(engine.settings, capture)
+        found += middleware_order.examined(layers(middleware)[1:])
+        found += await routes.examined(middleware, hosted, examples)
+        return Examined(settings=engine.settings, found=found)
+
+
+async def _surroundings(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
+    return await anyio.to_thread.run_sync(_surroundings_of, settings, capture)
+
+
+def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
+    found = machine.examined(settings)
+    found += _database(settings, capture) if settings.grid else [ok("mongod", "none is watched (grid=False)")]
+    if settings.redis_url is None:
+        return [*found, ok("redis", "none: everything is in one app process; several processes need one (REDIS_URL)")]
+    return found + shared_redis.examined(settings.redis_url, settings)
+
+
+def _database(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
+    hosts: Any = settings.mongo_url
+    if hosts is None and capture is not None:
+        capture.clients.look()
+        hosts = (capture.clients.first or {}).get("host")
+    if hosts is None and capture is None:
+        return [mend("mongod", "no MongoDB is named: pass --mongo-url or --app, or set MONGO_URL", _NAME_IT)]
+    try:
+        client = watch_client(capture or Capture(), settings)
+    except ConfigurationError as error:
+        return [mend("mongod", str(error), _NAME_IT)]
+    with closing(client):
+        return database.examined(client, settings, hosts=hosts)

@@ -1,0 +1,1 @@
+"""`quaestor doctor` on real servers that something is wrong with, and the commands that mend it."""

@@ -1,0 +1,66 @@
+"""`quaestor doctor`, called as a user would, and its commands, carried out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymongo
+
+ROOT = Path(__file__).parents[2]
+Client = pymongo.MongoClient[dict[str, Any]]
+_EVALUATED = re.compile(r'db\.getSiblingDB\((?P<database>".*?")\)\.runCommand\((?P<command>.*)\)', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Answer of the doctor. status: of its exit."""
+
+    status: int
+    findings: list[dict[str, Any]]
+
+    def about(self, subject: str, containing: str = "") -> list[dict[str, Any]]:
+        return [one for one in self.findings if one["subject"] == subject and containing in one["sentence"]]
+
+    def one(self, subject: str, containing: str = "") -> dict[str, Any]:
+        found = self.about(subject, containing)
+        assert len(found) == 1, self.findings
+        return found[0]
+
+    def level(self, subject: str, containing: str = "") -> str:
+        return str(self.one(subject, containing)["level"])
+
+    def to_mend(self) -> list[dict[str, Any]]:
+        return [one for one in self.findings if one["level"] == "mend"]
+
+
+def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    given = {name: value for name, value in os.environ.items() if name not in ("MONGO_URL", "REDIS_URL")}
+    return subprocess.run(
+        [sys.executable, "-m", "quaestor.cli", "doctor", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=given | environment,
+    )  # fmt: skip
+
+
+def doctor(*arguments: str, **environment: str) -> Told:
+    done = ran(*arguments, "--json", **environment)
+    assert done.returncode in (0, 1), done.stderr
+    told = json.loads(done.stdout)
+    assert told["healthy"] is (done.returncode == 0)
+    return Told(done.returncode, told["findings"])
+
+
+def carry_out(remedy: str, client: Client) -> None:
+    """Run what a mongosh command line would run."""
+    name, *_, flag, script = shlex.split(remedy)
+    assert (name, flag) == ("mongosh", "--eval")
+    found = _EVALUATED.fullmatch(script)
+    assert found is not None, script
+    client[json.loads(found["database"])].command(json.loads(found["command"]))

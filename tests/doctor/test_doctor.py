@@ -1,0 +1,194 @@
+"""`quaestor doctor`: what is wrong is named with the command that mends it, and that command mends it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pymongo
+import pytest
+import redis
+
+from quaestor.demo import servers
+from tests.doctor.called import Client, carry_out, doctor, ran
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def collections(mongo_url: str, prefix: str) -> Iterator[Any]:
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
+        database = client[prefix]
+        database.create_collection("with", changeStreamPreAndPostImages={"enabled": True})
+        database.create_collection("without")
+        database.create_collection("it's; \x1b[31m")
+        yield database
+        client.drop_database(prefix)
+
+
+async def test_a_standalone_mongod_is_told_what_to_do_and_that_suffices(standalone: servers.Server) -> None:
+    """Whether the URL names the replica set that is not there yet, or none: restart, initiate, and nothing is left to mend."""
+    for url in (standalone.url, f"{standalone.url}?replicaSet=rs0"):
+        told = doctor("--mongo-url", url)
+        assert told.status == 1
+        assert [one["subject"] for one in told.to_mend()] == ["mongod"]
+        assert "standalone" in told.one("mongod")["sentence"]
+    restart, initiate, name = told.one("mongod")["remedy"]
+    standalone.stop()
+    standalone.arguments = shlex.split(restart)
+    standalone.launch()
+    with pymongo.MongoClient[dict[str, Any]](standalone.url, directConnection=True) as client:
+        client.admin.command("ping")
+        told = doctor("--mongo-url", standalone.url)
+        assert "never initiated" in told.one("mongod")["sentence"]
+        carry_out(initiate, client)
+        await eventually(lambda: client.admin.command("hello")["isWritablePrimary"])
+    told = doctor("--mongo-url", name.partition("=")[2].strip("'"))
+    assert told.to_mend() == []
+    assert told.status == 0
+
+
+def test_a_url_with_the_name_of_another_set_is_told_the_right_one(mongo_url: str) -> None:
+    told = doctor("--mongo-url", mongo_url.replace("rs0", "rs9"))
+    (finding,) = told.to_mend()
+    assert "belongs to the replica set rs0, the URL says rs9" in finding["sentence"]
+    assert finding["remedy"] == [f"export MONGO_URL='{mongo_url}'"]
+
+
+def test_what_does_not_answer_or_is_not_named_is_said() -> None:
+    told = doctor("--mongo-url", f"mongodb://127.0.0.1:{servers.free_port()}/?replicaSet=rs0")
+    assert "does not answer" in told.to_mend()[0]["sentence"]
+    told = doctor()
+    assert "no MongoDB is named" in told.to_mend()[0]["sentence"]
+
+
+def test_images_are_told_by_collection_and_turned_on_by_the_command(
+    mongo_url: str, prefix: str, collections: Any
+) -> None:
+    """Also of a collection whose name holds what a shell or a terminal would obey."""
+    told = doctor("--mongo-url", mongo_url)
+    assert told.status == 0, "it costs, but nothing is wrong"
+    assert told.level("images", f"{prefix}.with ") == "ok"
+    without = told.about("images", f"{prefix}.without ") + told.about("images", f"{prefix}.it's; ")
+    assert [one["level"] for one in without] == ["warn", "warn"]
+    assert told.level("mongod") == told.level("clock of mongod") == told.level("write concern") == "ok"
+    shown = ran("--mongo-url", mongo_url).stdout
+    assert "\x1b" not in shown
+    assert f"{prefix}.it's; ?[31m records no" in shown
+    for one in without:
+        carry_out(one["remedy"][0], collections.client)
+    told = doctor("--mongo-url", mongo_url)
+    assert {one["level"] for one in told.about("images", f"{prefix}.")} == {"ok"}
+
+
+def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: servers.Server, root: Client) -> None:
+    """Each command is carried out, until nothing is left to mend."""
+    told = doctor("--mongo-url", guarded.url)
+    assert "names nobody" in told.one("mongod rights")["sentence"]
+    carry_out(told.one("mongod rights")["remedy"][0], root)
+    named = guarded.url.replace("mongodb://", "mongodb://quaestor:PASSWORD@")
+    assert doctor("--mongo-url", named).to_mend() == []
+
+    root.shop.items.insert_one({})
+    root.admin.command("createUser", "app", pwd="secret", roles=[{"role": "read", "db": "shop"}])
+    as_app = guarded.url.replace("mongodb://", "mongodb://app:secret@")
+    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable")
+    assert told.status == 1
+    assert [one["subject"] for one in told.to_mend()] == ["mongod rights", "images"]
+    assert told.level("mongod rights", "quaestor.control") == "warn"
+    assert told.level("write concern") == "warn"
+    assert "secret" not in str(told.findings)
+    for one in told.findings:
+        if one["subject"] in ("mongod rights", "images", "write concern"):
+            carry_out(one["remedy"][0], root)
+    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable")
+    assert told.to_mend() == []
+    assert {one["level"] for one in told.findings if one["subject"] in ("mongod rights", "write concern")} == {"ok"}
+
+
+def test_a_default_write_concern_of_one_is_told_where_that_can_be_rolled_back(mongo_url: str) -> None:
+    """A set of one member has nobody who could disagree; w=0 is wrong everywhere."""
+    told = doctor("--mongo-url", f"{mongo_url}&w=1")
+    assert [one["level"] for one in told.about("write concern")] == ["ok"]
+    told = doctor("--mongo-url", f"{mongo_url}&w=0")
+    assert [one["level"] for one in told.about("write concern")] == ["mend", "ok"]
+
+
+def test_a_redis_that_evicts_anything_is_mended_by_the_commands(mongo_url: str, valkey: servers.Server) -> None:
+    with redis.Redis.from_url(valkey.url) as client:
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        told = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
+        assert [one["subject"] for one in told.to_mend()] == ["redis", "grid"]
+        assert "allkeys-lru" in told.to_mend()[0]["sentence"]
+        assert told.level("redis", "pipeline_max_bytes") == told.level("redis", "no append-only file") == "warn"
+        assert told.level("clock of redis") == "ok"
+        for one in told.about("redis"):
+            for command in one["remedy"]:
+                words = shlex.split(command)
+                if "SET" in words:  # not REWRITE: this server has no file of its own
+                    assert words[:5] == ["redis-cli", "-h", servers.HOST, "-p", str(valkey.port)]
+                    client.execute_command(*words[5:])
+        told = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
+        assert [one["subject"] for one in told.to_mend()] == ["grid"]
+        assert "none was ever started" in told.one("grid")["sentence"]
+        assert told.level("redis", "appended to a file") == "ok"
+        client.config_set("maxmemory", "0")
+        told = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
+        assert told.level("redis", "without a bound") == "warn"
+
+
+def test_a_cluster_is_looked_at_server_by_server(mongo_url: str, redis_cluster_url: str) -> None:
+    told = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url)
+    assert len(told.about("redis", "maxmemory-policy noeviction")) == 3
+    told = doctor("--mongo-url", mongo_url, "--redis-url", redis_cluster_url.partition(",")[0].replace("+cluster", ""))
+    assert "REDIS_URL has to say so" in told.to_mend()[0]["sentence"]
+
+
+def test_each_route_of_an_app_is_told_with_the_reason(mongo_url: str, prefix: str) -> None:
+    told = doctor(
+        "--app", "tests.inputs.audited_app:app", "--mongo-url", mongo_url, AUDITED_DATABASE=prefix, AUDITED_COUNTER="1"
+    )
+    assert told.status == 1
+    levels = {one["subject"]: one["level"] for one in told.findings if one["subject"].startswith("GET ")}
+    assert levels == {
+        "GET /items": "ok", "GET /kept": "ok", "GET /now": "warn", "GET /file": "ok", "GET /constant": "warn",
+        "GET /broken": "mend", "GET /counted": "mend", "GET /items/{item}": "warn",
+    }  # fmt: skip
+    assert told.one("GET /items")["sentence"].startswith("cached: find on")
+    assert "clock" in told.one("GET /now")["sentence"]
+    assert told.one("GET /items/{item}")["remedy"] == ["quaestor doctor --path /items/{item}"]
+
+
+def test_middlewares_inside_the_cache_are_named(mongo_url: str, prefix: str) -> None:
+    """Those around it are not: they run for every request."""
+    told = doctor("--app", "tests.doctor.ordered_app:app", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix)
+    found = {one["sentence"].partition(" ")[0]: one["level"] for one in told.about("middlewares")}
+    assert found == {"AuthenticationMiddleware": "warn", "GZipMiddleware": "ok", "named": "ok"}
+    inside = told.one("middlewares", "AuthenticationMiddleware")
+    assert inside["remedy"][1] == "app.add_middleware(AuthenticationMiddleware, ...)"
+
+
+def test_an_app_that_does_not_start_or_has_no_cache_is_told_beside_the_rest(mongo_url: str, prefix: str) -> None:
+    for app, why in (("bare", "has no QuaestorMiddleware"), ("broken", "out of order")):
+        told = doctor("--app", f"tests.doctor.ordered_app:{app}", "--mongo-url", mongo_url, ORDERED_DATABASE=prefix)
+        assert why in told.one("app")["sentence"]
+        assert told.level("mongod") == "ok"
+        assert told.status == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--app", "tests.nowhere:app"), "cannot be loaded"),
+        (("--app", "tests"), "write module:app"),
+        (("--path", "items"), "write /items/1"),
+    ],
+)
+def test_what_is_no_app_is_refused_in_a_sentence(mongo_url: str, arguments: tuple[str, ...], said: str) -> None:
+    done = ran("--mongo-url", mongo_url, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

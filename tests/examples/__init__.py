@@ -1,0 +1,1 @@
+"""The applications of `examples/`, started as their README says, on real servers."""
