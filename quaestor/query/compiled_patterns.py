@@ -51,7 +51,7 @@ class WithinBytes(Generic[T]):
         return len(self._kept)
 
     def get(self, name: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """What is kept under this name, or is made now. O(1), without a lock if it is there.
+        """The value kept under this name, made now if there is none. O(1), without a lock if it is there.
 
         make: returns it with its bytes; called outside of the lock, so perhaps twice.
         """

@@ -59,7 +59,7 @@ class Bracket:
 
     @property
     def written(self) -> int:
-        """How many characters it names, each of which costs a look-up where case is ignored."""
+        """Number of characters that it names, each of which costs a look-up where case is ignored."""
         return sum(high - low + 1 for low, high in self.ranges)
 
     def text(self, *, ignore_case: bool) -> str:
