@@ -132,7 +132,10 @@ class Quaestor:
         Without `mongo_url` the database is watched as soon as there is a client that carries the capture: now, or whenever the
         first one appears.
         """
-        for service in (services.invalidating, services.registering, services.housekeeping, services.measuring):
+        for service in (
+            *(services.invalidating, services.registering, services.housekeeping),
+            *(services.measuring, services.accounting),
+        ):
             self._stops.append(await service(self.parts))
         if not self.settings.grid:
             self.telemetry.event("quaestor.started", mode="without a grid")

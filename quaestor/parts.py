@@ -38,6 +38,7 @@ from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
+from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.ttl import TtlEstimator
 
@@ -51,6 +52,7 @@ class Storage:
     leases: who of all processes fetches what is missing; None: this process is alone.
     share: claims, tells the sketch and evicts in one operation; None: one after the other.
     redis: connections to the shared Redis; None: everything is in this process.
+    budget: of the entries there.
     """
 
     layer: EventLayer
@@ -61,6 +63,7 @@ class Storage:
     leases: Leases | None = None
     share: SharedInvalidation | None = None
     redis: SharedClient | None = None
+    budget: RedisBudget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,7 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         compress_above_bytes=settings.compress_above_bytes,
         compression_level=settings.compression_level,
         max_body_bytes=settings.max_body_bytes,
+        budget_bytes=settings.shared_bytes,
         telemetry=telemetry,
     )
     sketch = RedisCacheSketch(
@@ -216,6 +220,7 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         leases=store,
         share=shared_invalidation(index=index, sketch=sketch, store=store),
         redis=redis,
+        budget=store.budget,
     )
 
 

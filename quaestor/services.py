@@ -16,6 +16,7 @@ from quaestor.errors import DependencyError, EventLayerError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.parts import Parts
+from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring
 from quaestor.tasks import ended
@@ -60,6 +61,14 @@ async def measuring(parts: Parts) -> Stop:
         return _nothing
     index = RedisIndex(redis, deployment=parts.settings.scope)
     return _background(keep_measuring(redis, index, parts.telemetry), "quaestor-measuring")
+
+
+async def accounting(parts: Parts) -> Stop:
+    """Hits told to the account of the shared store's entries, if there is one."""
+    budget = parts.storage.budget
+    if budget is None:
+        return _nothing
+    return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
 
 
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:

@@ -45,6 +45,7 @@ class Settings:
         (they keep the response and must consult the Cache Sketch).
     clock_window_ms: a time in a query, finer than a minute, that is closer to the request than this counts as "now".
     memory_bytes: budget of the in-process store.
+    shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
     max_body_bytes: larger bodies are streamed through, never stored.
     early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)
         before its lifetime ends; 0: never.
@@ -95,6 +96,7 @@ class Settings:
     client_ttl: str = "none"
     clock_window_ms: int = 300_000
     memory_bytes: int = 64 * 1024 * 1024
+    shared_bytes: int = 512 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
     early_refresh: float = 1.0
     verification: bool = True
@@ -128,6 +130,7 @@ class Settings:
             "pipeline_max_bytes",
             "ttl_min_ms",
             "node_memory_bytes",
+            "shared_bytes",
             "probation_ttl_ms",
             "quarantine_ms",
         ):

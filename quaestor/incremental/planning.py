@@ -17,11 +17,13 @@ from quaestor.incremental.projection import projection
 from quaestor.incremental.sorting import WindowRules
 from quaestor.model import Document, Operation, Query
 from quaestor.query import CompiledQuery, compile_query, sort_key_function
+from quaestor.query.allowance import one_query
 from quaestor.query.geo.near import near_of
 from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import with_text_index
 
 
+@one_query()
 def plan_maintenance(query: Query, prior_state: PriorState = PriorState.MEMBERSHIP) -> Maintenance:
     """The maintenance plan by which the result of this query is kept up to date.
 

@@ -16,6 +16,8 @@ class StoreMetrics:
     refused: by store and reason.
     stored_bytes: by form.
     entries, bytes: by store.
+    shared_bytes: of the entries in the shared store, and their budget.
+    shared_evictions: entries that had to leave it for others.
     reexecuted: answers made anew after an invalidation, compared with the old ones.
     store_s: index, sketch and stores told of an entry.
     """
@@ -33,6 +35,12 @@ class StoreMetrics:
         )
         self.entries = families.gauges("store_entries", "entries held", level=vocabularies.LEVELS)
         self.bytes = families.gauges("store_bytes", "bytes held", level=vocabularies.LEVELS)
+        self.shared_bytes = families.gauges(
+            "shared_entries_bytes", "bytes of the entries in the shared store", of=vocabularies.BUDGET
+        )
+        self.shared_evictions = families.counter(
+            "shared_evictions", "entries that left the shared store for others of more benefit"
+        )
         self.reexecuted = families.counters(
             "reexecuted", "answers made anew after an invalidation, compared with the old ones",
             precision=vocabularies.PRECISION, answer=vocabularies.ANSWERS,

@@ -28,6 +28,7 @@ STALE = frozenset({"accepted", "revalidating", "error"})
 OWN_WRITES = frozenset({"seen", "late", "unknown"})
 """late: not within the bound. unknown: nobody has dated the write, or nothing is served from cache anyway."""
 LEVELS = frozenset({"memory", "redis"})
+BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
 """What the verification of a stored answer found."""
 REFUSED = frozenset({"too-large", "demand"})

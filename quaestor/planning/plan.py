@@ -34,6 +34,7 @@ from quaestor.planning.relevant_fields import (
     fields_that_show,
 )
 from quaestor.query import aggregation
+from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
 from quaestor.query.compiled import CompiledQuery, compile_query
 from quaestor.query.encoding import OPTIONS
@@ -128,6 +129,7 @@ class QueryPlan:
         return (own, *(name for name in self.foreign_namespaces if name != own))
 
 
+@one_query()
 def plan_query(query: Query) -> QueryPlan:
     """Plan a query. Never refuses what mongod accepts: what this engine cannot match is widened.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from quaestor.query.allowance import within_allowance
 from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
 from quaestor.query.fast_paths import paired_ranges, short_cut
 from quaestor.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
@@ -25,6 +26,27 @@ def compile_node(node: Node) -> Matcher:
     The function raises UncertainMatchError when a regular expression could not be decided in time. It is pure and may be
     called from several threads.
     """
+    matches = _matcher(node)
+    return within_allowance(matches) if _may_take_long(node) else matches
+
+
+def _may_take_long(node: Node) -> bool:
+    """Whether evaluating it may compile regular expressions, or ask the engine that is given a limited time."""
+    match node:
+        case Predicate(operator="$regex"):
+            return bool(node.operand.bounded)
+        case Predicate(operator="$expr" | "$jsonSchema"):
+            return True
+        case Predicate(operator="$elemMatch"):
+            return _may_take_long(node.operand)
+        case Negation():
+            return _may_take_long(node.member)
+        case Conjunction() | Disjunction():
+            return any(map(_may_take_long, node.members))
+    return False
+
+
+def _matcher(node: Node) -> Matcher:
     return short_cut(node, general_matcher) or general_matcher(node)
 
 
@@ -34,11 +56,11 @@ def general_matcher(node: Node) -> Matcher:
         case Predicate():
             return _predicate(node)
         case Conjunction():
-            return _all([compile_node(member) for member in sorted(paired_ranges(node.members), key=cost)])
+            return _all([_matcher(member) for member in sorted(paired_ranges(node.members), key=cost)])
         case Disjunction():
-            return _any([compile_node(member) for member in sorted(node.members, key=cost)])
+            return _any([_matcher(member) for member in sorted(node.members, key=cost)])
         case Negation():
-            inner = compile_node(node.member)
+            inner = _matcher(node.member)
             return lambda document: not inner(document)
         case Constant():
             value = node.value
@@ -84,7 +106,7 @@ class _Compiler:
     __slots__ = ()
 
     def matcher(self, node: Node) -> Matcher:
-        return compile_node(node)
+        return _matcher(node)
 
     def test(self, node: Node) -> Test:
         return compile_test(node)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quaestor.errors import UnsupportedQueryError
+from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
 from quaestor.query.compile import compile_node
 from quaestor.query.geo.near import near_of, require_one
@@ -38,13 +39,15 @@ def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None
 
     Raises:
         MalformedQueryError: mongod would refuse it.
-        UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here.
+        UnsupportedQueryError: mongod would accept it; it cannot be matched exactly here, or its regular expressions are too
+            large together.
     """
     try:
-        parsed = bind(parse(source), text_index)
-        require_one(parsed)
-        root, identity = normalise_and_identify(parsed)
-        near_of(root)
-        return CompiledQuery(compile_node(root), root, identity)
+        with one_query():
+            parsed = bind(parse(source), text_index)
+            require_one(parsed)
+            root, identity = normalise_and_identify(parsed)
+            near_of(root)
+            return CompiledQuery(compile_node(root), root, identity)
     except RecursionError as error:
         raise UnsupportedQueryError("a filter too deeply nested for the stack that is left") from error

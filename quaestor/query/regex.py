@@ -4,6 +4,9 @@ The pattern is translated for RE2, whose time is linear whatever the pattern. Lo
 possessive groups, which RE2 does not have, run on the `regex` engine with a time limit; when it is reached the answer is
 unknown and UncertainMatchError is raised. Plain literals and anchored literals need no engine at all, and patterns
 without groups and repetition run on Python's own.
+
+A pattern comes from whoever may ask: nothing is compiled that is too large (`pcre.pieces.LARGEST_WORK`, `allowance`), and what is
+compiled lies within a budget (`compiled_patterns`).
 """
 
 from __future__ import annotations
@@ -11,25 +14,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 import re2
-import regex
 
-from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
+from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.query.allowance import charge
+from quaestor.query.bounded_engine import BoundedEngine
 from quaestor.query.bson_order import regex_flags
+from quaestor.query.compiled_patterns import ENGINES_BYTES, PATTERNS_BYTES, WithinBytes
 from quaestor.query.pcre.pieces import Options
 from quaestor.query.pcre.translate import translate
 from quaestor.query.pcre.translation import Translation
 
-TIME_LIMIT_S: Final = 0.05
-"""How long the bounded engine may look at one text."""
-
 _LETTERS: Final = frozenset("imsxu")
-_RE2_OPTIONS: Final = re2.Options()
-_RE2_OPTIONS.log_errors = False
-_RE2_OPTIONS.never_capture = True
+_STEPS_PER_CHARACTER: Final = 5
+_SMALL_WORK: Final = 200
+"""Up to here a plain pattern goes to Python's own engine, and belongs to whoever holds it."""
+_BYTES: Final = 2_000
+_BYTES_PER_CHARACTER: Final = 8
+"""Of what is known of a pattern: its source, its prefix, a small engine."""
+_ENGINE_BYTES: Final = 16_000
+_RE2_BYTES_PER_STEP: Final = 200
+"""For its program and for the automaton that grows while it is used; it is told to keep to that."""
+_BOUNDED_BYTES_PER_STEP: Final = 300
+
+
+ENGINES: Final[WithinBytes[Any]] = WithinBytes(budget_bytes=ENGINES_BYTES)
+"""Compiled engines, by what they are for."""
+
+Found = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +54,16 @@ class Pattern:
     prefix: every string that matches starts with this; "" if nothing is known. (Stored regular expressions can match
         as well: `$regex` also holds for a stored value that is the same expression.)
     found: is the pattern found in a string? Raises UncertainMatchError when the bounded engine ran out of time.
+    bounded: the bounded engine may be asked.
+    work: steps of its program.
     """
 
     source: str
     options: str
     prefix: str = field(compare=False)
-    found: Callable[[str], bool] = field(compare=False, repr=False)
+    found: Found = field(compare=False, repr=False)
+    bounded: bool = field(compare=False, repr=False)
+    work: int = field(compare=False, repr=False)
 
     @staticmethod
     def of_value(value: Any, options: str | None = None) -> Pattern:
@@ -56,30 +74,88 @@ class Pattern:
         return pattern(source, regex_flags(value.flags) if options is None else options)
 
 
-@lru_cache(maxsize=4096)
+_PATTERNS: Final[WithinBytes[Pattern]] = WithinBytes(budget_bytes=PATTERNS_BYTES)
+
+
 def pattern(source: str, options: str) -> Pattern:
     """Compile, or find what was compiled before.
 
     Raises:
         MalformedQueryError: PCRE would not compile it, or an option is unknown.
-        UnsupportedQueryError: neither engine can express it.
+        UnsupportedQueryError: neither engine can express it, or it is too large to be compiled.
     """
+    made = _PATTERNS.get((source, options), lambda: _made(source, options))
+    charge((source, options), _work(source, made.work))
+    return made
+
+
+def bounded_engine(source: str, options: str) -> BoundedEngine:
+    """The bounded engine for a pattern that `pattern` took: it tells where it is found, and what its groups captured."""
+
+    def make() -> tuple[BoundedEngine, int]:
+        translation = translate(source, _switched(options))
+        return BoundedEngine(translation.full), _ENGINE_BYTES + _BOUNDED_BYTES_PER_STEP * translation.work
+
+    engine: BoundedEngine = ENGINES.get(("where", source, options), make)
+    return engine
+
+
+def _made(source: str, options: str) -> tuple[Pattern, int]:
+    """A pattern with its bytes, its engines apart. What is too large is refused before anything is compiled."""
     if unknown := set(options) - _LETTERS:
         raise MalformedQueryError(f"invalid option {''.join(sorted(unknown))!r} of regular expression {source!r}")
     if "\0" in source:
         raise MalformedQueryError(f"regular expression {source!r} contains a null byte")
-    switched = Options(
-        ignore_case="i" in options, multiline="m" in options, dot_all="s" in options, extended="x" in options
-    )
     try:
-        translation = translate(source, switched)
+        translation = translate(source, _switched(options))
     except RecursionError as error:
         raise UnsupportedQueryError("a regular expression too deeply nested for the stack that is left") from error
+    charge((source, options), _work(source, translation.work))
+    found, bounded = _literal(translation) or _plain(translation), False
+    if found is None:
+        bounded = _may_ask_bounded(translation)
+        found = _Search(source, options)
+        found.ready()
     prefix = translation.prefix if translation.starts else ""
-    return Pattern(source, options, prefix, _literal(translation) or _engine(translation))
+    return Pattern(source, options, prefix, found, bounded, translation.work), _BYTES + _BYTES_PER_CHARACTER * len(
+        source
+    )
 
 
-def _literal(translation: Translation) -> Callable[[str], bool] | None:
+def _work(source: str, steps: int) -> int:
+    """What a pattern costs to compile, in steps: to read a character costs as much as several steps."""
+    return steps + _STEPS_PER_CHARACTER * len(source)
+
+
+def _switched(options: str) -> Options:
+    return Options(
+        ignore_case="i" in options, multiline="m" in options, dot_all="s" in options, extended="x" in options
+    )
+
+
+class _Search:
+    """Search by an engine that lies in the cache, and is compiled again when it had to leave that."""
+
+    __slots__ = ("_name", "_options", "_source")
+
+    def __init__(self, source: str, options: str) -> None:
+        self._source = source
+        self._options = options
+        self._name = ("whether", source, options)
+
+    def __call__(self, value: str) -> bool:
+        found: bool = ENGINES.get(self._name, self._compile)(value)
+        return found
+
+    def ready(self) -> None:
+        """Compile it, to see that it can be. Raises UnsupportedQueryError."""
+        ENGINES.get(self._name, self._compile)
+
+    def _compile(self) -> tuple[Found, int]:
+        return _engine(translate(self._source, _switched(self._options)))
+
+
+def _literal(translation: Translation) -> Found | None:
     """A search without an engine, for patterns that are just text."""
     if not translation.only_prefix:
         return None
@@ -93,24 +169,31 @@ def _literal(translation: Translation) -> Callable[[str], bool] | None:
     return lambda value: text in value
 
 
-def _engine(translation: Translation) -> Callable[[str], bool]:
-    if translation.plain:
-        # Nothing to backtrack into, so Python's own engine is linear too, and far quicker to call.
-        try:
-            plain = re.compile(translation.full).search
-        except re.error:
-            pass  # \p, which it does not know
-        else:
-            return lambda value: plain(value) is not None
-    if translation.linear is None:
-        return _bounded(translation.full)
+def _plain(translation: Translation) -> Found | None:
+    """A search by Python's own engine, for what is small and has nothing to backtrack into: it is linear too, and far quicker
+    to call."""
+    if not translation.plain or translation.work > _SMALL_WORK:
+        return None
     try:
-        search = re2.compile(translation.linear, _RE2_OPTIONS).search
-    except re2.error:
-        # A repetition or a program beyond RE2's limits.
-        return _bounded(translation.full)
-    if not translation.newline_sensitive and not translation.ascii_only:
-        return lambda value: search(value.encode()) is not None
+        plain = re.compile(translation.full).search
+    except re.error:
+        return None  # \p, which it does not know
+    return lambda value: plain(value) is not None
+
+
+def _may_ask_bounded(translation: Translation) -> bool:
+    return translation.linear is None or translation.newline_sensitive or translation.ascii_only
+
+
+def _engine(translation: Translation) -> tuple[Found, int]:
+    """A search, and its bytes."""
+    bounded_bytes = _ENGINE_BYTES + _BOUNDED_BYTES_PER_STEP * translation.work
+    linear_bytes = _ENGINE_BYTES + _RE2_BYTES_PER_STEP * translation.work
+    search = None if translation.linear is None else _linear(translation.linear, max_bytes=linear_bytes)
+    if search is None:
+        return _bounded(translation.full), bounded_bytes
+    if not _may_ask_bounded(translation):
+        return lambda value: search(value.encode()) is not None, linear_bytes
     bounded = _bounded(translation.full)
     newline, ascii_only = translation.newline_sensitive, translation.ascii_only
 
@@ -119,21 +202,24 @@ def _engine(translation: Translation) -> Callable[[str], bool]:
             return bounded(value)
         return search(value.encode()) is not None
 
-    return found
+    return found, linear_bytes + bounded_bytes
 
 
-def _bounded(text: str) -> Callable[[str], bool]:
+def _linear(text: str, *, max_bytes: int) -> Callable[[bytes], Any] | None:
+    """RE2's search; None: a repetition or a program beyond its limits."""
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = max_bytes
     try:
-        compiled = regex.compile(text, regex.VERSION0)
-    except (regex.error, re.error) as error:
-        raise UnsupportedQueryError(f"a regular expression that no engine here can run ({error})") from error
+        search: Callable[[bytes], Any] = re2.compile(text, options).search
+    except re2.error:
+        return None
+    finally:
+        re2.purge()  # it would keep the last 128, however large
+    return search
 
-    def found(value: str) -> bool:
-        try:
-            return compiled.search(value, timeout=TIME_LIMIT_S) is not None
-        except TimeoutError as error:
-            raise UncertainMatchError(
-                f"regular expression {text!r} took longer than {TIME_LIMIT_S} s; the record may match"
-            ) from error
 
-    return found
+def _bounded(text: str) -> Found:
+    search = BoundedEngine(text).search
+    return lambda value: search(value) is not None

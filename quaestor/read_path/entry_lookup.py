@@ -130,5 +130,6 @@ class EntryLookup:
         served, self._served = self._served, []
         taken = [(resident.response.registrations, resident.reads) for resident in served]
         for resident in served:
+            self._store.used(resident.response.key, resident.reads)
             resident.reads = 0
         return taken

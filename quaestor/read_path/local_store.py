@@ -18,6 +18,9 @@ class LocalStore(ResponseStore, Protocol):
     def keep(self, response: CachedResponse) -> Resident:
         """Take a response into memory. No I/O."""
 
+    def used(self, key: str, hits: int) -> None:
+        """Note that an entry was found in memory so often. No I/O."""
+
     def drop(self, key: str, why: str = ...) -> None:
         """Forget the entry in memory. No I/O.
 

@@ -60,7 +60,7 @@ class RedisInvalidation:
         self._index = index
         self._sketch = sketch
         self._store = store
-        self._script = sketch.joined(source("index_claiming", "store_evicting", "invalidate"))
+        self._script = sketch.joined(source("index_claiming", "store_evicting", "budget", "invalidate"))
 
     async def claim_and_evict(
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
@@ -69,7 +69,7 @@ class RedisInvalidation:
             return []
         reply = await self._sketch.run(
             self._script,
-            keys=[*self._index.keys, *(self._store.name(entry.key) for entry in entries)],
+            keys=[*self._index.keys, *self._store.budget.keys, *(self._store.name(entry.key) for entry in entries)],
             arguments=[
                 *self._index.claim_limits(now_ms),
                 *entry_codec.GUARD_RANGE,

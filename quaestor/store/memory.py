@@ -56,6 +56,42 @@ def size_bytes(response: CachedResponse) -> int:
 def _unnoticed(*_: object) -> None: ...
 
 
+class _Guarded:
+    """Keys of entries by the registration that guards them: mostly one, but as many as somebody asks for where registrations are
+    shared. O(1) a key. A collector looks at neither strings nor dictionaries of strings again and again."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str | dict[str, None]] = {}
+
+    def add(self, registration_id: str, key: str) -> None:
+        keys = self._keys.get(registration_id)
+        if keys is None:
+            self._keys[registration_id] = key
+        elif isinstance(keys, dict):
+            keys[key] = None
+        elif keys != key:
+            self._keys[registration_id] = {keys: None, key: None}
+
+    def remove(self, registration_id: str, key: str) -> None:
+        keys = self._keys.get(registration_id)
+        if isinstance(keys, dict):
+            keys.pop(key, None)
+        if not keys or keys == key:
+            self._keys.pop(registration_id, None)
+
+    def pop(self, registration_id: str) -> tuple[str, ...]:
+        keys = self._keys.pop(registration_id, ())
+        return (keys,) if isinstance(keys, str) else tuple(keys)
+
+    def clear(self) -> None:
+        self._keys.clear()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
 class MemoryStore:
     """Implements ResponseStore in memory, and resident() for the hit path. Use from one event loop. Every call is O(1) a key.
 
@@ -75,8 +111,7 @@ class MemoryStore:
         self._on_refused = on_refused
         self._budget_bytes = budget_bytes
         self._entries: dict[str, Resident] = {}
-        self._guarded: dict[str, tuple[str, ...]] = {}
-        """Keys by registration: few each, and a collector does not look at tuples of strings again and again."""
+        self._guarded = _Guarded()
         self._admission = Admission(budget_bytes=budget_bytes)
         self._unreported: Iterator[str] = iter(())
         self.used_bytes = 0
@@ -101,7 +136,7 @@ class MemoryStore:
         else:
             self._entries[key] = entry
             for registration_id in response.registrations:
-                self._guarded[registration_id] = (*self._guarded.get(registration_id, ()), key)
+                self._guarded.add(registration_id, key)
             self.used_bytes += entry.size_bytes
             self._report_hits()
             for left in self._admission.admit(key, entry.size_bytes):
@@ -140,9 +175,10 @@ class MemoryStore:
                 self._on_left(entry.response, why)
             self.used_bytes -= entry.size_bytes
             for registration_id in entry.response.registrations:
-                keys = self._guarded.pop(registration_id, ())
-                if left := tuple(one for one in keys if one != key):
-                    self._guarded[registration_id] = left
+                self._guarded.remove(registration_id, key)
+
+    def used(self, key: str, hits: int) -> None:
+        """Nothing: how often an entry was found here is counted where it is found."""
 
     def drop_guarded(self, registration_ids: Sequence[str]) -> list[CachedResponse]:
         """Forget every entry that any of these guarded, whoever registered it. Returns what was forgotten.
@@ -151,7 +187,7 @@ class MemoryStore:
         """
         dropped = []
         for registration_id in registration_ids:
-            for key in self._guarded.pop(registration_id, ()):
+            for key in self._guarded.pop(registration_id):
                 dropped.append(self._entries[key].response)
                 self.drop(key)
         return dropped

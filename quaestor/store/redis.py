@@ -2,6 +2,9 @@
 
 An entry is one string value, expiring by itself, and compressed if it is large.
 
+All entries together have a budget of bytes (`redis_budget`), whatever their lifetimes: they lie beside pipelines, for which
+there must be room.
+
 Keys are `quaestor:<deployment>:entry:{<hash of the cache key>}`, so a cluster spreads them. The cache key is in the value and
 compared on reading: a collision is a miss. Beside an entry that is being fetched, and in its slot, lies
 `quaestor:<deployment>:lease:{<the same hash>}` with the name of who fetches it, or "solo", expiring by itself.
@@ -16,12 +19,14 @@ from collections.abc import Sequence
 import anyio.to_thread
 from redis.exceptions import RedisError
 
+from quaestor.clock import Clock, system_clock
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import Guarded, Turn
 from quaestor.redis.clients import SharedClient, spans_servers
 from quaestor.store import compression, entry_codec
+from quaestor.store.redis_budget import DEFAULT_BYTES, RedisBudget
 from quaestor.store.scripts import script
 
 MAX_FIELDS_BYTES = 1024 * 1024
@@ -32,6 +37,8 @@ _AT_ONCE = 50
 _TURNS = {b"mine": Turn.MINE, b"theirs": Turn.THEIRS, b"solo": Turn.UNCOALESCED}
 _UNREADABLE = 3
 """How many unreadable values under one name a look-up passes over."""
+_MOST_TTL_MS = 86_400_000
+"""An entry lies there for a day at most: if the account of the entries is lost, so is by then what it does not know of."""
 _OFF_THE_LOOP_BYTES = 128 * 1024
 """From this size on, compressing (about 5 ms a megabyte) is done in a thread."""
 
@@ -44,6 +51,7 @@ class RedisStore:
     compress_above_bytes: larger entries are compressed.
     compression_level: Zstandard's, 1..19; 0: never compress.
     max_body_bytes: entries that cannot have a body this small are neither stored nor read.
+    budget_bytes: of all entries together; what has the least benefit leaves.
     telemetry: told of sizes.
     """
 
@@ -55,7 +63,9 @@ class RedisStore:
         compress_above_bytes: int = 4096,
         compression_level: int = 3,
         max_body_bytes: int = 64 * 1024 * 1024,
+        budget_bytes: int = DEFAULT_BYTES,
         telemetry: Telemetry | None = None,
+        clock: Clock = system_clock,
     ) -> None:
         self.client = client
         self._compress_above_bytes = compress_above_bytes
@@ -64,6 +74,8 @@ class RedisStore:
         self._telemetry = telemetry
         self._prefix = f"quaestor:{deployment}:entry:"
         self._leases = f"quaestor:{deployment}:lease:"
+        self.budget = RedisBudget(client, deployment=deployment, budget_bytes=budget_bytes, clock=clock)
+        self._put = script(client, "budget", "budget_put", "store_put")
         self._take = script(client, "lease_take")
         self._renew = script(client, "lease_renew", frees=True)
         self._release = script(client, "lease_release", frees=True)
@@ -82,7 +94,17 @@ class RedisStore:
             data = await self.client.getrange(self.name(key), 0, self._max_bytes)
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
-        return self._decode(data, key)
+        return self._found(data, key)
+
+    def _found(self, data: object, key: str) -> CachedResponse | None:
+        response = self._decode(data, key)
+        if response is not None:
+            self.budget.found(_digest(key))
+        return response
+
+    def used(self, key: str, hits: int) -> None:
+        """Note that an entry was found in memory so often. No I/O."""
+        self.budget.found(_digest(key), hits)
 
     def _decode(self, data: object, key: str) -> CachedResponse | None:
         entry = compression.unpack(data, max_bytes=self._max_bytes) if isinstance(data, bytes) else None
@@ -90,16 +112,43 @@ class RedisStore:
         return response if response is not None and response.key == key else None
 
     async def put(self, response: CachedResponse, *, ttl_ms: int) -> None:
-        """See ResponseStore. An entry that is too large is not stored."""
+        """See ResponseStore. Not stored is what is too large, or of less benefit than all that would have to leave."""
         if ttl_ms <= 0:
             return
         data = await self._encode(response)
         if data is None:
             return
         try:
-            await self.client.set(self.name(response.key), data, px=ttl_ms)
+            await self._stored(response, data, min(ttl_ms, _MOST_TTL_MS))
         except (RedisError, OSError) as error:
             raise StoreError(f"writing a response to Redis failed: {error}") from error
+
+    async def _stored(self, response: CachedResponse, data: bytes, ttl_ms: int) -> None:
+        """Take an entry into the account and store it, in one script where both are on one server."""
+        name, digest = self.name(response.key), _digest(response.key)
+        arguments = self.budget.arguments(
+            digest,
+            size_bytes=len(data),
+            cost_ms=response.cost_ms,
+            guard=entry_codec.guard(response.registrations),
+            ttl_ms=ttl_ms,
+        )
+        if spans_servers(self.client):
+            left = await self.budget.account(arguments)
+            if digest in left:
+                await self.client.unlink(name)
+            else:
+                await self.client.set(name, data, px=ttl_ms)
+        else:
+            reply = await self._put(keys=[name, *self.budget.keys], args=[data, ttl_ms, *arguments])
+            left = [one.decode() for one in reply]
+        others = [f"{self._prefix}{{{one}}}" for one in left if one != digest]
+        for start in range(0, len(others), _AT_ONCE):
+            await asyncio.gather(*(self.client.unlink(one) for one in others[start : start + _AT_ONCE]))
+        if self._telemetry is not None:
+            self._telemetry.stores.shared_evictions.inc(len(others))
+            if digest in left:
+                self._telemetry.stores.refused.labels("redis", "demand").inc()
 
     async def _encode(self, response: CachedResponse) -> bytes | None:
         """The entry's bytes, compressed if it is large; None if it is too large."""
@@ -135,6 +184,7 @@ class RedisStore:
     async def _evict_batch(self, batch: Sequence[Guarded]) -> None:
         guards = [entry_codec.guard(one.registrations) for one in batch]
         await self._evict(keys=[self.name(one.key) for one in batch], args=[*entry_codec.GUARD_RANGE, *guards])
+        await self.budget.forget((_digest(one.key), guard) for one, guard in zip(batch, guards, strict=True))
 
     async def take(
         self, key: str, *, holder: str, lease_ms: int, passing: CachedResponse | None = None
@@ -149,7 +199,7 @@ class RedisStore:
                 found, value = await self._take(keys=keys, args=[*arguments, *passes])
                 if not found:
                     return _TURNS[value]
-                response = self._decode(value, key)
+                response = self._found(value, key)
                 if response is not None:
                     return response
                 first, last = entry_codec.IDENTITY_RANGE
@@ -182,6 +232,7 @@ class RedisStore:
                     batch.clear()
             if batch:
                 await self.client.unlink(*batch)
+            await self.client.unlink(*self.budget.keys)
         except (RedisError, OSError) as error:
             raise StoreError(f"clearing the responses in Redis failed: {error}") from error
 

@@ -7,10 +7,18 @@ moment; then the copy in memory is never served, because its registrations are d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from quaestor.model import CachedResponse
 from quaestor.ports import Guarded, ResponseStore
 from quaestor.store.memory import MemoryStore, Resident
+
+
+class SharedStore(ResponseStore, Protocol):
+    """A store of all processes, which is told what their memories save it."""
+
+    def used(self, key: str, hits: int) -> None:
+        """Note that an entry was found so often. No I/O."""
 
 
 class TwoLevelStore:
@@ -20,7 +28,7 @@ class TwoLevelStore:
     shared: of all processes; what it fails to store is in neither.
     """
 
-    def __init__(self, memory: MemoryStore, shared: ResponseStore) -> None:
+    def __init__(self, memory: MemoryStore, shared: SharedStore) -> None:
         self._memory = memory
         self._shared = shared
 
@@ -38,6 +46,10 @@ class TwoLevelStore:
         why: one of vocabularies.LEFT.
         """
         self._memory.drop(key, why)
+
+    def used(self, key: str, hits: int) -> None:
+        """Note that an entry was found in memory so often: the shared store keeps what is asked for. No I/O."""
+        self._shared.used(key, hits)
 
     async def get(self, key: str) -> CachedResponse | None:
         """The shared store's entry, in memory too from now on; memory's own if the shared store has none."""

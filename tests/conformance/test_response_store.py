@@ -112,12 +112,12 @@ async def test_what_another_process_stored_is_taken_into_memory(client: SharedCl
 async def test_a_damaged_or_foreign_value_is_no_entry(client: SharedClient, prefix: str) -> None:
     store = RedisStore(client, deployment=prefix)
     await store.put(ENTRY, ttl_ms=60_000)
-    [name] = [name async for name in client.scan_iter(match=f"*{prefix}*")]
+    [name] = [name async for name in client.scan_iter(match=f"*{prefix}:entry:*")]
     for damaged in (b"", b"QE\x01", b"QE\x02" + b"x" * 99):
         await client.set(name, damaged)
         assert await store.get(ENTRY.key) is None
     await store.put(replace(ENTRY, key="other"), ttl_ms=60_000)
-    [other] = [n async for n in client.scan_iter(match=f"*{prefix}*") if n != name]
+    [other] = [n async for n in client.scan_iter(match=f"*{prefix}:entry:*") if n != name]
     await client.set(name, await client.get(other))
     assert await store.get(ENTRY.key) is None
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import random
 import statistics
+import sys
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from types import FrameType
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,7 +119,7 @@ def test_the_budget_holds_and_nothing_leaks(budget: int, steps: list[tuple[str, 
         assert store.used_bytes == sum(sizes[name] for name in there) <= budget
         assert len(store) == len(there) == len(store._guarded)
     store.drop_all()
-    assert (store.used_bytes, len(store), store._guarded) == (0, 0, {})
+    assert (store.used_bytes, len(store), len(store._guarded)) == (0, 0, 0)
 
 
 def test_what_guarded_several_entries_takes_all_of_them_along() -> None:
@@ -123,4 +129,51 @@ def test_what_guarded_several_entries_takes_all_of_them_along() -> None:
         store.keep(one)
     store.drop("b")
     assert {gone.key for gone in store.drop_guarded(["o:shared"])} == {"a", "c"}
-    assert (len(store), store._guarded) == (0, {})
+    assert (len(store), len(store._guarded)) == (0, 0)
+
+
+def instructions(action: Callable[[], object]) -> int:
+    """How many of Python's instructions an action takes."""
+    counted = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal counted
+        frame.f_trace_opcodes = True
+        counted += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return counted
+
+
+def allocated(action: Callable[[], object]) -> int:
+    """Bytes that an action takes at most at a time."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        action()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_entry_costs_the_same_however_many_its_registration_guards() -> None:
+    """Query strings that do not matter to the query share its registration: anybody can make as many entries as he likes."""
+    costs: dict[int, tuple[int, ...]] = {}
+    for already in (30, 20_000):
+        store = MemoryStore(budget_bytes=10**9)
+        for n in range(already):
+            store.keep(replace(entry(f"k{n}"), registrations=("o:shared",)))
+        more = [replace(entry(f"more{n}"), registrations=("o:shared",)) for n in range(40)]
+        kept = [allocated(partial(store.keep, one)) for one in more[:20]]
+        came = [instructions(partial(store.keep, one)) for one in more[20:]]
+        left = [instructions(partial(store.drop, one.key)) for one in more]
+        costs[already] = min(kept), min(came), min(left)
+        assert len(store.drop_guarded(["o:shared"])) == already
+    few, many = costs.values()
+    assert all(there <= 2 * here + 50 for here, there in zip(few, many, strict=True)), costs

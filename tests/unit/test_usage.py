@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from quaestor.event_layer import streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.usage_reports import MOST_REPORTED, REPORT_EVERY_MS, UsageReports
@@ -111,6 +113,19 @@ def test_the_read_path_counts_what_it_serves_until_somebody_asks() -> None:
     engine.read_path.lookup.servable("a", START_MS)
     engine.store.drop("a")
     assert engine.read_path.lookup.take_served() == [(("me:a",), 1)], "what has left since was served all the same"
+
+
+def test_the_store_is_told_what_its_copies_in_memory_were_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below it may be one that all processes share, and that keeps what is asked for. No hit waits for it."""
+    engine = HandEngine()
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(engine.store, "used", lambda key, hits: told.append((key, hits)))
+    stored(engine, "a")
+    for _ in range(3):
+        engine.read_path.lookup.servable("a", START_MS)
+    assert told == []
+    engine.read_path.lookup.take_served()
+    assert told == [("a", 3)]
 
 
 def test_what_is_expired_or_dead_is_not_counted() -> None:

@@ -12,6 +12,7 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.query.allowance import within_allowance
 from quaestor.query.bson_order import MISSING, Key
 from quaestor.query.bson_order import order_key as binary_order
 from quaestor.query.expressions import (
@@ -109,7 +110,7 @@ def compile_expression(
     build, compiled, names = _compiled(expression, variables, order_key)
     if build.failures:
         raise MalformedQueryError(str(build.failures[0])) from build.failures[0]
-    evaluate: Evaluate = compiled.evaluate
+    evaluate: Evaluate = within_allowance(compiled.evaluate) if build.patterns else compiled.evaluate
     slots = build.slots
     first = ROOT_SLOT + 1
 

@@ -64,6 +64,7 @@ class Build:
     paths: the paths read from the document so far; WHOLE_DOCUMENT if all of it is.
     failures: errors met while folding constants, in order; the first is what mongod answers.
     slots: frame slots given out.
+    patterns: it holds regular expressions.
     """
 
     operators: Mapping[str, Operator]
@@ -71,6 +72,7 @@ class Build:
     paths: set[str] = field(default_factory=set)
     failures: list[ExpressionError] = field(default_factory=list)
     slots: int = 1
+    patterns: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,20 +7,17 @@ raises UncertainMatchError when a text takes it too long.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import regex
 
-from quaestor.errors import MalformedQueryError, UncertainMatchError, UnsupportedQueryError
+from quaestor.errors import MalformedQueryError
 from quaestor.query.bson_order import regex_flags
 from quaestor.query.expressions.errors import ExpressionError
 from quaestor.query.expressions.forms import compiled_member, members_of
 from quaestor.query.expressions.kinds import is_nullish, is_string, kind_of
 from quaestor.query.expressions.nodes import Compiled, Frame, Operator, Scope
-from quaestor.query.pcre.pieces import Options
-from quaestor.query.pcre.translate import translate
-from quaestor.query.regex import TIME_LIMIT_S, pattern
+from quaestor.query.regex import bounded_engine, pattern
 
 Search = Callable[[str, str, str], Any]
 """Answers for a text, a pattern and its options."""
@@ -33,16 +30,16 @@ def _match(text: str, source: str, options: str) -> bool:
 
 
 def _find(text: str, source: str, options: str) -> Any:
-    found = _search(_engine(source, options), text, 0)
+    found = bounded_engine(source, options).search(text)
     return _described(found) if found is not None else None
 
 
 def _find_all(text: str, source: str, options: str) -> list[Any]:
-    engine = _engine(source, options)
+    engine = bounded_engine(source, options)
     matches = []
     position = 0
     while True:
-        found = _search(engine, text, position)
+        found = engine.search(text, position)
         if found is None:
             break
         matches.append(_described(found))
@@ -54,24 +51,6 @@ def _find_all(text: str, source: str, options: str) -> list[Any]:
 
 def _described(found: regex.Match[str]) -> dict[str, Any]:
     return {"match": found.group(), "idx": found.start(), "captures": list(found.groups())}
-
-
-def _search(engine: regex.Pattern[str], text: str, position: int) -> regex.Match[str] | None:
-    try:
-        return engine.search(text, position, timeout=TIME_LIMIT_S)
-    except TimeoutError as error:
-        raise UncertainMatchError(f"regular expression {engine.pattern!r} took longer than {TIME_LIMIT_S} s") from error
-
-
-@lru_cache(maxsize=1024)
-def _engine(source: str, options: str) -> regex.Pattern[str]:
-    letters = Options(
-        ignore_case="i" in options, multiline="m" in options, dot_all="s" in options, extended="x" in options
-    )
-    try:
-        return regex.compile(translate(source, letters).full, regex.VERSION0)
-    except regex.error as error:
-        raise UnsupportedQueryError(f"a regular expression that no engine here can run ({error})") from error
 
 
 def _source_and_options(name: str, value: Any, given: Any) -> tuple[str, str] | None:
@@ -116,6 +95,7 @@ def _operator(search: Search, nothing: Callable[[], Any]) -> Operator:
             unknown="{name} found an unknown argument: {field}",
             not_object="{name} expects an object of named arguments but found: {kind}",
         )
+        scope.build.patterns = True
         text, expression, options = (compiled_member(members, field, scope) for field in ("input", "regex", "options"))
         if expression.is_constant and options.is_constant:
             try:

@@ -57,6 +57,11 @@ class Bracket:
         low, high = self.ranges[0]
         return chr(low) if low == high else ""
 
+    @property
+    def written(self) -> int:
+        """Number of characters that it names, each of which costs a look-up where case is ignored."""
+        return sum(high - low + 1 for low, high in self.ranges)
+
     def text(self, *, ignore_case: bool) -> str:
         """The bracket expression, for both engines: cases are written out, their ideas of them differ from PCRE's."""
         written = folded(union(self.ranges)) if ignore_case else tuple(self.ranges)

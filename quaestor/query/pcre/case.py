@@ -36,6 +36,8 @@ _WITHOUT_CASE: Final[Ranges] = (
 """Characters whose cases are younger than Unicode 7, and the dotless i."""
 _ITERATED: Final = 512
 _LAST_WITH_CASE: Final = 0x118DF
+CASED: Final = 2_700
+"""Characters that have a case, or a few more: at most so many are looked up for one range."""
 
 
 def other_cases(character: str) -> tuple[str, ...]:

@@ -115,6 +115,19 @@ def escaped(code: int) -> str:
     return chr(code)
 
 
+_PROPERTY_WORK: Final = 400
+_WIDE_WORK: Final = 4
+
+
+def set_work(text: str) -> int:
+    """Steps that a bracket expression, or `\\p{...}`, costs an engine: a little for each range, much for those of a property.
+
+    text: as `bracketed` yields it.
+    """
+    properties = text.count("\\p{") + text.count("\\P{")
+    return 1 + len(text) // 4 + _PROPERTY_WORK * properties + (_WIDE_WORK if text[:2] == "[^" else 0)
+
+
 def bracketed(ranges: Ranges, properties: Iterable[str] = (), *, negated: bool = False) -> str:
     """A bracket expression for both engines. properties: escapes such as `\\p{Lu}` to put beside the ranges."""
     members = [escaped(low) if low == high else f"{escaped(low)}-{escaped(high)}" for low, high in ranges]

@@ -137,5 +137,11 @@ def _inner(
         raise grammar.reader.malformed("missing )")
     text = f"{full}{inner.full})"
     return Piece(
-        f"{linear}{inner.linear})", text, inner.width, size=inner.size + overhead, group=True, first=inner.first
+        f"{linear}{inner.linear})",
+        text,
+        inner.width,
+        size=inner.size + overhead,
+        work=inner.work + 2,
+        group=True,
+        first=inner.first,
     )

@@ -10,6 +10,11 @@ from quaestor.query.pcre.first_character import First
 
 LARGEST_SIZE: Final = 65522
 """Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
+LARGEST_WORK: Final = 5_000
+"""Steps that the program of a pattern may have for an engine, repetitions multiplied out: each takes `regex` some 260 bytes and
+1.4 us to compile."""
+LONGEST: Final = 1_000
+"""Characters of a pattern: each takes some us to translate, and up to 20 us to be read by `regex`. mongod takes 32,764."""
 DEEPEST: Final = 249
 """How deep PCRE lets parentheses be nested."""
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -42,6 +47,7 @@ class Piece:
     literal: the one character it stands for, if it is just that.
     quantifiable: PCRE lets a quantifier follow.
     size: bytes of PCRE's compiled form, which has a limit.
+    work: steps of an engine's program, repetitions multiplied out.
     group: repeating it repeats its compiled form.
     first: its first character.
     """
@@ -52,6 +58,7 @@ class Piece:
     literal: str = ""
     quantifiable: bool = True
     size: int = 1
+    work: int = 1
     group: bool = False
     first: First = field(default=First(), compare=False)
 

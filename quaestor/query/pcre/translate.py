@@ -16,11 +16,11 @@ from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.query.pcre.brackets import Bracket, property_escape, read_bracket
-from quaestor.query.pcre.case import other_cases
-from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped
+from quaestor.query.pcre.case import CASED, other_cases
+from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped, set_work
 from quaestor.query.pcre.first_character import PASSED, First, Opening, any_of, literal
 from quaestor.query.pcre.groups import read_group
-from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, NAME, Options, Piece, Shape
+from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LARGEST_WORK, LONGEST, NAME, Options, Piece, Shape
 from quaestor.query.pcre.reader import Reader
 from quaestor.query.pcre.translation import Translation
 
@@ -30,13 +30,18 @@ _BOUNDARY: Final = f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"
 _NO_BOUNDARY: Final = f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))"
 _LONGEST_REPEAT: Final = 65535
 _LARGEST_RE2_REPEAT: Final = 1000
+_COUNTED: Final = 10**12
+"""What is more is told as this."""
 
 
 def translate(source: str, options: Options) -> Translation:
     """Translate a pattern. O(length).
 
-    Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed.
+    Raises MalformedQueryError where PCRE would, UnsupportedQueryError for what cannot be expressed, or would be too large to
+    compile: nothing is given to an engine before that is known.
     """
+    if len(source) > LONGEST:
+        raise UnsupportedQueryError(f"a regular expression of {len(source)} characters, more than {LONGEST}")
     return Translator(source, options).run()
 
 
@@ -45,6 +50,7 @@ class Translator:
 
     __slots__ = (
         "ascii_only",
+        "cases",
         "characters",
         "groups",
         "linear",
@@ -67,6 +73,7 @@ class Translator:
         self.plain = True
         self.newline_sensitive = False
         self.ascii_only = False
+        self.cases = 0
         self.characters: Counter[str] = Counter()
         self.shape = Shape()
 
@@ -81,6 +88,7 @@ class Translator:
             raise reader.malformed("unmatched parentheses")
         if piece.size > LARGEST_SIZE:
             raise reader.malformed("regular expression is too large")
+        _require_work(piece.work)
         for reference in self.references:
             known = reference in self.names if isinstance(reference, str) else 0 < reference <= self.groups
             if not known:
@@ -97,6 +105,7 @@ class Translator:
             prefix="".join(self.shape.text),
             only_prefix=self.shape.simple,
             ends=self.shape.ends,
+            work=piece.work,
         )
 
     def alternatives(self, depth: int, *, look_behind: bool = False, at_most: int | None = None) -> Piece:
@@ -128,6 +137,7 @@ class Translator:
             full,
             width,
             size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1),
+            work=sum(piece.work for piece in pieces) + len(pieces) - 1,
             first=any_of(piece.first for piece in pieces),
         )
 
@@ -135,13 +145,13 @@ class Translator:
         linear: list[str] = []
         full: list[str] = []
         width: int | None = 0
-        size = 0
+        size = work = 0
         at_start = True
         opening = Opening()
         while True:
             self._skip()
             if self.reader.done or self.reader.peek() in ("|", ")"):
-                return Piece("".join(linear), "".join(full), width, size=size, first=opening.first())
+                return Piece("".join(linear), "".join(full), width, size=size, work=work, first=opening.first())
             pieces = self._atoms(depth)
             self._skip()
             for position, atom in enumerate(pieces, start=1):
@@ -159,6 +169,7 @@ class Translator:
                 linear.append(piece.linear)
                 full.append(piece.full)
                 size += piece.size
+                work += piece.work
                 width = None if width is None or piece.width is None else width + piece.width
 
     def _at_end_of_branch(self) -> bool:
@@ -218,6 +229,7 @@ class Translator:
                 width,
                 literal=piece.literal,
                 size=_repeated_size(piece, lowest, highest),
+                work=max(lowest + 1 if highest is None else highest, 1) * piece.work + 1,
                 first=piece.first,
             ),
         )
@@ -244,11 +256,14 @@ class Translator:
             return read_group(self, depth + 1)
         if character == "[":
             bracket = read_bracket(reader, self.options)
+            if self.options.ignore_case:
+                self.cases += min(bracket.written, CASED)
+                _require_work(self.cases)
             text = bracket.text(ignore_case=self.options.ignore_case)
-            return [Piece(text, text, size=33, first=self._first(bracket.only))]
+            return [Piece(text, text, size=33, work=set_work(text), first=self._first(bracket.only))]
         if character == ".":
             text = "(?s:.)" if self.options.dot_all else "[^\\n]"
-            return [Piece(text, text)]
+            return [Piece(text, text, work=set_work("[^\\n]"))]
         if character == "^":
             return [self._start()]
         if character == "$":
@@ -272,8 +287,8 @@ class Translator:
         size = 1 + len(character.encode())
         if self.options.ignore_case and (others := other_cases(character)):
             text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
-            return Piece(text, text, size=size, first=self._first(character))
-        return Piece(text, text, literal=character, size=size, first=self._first(character))
+            return Piece(text, text, size=size, work=set_work(text), first=self._first(character))
+        return Piece(text, text, literal=character, size=size, work=size - 1, first=self._first(character))
 
     def _first(self, character: str) -> First:
         """Of a literal, which is counted."""
@@ -292,12 +307,12 @@ class Translator:
             bracket = Bracket()
             bracket.add_escape(letter, self.options)
             text = bracket.text(ignore_case=False)
-            return [Piece(text, text)]
+            return [Piece(text, text, work=set_work(text))]
         if letter in CONTROL:
             return [self._literal(CONTROL[letter])]
         if letter in "pP":
             text = property_escape(reader, letter)
-            return [Piece(text, text)]
+            return [Piece(text, text, work=set_work(text))]
         if letter in _ASSERTIONS:
             linear, full = _ASSERTIONS[letter]
             self.ascii_only = self.ascii_only or letter == "B"
@@ -310,7 +325,7 @@ class Translator:
         if letter == "N":
             if _NAMED_CHARACTER.match(reader.source, reader.at):
                 raise reader.malformed("\\N{name} is not supported")
-            return [Piece("[^\\n]", "[^\\n]")]
+            return [Piece("[^\\n]", "[^\\n]", work=set_work("[^\\n]"))]
         if letter in "CRX":
             # PCRE 8 lets a repeated dot swallow what \R is for, and knows other grapheme clusters (\X) than Unicode today.
             raise UnsupportedQueryError(f"a regular expression with \\{letter}")
@@ -362,6 +377,14 @@ class Translator:
         if not NAME.fullmatch(name):
             raise reader.malformed("subpattern name expected")
         return self.reference(name)
+
+
+def _require_work(steps: int) -> None:
+    if steps > LARGEST_WORK:
+        raise UnsupportedQueryError(
+            f"a regular expression too large to compile: {min(steps, _COUNTED):,} steps with its repetitions multiplied out, "
+            f"more than {LARGEST_WORK:,}"
+        )
 
 
 def _repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:

@@ -18,6 +18,7 @@ class Translation:
     plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
     only_prefix: the pattern is nothing but `prefix`.
     ends: `$` follows it directly.
+    work: steps of its program, repetitions multiplied out, at most pieces.LARGEST_WORK.
     """
 
     linear: str | None
@@ -29,3 +30,4 @@ class Translation:
     prefix: str
     only_prefix: bool
     ends: bool
+    work: int

@@ -1,0 +1,28 @@
+"""Reports to the account of the shared store's entries: what was found, every few seconds, and never waited for by a request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from quaestor.observability.telemetry import Telemetry
+from quaestor.store.redis_budget import RedisBudget
+
+EVERY_S: Final = 2.0
+"""Pause between two reports; what is new has to last so long without them."""
+
+
+async def keep_accounting(budget: RedisBudget, telemetry: Telemetry) -> None:
+    """Report until cancelled. What cannot be told is lost: then something else may leave than should."""
+    shared_bytes = telemetry.stores.shared_bytes
+    shared_bytes.labels("budget").set(budget.budget_bytes)
+    while True:
+        try:
+            used_bytes = await budget.tell()
+        except (RedisError, OSError):
+            pass  # that the server is away is counted where it matters
+        else:
+            shared_bytes.labels("used").set(used_bytes)
+        await asyncio.sleep(EVERY_S)

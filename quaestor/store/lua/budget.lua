@@ -1,0 +1,64 @@
+-- A fragment: the account of the entries, for scripts that follow. Keys: see quaestor/store/redis_budget.py.
+-- records: digest -> what is known of the entry. newcomers: digest by the time it came, ms. kept: digest by benefit.
+-- ends: digest by the time its entry expires, ms. totals: bytes of newcomers and of kept.
+local function account_of(keys, first)
+  return {records = keys[first], newcomers = keys[first + 1], kept = keys[first + 2], ends = keys[first + 3], totals = keys[first + 4]}
+end
+
+-- A record: bytes, cost in ms, demand, guard. Demand is the logarithm to the base 2 of the hits, each of which counts twice as much
+-- as one a half-life before it, so that nothing has to be touched for its hits to age.
+local function record_of(account, digest)
+  local packed = redis.call('HGET', account.records, digest)
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function with_hits(demand, hits, now)
+  local fresh = math.log(hits) / math.log(2) + now
+  if not demand then return fresh end
+  local more, less = math.max(demand, fresh), math.min(demand, fresh)
+  return more + math.log(1 + 2 ^ (less - more)) / math.log(2)
+end
+
+local function benefit(record)
+  return string.format('%.9f', record[3] + math.log(record[2] / record[1]) / math.log(2))
+end
+
+local function forget(account, digest, record)
+  local pool = 'kept'
+  if redis.call('ZREM', account.newcomers, digest) == 1 then pool = 'newcomers' else redis.call('ZREM', account.kept, digest) end
+  redis.call('HINCRBY', account.totals, pool, -record[1])
+  redis.call('HDEL', account.records, digest)
+  redis.call('ZREM', account.ends, digest)
+end
+
+-- Forgets the entry if it is still the one meant.
+local function forget_guarded(account, digest, guard)
+  local record = record_of(account, digest)
+  if record and record[4] == guard then forget(account, digest, record) end
+end
+
+-- Forgets some of what has expired by itself.
+local function forget_expired(account, now_ms, most)
+  for _, digest in ipairs(redis.call('ZRANGEBYSCORE', account.ends, '-inf', now_ms, 'LIMIT', 0, most)) do
+    local record = record_of(account, digest)
+    if record then forget(account, digest, record) else redis.call('ZREM', account.ends, digest) end
+  end
+end
+
+-- Calls leave(digest, record) from the lowest score on until the pool is within its bytes, so often at once: while a script runs, the
+-- server does nothing else, and the next entry goes on with it.
+local AT_ONCE = 1000
+local function lowest(account, pool, most_bytes, leave)
+  local bytes = tonumber(redis.call('HGET', account.totals, pool) or '0')
+  for _ = 1, AT_ONCE do
+    if bytes <= most_bytes then return end
+    local digest = redis.call('ZRANGE', account[pool], 0, 0)[1]
+    if not digest then
+      redis.call('HSET', account.totals, pool, 0)
+      return
+    end
+    local record = record_of(account, digest)
+    if record then bytes = bytes - record[1] end
+    leave(digest, record)
+  end
+end

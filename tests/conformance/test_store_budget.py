@@ -1,0 +1,214 @@
+"""The budget of entries in Redis: what is asked for stays, what nobody asks for twice leaves, and nothing else is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from quaestor.cache_sketch import RedisCacheSketch
+from quaestor.errors import ConfigurationError
+from quaestor.model import CachedResponse
+from quaestor.observability.telemetry import Telemetry
+from quaestor.redis.clients import SharedClient
+from quaestor.settings import Settings
+from quaestor.store.index_redis import RedisIndex
+from quaestor.store.invalidation_script import shared_invalidation
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.redis_budget import HALF_LIFE_MS, stored_bytes
+from quaestor.store.two_level import TwoLevelStore
+
+pytestmark = pytest.mark.anyio
+
+NOW_MS = 1_700_000_000_000
+YEAR_MS = 365 * 86_400_000
+BUDGET_BYTES = 1_000_000
+BODY = os.urandom(2_000)
+TOLERANCE = 1.05
+"""What is measured may be above what is counted: the server's dictionaries grow in steps."""
+
+
+def entry(key: str, body: bytes = BODY, *registrations: str, cost_ms: int = 20) -> CachedResponse:
+    return CachedResponse(
+        key=key, status=200, headers=(), body=body, etag=b'"e"', stored_at_ms=NOW_MS, fresh_until_ms=NOW_MS + YEAR_MS,
+        registrations=registrations or (f"o:{key}",), tags=("t",), resource=key, cost_ms=cost_ms,
+    )  # fmt: skip
+
+
+def new_store(client: SharedClient, prefix: str, *, clock: Callable[[], int] | None = None) -> RedisStore:
+    ticking = count(NOW_MS)
+    return RedisStore(
+        client,
+        deployment=prefix,
+        budget_bytes=BUDGET_BYTES,
+        clock=clock or (lambda: next(ticking)),
+        compression_level=0,
+    )
+
+
+async def put_all(store: RedisStore, entries: Iterable[CachedResponse], at_once: int = 25) -> None:
+    waiting = list(entries)
+    for start in range(0, len(waiting), at_once):
+        await asyncio.gather(*(store.put(one, ttl_ms=YEAR_MS) for one in waiting[start : start + at_once]))
+
+
+async def there(store: RedisStore, keys: Iterable[str]) -> int:
+    return sum([await store.client.exists(store.name(key)) for key in keys])
+
+
+async def measured_bytes(client: SharedClient, prefix: str) -> int:
+    """What the server says that entries and account take."""
+    names = [name async for name in client.scan_iter(match=f"quaestor:*{prefix}*")]
+    sizes = await asyncio.gather(*(client.memory_usage(name, samples=0) for name in names if b":writes" not in name))
+    return sum(size or 0 for size in sizes)
+
+
+async def test_a_flood_of_query_strings_leaves_what_is_asked_for_and_the_pipelines(
+    client: SharedClient, prefix: str
+) -> None:
+    """Ten times what the budget holds, each with a lifetime of a year, while others are asked for now and then."""
+    store, pipeline = new_store(client, prefix), f"quaestor:{{{prefix}:w0}}:writes"
+    await client.xadd(pipeline, {"d": "write"})
+    valuable = [f"valuable {number}" for number in range(100)]
+    await put_all(store, map(entry, valuable))
+    for key in valuable:
+        store.used(key, 20)
+    await store.budget.tell()
+    for number in range(0, 3_000, 300):
+        await put_all(store, (entry(f"flood {number + more}", cost_ms=200) for more in range(300)))
+        assert await store.budget.tell() <= BUDGET_BYTES
+        assert await measured_bytes(client, prefix) <= BUDGET_BYTES * TOLERANCE
+    assert await there(store, valuable) == len(valuable)
+    assert await client.xlen(pipeline) == 1
+    assert await there(store, [f"flood {number}" for number in range(3_000)]) > 50, "what room is left is used"
+
+
+async def test_explicit_entries_have_the_same_budget_and_lie_there_for_a_day_at_most(
+    client: SharedClient, prefix: str
+) -> None:
+    store = new_store(client, prefix)
+    explicit = [replace(entry(f"explicit {number}"), registrations=()) for number in range(600)]
+    await put_all(store, explicit)
+    assert await store.budget.tell() <= BUDGET_BYTES
+    assert 0 < await there(store, (one.key for one in explicit)) < 600
+    assert 0 < await client.pttl(store.name("explicit 599")) <= 86_400_000
+
+
+async def test_what_is_new_has_time_to_be_asked_for(client: SharedClient, prefix: str) -> None:
+    """While everything that is kept has hits, and a flood goes on. The hits may be told by any process."""
+    one, other = new_store(client, prefix), new_store(client, prefix)
+    old = [f"old {number}" for number in range(500)]
+    await put_all(one, map(entry, old))
+    for key in old:
+        one.used(key, 3)
+    await one.budget.tell()
+    await one.put(entry("new"), ttl_ms=YEAR_MS)
+    await put_all(one, (entry(f"flood {number}") for number in range(10)))
+    two_level = TwoLevelStore(MemoryStore(budget_bytes=10**6), other)
+    assert await two_level.get("new") == entry("new")
+    two_level.used("new", 50)
+    await other.budget.tell()
+    await put_all(one, (entry(f"flood {number}") for number in range(10, 500)))
+    assert await one.get("new") == entry("new")
+
+
+async def test_demand_ages(client: SharedClient, prefix: str) -> None:
+    """What was asked for often, long ago, makes room for what is asked for now."""
+    now_ms = NOW_MS
+    store = new_store(client, prefix, clock=lambda: now_ms)
+    before, now = ([f"{when} {number}" for number in range(350)] for when in ("before", "now"))
+    for keys in (before, now):
+        await put_all(store, map(entry, keys))
+        for key in keys:
+            store.used(key, 100)
+        await store.budget.tell()
+        now_ms += 20 * HALF_LIFE_MS if keys is before else 0
+        if keys is before:
+            kept = await there(store, before)
+    assert kept > 250
+    await put_all(store, (entry(f"flood {number}") for number in range(200)))
+    assert await there(store, now) > 250
+    assert await there(store, before) < 100
+
+
+@pytest.mark.parametrize("size", [BUDGET_BYTES, BUDGET_BYTES // 2])
+async def test_one_enormous_answer_does_not_drive_out_what_is_asked_for(
+    client: SharedClient, prefix: str, size: int
+) -> None:
+    telemetry = Telemetry()
+    store = RedisStore(
+        client, deployment=prefix, budget_bytes=BUDGET_BYTES, compression_level=0, telemetry=telemetry, clock=lambda: NOW_MS
+    )  # fmt: skip
+    keys = [f"k{number}" for number in range(250)]
+    await put_all(store, map(entry, keys))
+    for key in keys:
+        store.used(key, 10)
+    await store.budget.tell()
+    assert await there(store, keys) == 250
+    await store.put(entry("enormous", b"x" * size, cost_ms=10**9), ttl_ms=YEAR_MS)
+    assert await store.get("enormous") is None
+    assert await there(store, keys) == 250
+    assert telemetry.stores.refused.labels("redis", "demand")._value.get() == 1
+
+
+async def test_what_is_evicted_is_no_longer_counted_but_its_successor_is(client: SharedClient, prefix: str) -> None:
+    """By either way of evicting; repeated, and told late."""
+    store = new_store(client, prefix)
+    index, sketch = RedisIndex(client, deployment=prefix), RedisCacheSketch(client, deployment=prefix)
+    effects = shared_invalidation(index=index, sketch=sketch, store=store)
+    one, two, later = entry("one"), entry("two"), entry("one", BODY, "o:later")
+    await put_all(store, [one, two])
+    both = await store.budget.tell()
+    await effects.claim_and_evict(["o:one"], [one], now_ms=NOW_MS)
+    assert await store.budget.tell() == both // 2
+    await store.put(later, ttl_ms=YEAR_MS)
+    await effects.claim_and_evict(["o:one"], [one], now_ms=NOW_MS)
+    await store.evict([one, two])
+    assert await store.budget.tell() == both // 2
+    assert await store.get("one") == later
+    await store.evict([later])
+    assert await store.budget.tell() == 0
+
+
+async def test_what_has_expired_is_no_longer_counted(client: SharedClient, prefix: str) -> None:
+    now_ms = NOW_MS
+    store = new_store(client, prefix, clock=lambda: now_ms)
+    await store.put(entry("short"), ttl_ms=60_000)
+    assert await store.budget.tell() > len(BODY)
+    now_ms += 60_000
+    assert await store.budget.tell() == 0
+
+
+async def test_a_replaced_entry_counts_once_and_everything_is_forgotten_with_everything(
+    client: SharedClient, prefix: str
+) -> None:
+    store = new_store(client, prefix)
+    for size in (10, 5_000, 2_000):
+        await store.put(entry("one", b"x" * size), ttl_ms=YEAR_MS)
+    alone = await store.budget.tell()
+    assert 2_000 < alone < 5_000
+    await store.clear()
+    assert await store.budget.tell() == 0
+    assert await store.get("one") is None
+
+
+async def test_what_lies_there_takes_about_what_it_is_counted_for(client: SharedClient, prefix: str) -> None:
+    store = new_store(client, prefix)
+    for size in (0, 100, 700, 3_000, 20_000, 70_000):
+        await store.clear()
+        await put_all(
+            store, (entry(f"{size} {number}", os.urandom(size)) for number in range(200 if size < 1_000 else 10))
+        )
+        counted, measured = await store.budget.tell(), await measured_bytes(client, prefix)
+        assert 0.5 * counted < measured <= counted * TOLERANCE
+    assert stored_bytes(1) < stored_bytes(100) < stored_bytes(1_000_000) < 1_300_000
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="shared_bytes must be positive, not 0"):
+        Settings(shared_bytes=0)
