@@ -105,8 +105,14 @@ class CollectionAccess:
 
     def permits(self, action: Action, principal: Principal) -> bool:
         """Whether this principal may do this in the collection."""
-        rule: Rule = getattr(self, action.value)
-        return rule.permits(principal)
+        rules = {
+            Action.READ: self.read,
+            Action.INSERT: self.insert,
+            Action.UPDATE: self.update,
+            Action.DELETE: self.delete,
+            Action.WRITE_ACL: self.write_acl,
+        }
+        return rules[action].permits(principal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import bson
@@ -24,6 +27,10 @@ from quaestor.rest.records import decode
 ANN = Principal(user="ann", roles=frozenset({"editor"}))
 PRINCIPALS = (ANONYMOUS, ANN, Principal(user="bob"), Principal(superuser=True))
 
+DOCUMENTED = json.loads(
+    re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/rest.md").read_text(), re.DOTALL)[-1]
+)
+"""The filter by which the documents say that malformed rules are found."""
 names = st.sampled_from(["*", "user:*", "user:ann", "user:bob", "role:editor", "role:x", "user:a\nb", "user:\n"])
 odd = st.sampled_from(
     [
@@ -77,6 +84,7 @@ def test_the_query_finds_what_the_rules_permit(
     stored = {record["_id"]: decode(record.raw) for record in found_in.find()}
     good = {key for key, record in stored.items() if _is_good(record)}
     assert {record["_id"] for record in found_in.find(well_formed("_acl"))} == good
+    assert {record["_id"] for record in found_in.find(DOCUMENTED)} == stored.keys() - good
     for principal in PRINCIPALS:
         for kind in ("read", "write"):
             asked = condition("_acl", kind, principal)  # type: ignore[arg-type]
