@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quaestor.policy import Representation
     from quaestor.ports import CdnAdapter, LifetimeEstimator
     from quaestor.realtime.live import LiveResult, Whole
+    from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Resumed, Resynchronized, Stalled
     from quaestor.rest import Access, Action, CollectionAccess, Limits, Principal, QuaestorRouter, Rule
     from quaestor.settings import Settings
     from quaestor.statistics.reader import Write, writes
@@ -48,6 +49,8 @@ __all__ = [
     "CollectionAccess",
     "ConfigurationError",
     "DatabaseError",
+    "DeliveryChanged",
+    "DeliveryMode",
     "DependencyError",
     "EventLayerError",
     "FailureSeen",
@@ -66,9 +69,12 @@ __all__ = [
     "ReadAnswered",
     "Representation",
     "ResultEvent",
+    "Resumed",
+    "Resynchronized",
     "Rule",
     "Settings",
     "SketchError",
+    "Stalled",
     "StoreError",
     "SubscriptionError",
     "UnsupportedQueryError",
@@ -100,6 +106,7 @@ _NAMES = {
     "quaestor.policy": "Representation",
     "quaestor.ports": "CdnAdapter LifetimeEstimator",
     "quaestor.realtime.live": "LiveResult Whole",
+    "quaestor.realtime.notices": "DeliveryChanged DeliveryMode Resumed Resynchronized Stalled",
     "quaestor.rest": "Access Action CollectionAccess Limits Principal QuaestorRouter Rule",
     "quaestor.settings": "Settings",
     "quaestor.statistics.reader": "Write writes",

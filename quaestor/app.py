@@ -23,6 +23,7 @@ from quaestor.observability.hooks import FailureObserver, InvalidationObserver, 
 from quaestor.parts import build_parts
 from quaestor.ports import CdnAdapter, LifetimeEstimator
 from quaestor.realtime.live import LiveResult
+from quaestor.realtime.notices import DeliveryMode
 from quaestor.redis.clients import SharedClient
 from quaestor.services import Stop
 from quaestor.settings import Settings
@@ -91,21 +92,26 @@ class Quaestor:
         One that raises is counted and logged."""
         self.telemetry.hooks.failures.append(observer)
 
-    async def subscribe(self, query: Query) -> LiveResult:
+    async def subscribe(self, query: Query, *, delivery: DeliveryMode | str = DeliveryMode.STATE) -> LiveResult:
         """Follow the result of a query: an asynchronous iterator of the whole result, then of the events that change it.
 
             async with await quaestor.subscribe(query) as live:
                 async for told in live: ...
 
-        Returns when the result is known. Each event comes once and in order, whatever dies in between; a subscriber that is
-        slower than `settings.subscription_queue` events is told the whole result instead. See LiveResult.
+        Returns when the result is known. Events come in order and none twice, whatever dies in between, and lead to the
+        result as it is; whether there is one for each write that changes it, the first says (`Whole.delivery`). A subscriber
+        that is slower than `settings.subscription_queue` events is told the whole result instead. See LiveResult.
 
-        Raises QueryError if the query is malformed or cannot be maintained, SubscriptionError if the grid refuses it or does
-        not answer, ConfigurationError if there is no grid.
+        delivery: the least that is wanted; "exact" is refused where a collection of the query does not record post-images.
+
+        Raises QueryError if the query is malformed or cannot be maintained, SubscriptionError if the grid refuses it, does not
+        answer, or cannot deliver as wanted, ConfigurationError if there is no grid, or no such delivery.
         """
         if not self.settings.grid:
             raise ConfigurationError("nothing can be followed without a grid; leave `grid` on")
-        return await self.subscriptions.subscribe(query)
+        if delivery not in set(DeliveryMode):
+            raise ConfigurationError(f"delivery={delivery!r} is none of {', '.join(DeliveryMode)}")
+        return await self.subscriptions.subscribe(query, delivery=DeliveryMode(delivery))
 
     async def invalidate(
         self, *, tags: Sequence[str] = (), urls: Sequence[str] = (), collections: Sequence[Any] = ()

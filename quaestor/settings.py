@@ -26,7 +26,8 @@ class Settings:
     deployment: name that separates deployments sharing one Redis.
     tenant: the app, on a grid that several share: what it caches, and what it is told, is its own. Empty: named like
         the deployment.
-    staleness_bound_ms: a query partition of the grid that has not proved itself fresher than this is not served from cache.
+    staleness_bound_ms: a query partition of the grid that has not proved itself fresher than this is not served from cache, and
+        subscribers of its results are told that they stand still.
     heartbeat_ms: how often ingest ticks and cells report; well below the staleness bound.
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     read_your_writes_ms: how long the answer to a request that wrote is held back at most, until nothing older than its

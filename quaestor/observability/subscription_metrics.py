@@ -14,6 +14,7 @@ class SubscriptionMetrics:
     events: changes.
     wholes: results taken over as a whole.
     refused: queries that the grid gave up, or refused.
+    stalled: queries whose results stand still.
     """
 
     def __init__(self, families: Families) -> None:
@@ -23,6 +24,7 @@ class SubscriptionMetrics:
             "subscriptions_lag_seconds",
             "how far what this process follows lags behind the database, at its slowest",
         )
+        self.stalled = families.gauge("subscriptions_stalled", "followed queries whose results stand still")
         self.events = families.counter("subscription_events", "changes of followed results")
         self.wholes = families.counter("subscription_wholes", "followed results taken over as a whole")
         self.refused = families.counter("subscriptions_refused", "followed queries that the grid gave up, or refused")

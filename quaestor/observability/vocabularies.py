@@ -35,7 +35,7 @@ REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
         "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "admin",
-        "effects", "handler", "read-path", "routes", "statistics", "observer",
+        "effects", "handler", "read-path", "records", "routes", "statistics", "observer",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""

@@ -14,7 +14,8 @@ from quaestor.query.text.matching import Search
 def filter_paths(root: Node) -> frozenset[str] | None:
     """The dotted paths that decide whether a record matches, or None if it may be anything. O(size of the filter).
 
-    Anything may be what `$jsonSchema`, `$text` over all fields, or expressions with `$$ROOT` read.
+    Anything may be what `$jsonSchema` reads unless it says nothing but `properties`, and so may `$text` over all fields, or
+    expressions with `$$ROOT`.
     """
     found = frozenset(_paths_of(root))
     return None if None in found else frozenset(path for path in found if path is not None)
@@ -39,6 +40,8 @@ def _of_document(node: Predicate) -> Iterable[str | None]:
             return [None]
     if node.operator == "$text" and isinstance(node.operand, Search):
         return searched_paths(node.operand.index) or [None]
+    if node.operator == "$jsonSchema" and set(node.operand) == {"properties"}:
+        return [name or None for name in node.operand["properties"]]
     return [None]
 
 

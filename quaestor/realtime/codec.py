@@ -2,7 +2,7 @@
 
 | pipeline | type | fields |
 |---|---|---|
-| query | `s` subscription | id, tenant, qid, query, fresh, exp |
+| query | `s` subscription | id, tenant, qid, query, fresh, exp, x: exact |
 | query | `x` unsubscription | qid, ids |
 | query | `S` announcement | qid, tok, query, mem, ver, m: for each side a list of bytes for each write partition, exp |
 | query | `K` lease renewal | q: [[qid, tok]], exp |
@@ -10,8 +10,8 @@
 | matched | `M` matched write | ids or none, i: the payload of the image |
 | matched | `Y` cell ready, `L` matching lost | cell, qid, tok / reason, final |
 | matched | `P` cell progress, `C` cell started | cell / ver, fresh |
-| results | `R` full result | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]] |
-| results | `D` result change | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}] |
+| results | `R` full result | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]], l: lacking post-images, or none |
+| results | `D` result change | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}], r: reread |
 | results | `F` subscriptions ended | qid, ids or none, reason, again |
 | results | `H` stage progress | st, ver, fresh, behind |
 """
@@ -70,7 +70,7 @@ def encode_query_event(event: QueryEvent) -> bytes:
         case Subscription():
             fields = _typed(
                 "s", id=event.id, tenant=event.tenant, qid=event.query_id, query=query_fields(event.query),
-                fresh=event.fresh, exp=event.expires_at_ms,
+                fresh=event.fresh, exp=event.expires_at_ms, x=event.exact,
             )  # fmt: skip
         case Unsubscription():
             fields = _typed("x", qid=event.query_id, ids=list(event.subscription_ids))
@@ -105,6 +105,7 @@ def _query_event(fields: Fields) -> QueryEvent:
                 query=query_of(fields["query"]),
                 fresh=fields["fresh"],
                 expires_at_ms=int(fields["exp"]),
+                exact=fields.get("x", False),
             )
         case "x":
             return Unsubscription(query_id=fields["qid"], subscription_ids=tuple(fields["ids"]))
@@ -182,11 +183,12 @@ def encode_result(message: ResultMessage) -> bytes:
             fields = _typed(
                 "R", qid=message.query_id, ids=_listed(message.subscription_ids), ep=message.epoch,
                 seq=message.sequence, ver=message.version, ord=message.ordered, rows=[list(row) for row in message.rows],
+                l=_listed(message.lacking),
             )  # fmt: skip
         case ResultChange():
             fields = _typed(
                 "D", qid=message.query_id, ep=message.epoch, seq=message.sequence, ver=message.version,
-                w=message.written_at_ms, e=[_event_fields(event) for event in message.events],
+                w=message.written_at_ms, e=[_event_fields(event) for event in message.events], r=message.reread,
             )  # fmt: skip
         case SubscriptionsEnded():
             ids = _listed(message.subscription_ids)
@@ -217,6 +219,7 @@ def _result(fields: Fields) -> ResultMessage:
                 version=int(fields["ver"]),
                 ordered=fields["ord"],
                 rows=tuple((key, document) for key, document in fields["rows"]),
+                lacking=_ids(fields.get("l")),
             )
         case "D":
             return ResultChange(
@@ -226,6 +229,7 @@ def _result(fields: Fields) -> ResultMessage:
                 version=int(fields["ver"]),
                 written_at_ms=int(fields["w"]),
                 events=tuple(map(_event, fields["e"])),
+                reread=fields.get("r", False),
             )
         case "F":
             return SubscriptionsEnded(

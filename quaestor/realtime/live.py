@@ -15,6 +15,7 @@ from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
 from quaestor.model import Query, Version
 from quaestor.realtime.messages import StageProgress
+from quaestor.realtime.notices import DeliveryMode, Notice, Resumed, Stalled, delivery_of
 from quaestor.realtime.replica import Replica
 
 
@@ -23,10 +24,12 @@ class Whole:
     """The full result, to begin with, or because events had to be dropped (`overflow`).
 
     rows: (key, document) of each, in order if the query has one. For what a key is, see ResultEvent.
+    delivery: of the changes that follow.
     """
 
     rows: tuple[tuple[Any, Any], ...]
     overflow: bool
+    delivery: DeliveryMode
 
     @property
     def documents(self) -> tuple[Any, ...]:
@@ -56,6 +59,8 @@ class SharedResult:
     lock: of the reading thread and the event loops.
     reported: by the stage of the query.
     needs_full_result: its stage has to send the full result, whatever is known of it here.
+    lacking: collections of the query without post-images, as far as its stage has said.
+    stalled: the notice that the result stands still; None while it does not.
     """
 
     lock: threading.RLock
@@ -64,8 +69,17 @@ class SharedResult:
     replica: Replica
     reported: ReportedProgress
     needs_full_result: bool = True
+    lacking: tuple[str, ...] | None = None
+    stalled: Stalled | None = None
     _version: Version = 0
     _fresh_as_of_ms: int = 0
+    _watched_ms: int = -1
+    _advanced_at_ms: int = 0
+
+    @property
+    def delivery(self) -> DeliveryMode:
+        """Delivery mode of its changes."""
+        return delivery_of(self.lacking)
 
     def contained(self) -> tuple[Version, int]:
         """Version and moment up to which the result contains every write. O(1): asked for, not told to each query."""
@@ -77,23 +91,54 @@ class SharedResult:
                 self._fresh_as_of_ms = max(self._fresh_as_of_ms, reported.fresh_as_of_ms)
             return self._version, self._fresh_as_of_ms
 
+    @property
+    def begun(self) -> bool:
+        """Whether there has been a result, though it may be distrusted now."""
+        return self.replica.known or self._advanced_at_ms > 0
+
+    def watch(self, now_ms: int, *, bound_ms: int) -> Stalled | Resumed | None:
+        """Look whether it has got further since it was watched last; what subscribers have to be told of that.
+
+        By how long it stands still here, not by the time that it has reached: clocks may be apart.
+        """
+        _, fresh_as_of_ms = self.contained()
+        if fresh_as_of_ms > self._watched_ms:
+            self._watched_ms, self._advanced_at_ms = fresh_as_of_ms, now_ms
+            before, self.stalled = self.stalled, None
+            return None if before is None else Resumed(since_ms=before.since_ms, fresh_as_of_ms=fresh_as_of_ms)
+        if self.stalled is None and now_ms - self._advanced_at_ms > bound_ms:
+            self.stalled = Stalled(since_ms=fresh_as_of_ms or self._advanced_at_ms)
+            return self.stalled
+        return None
+
 
 class LiveResult:
-    """Live result of a query, an asynchronous iterator: first a `Whole`, then `ResultEvent`s, each exactly once and in order.
+    """Live result of a query, an asynchronous iterator: first a `Whole`, then `ResultEvent`s in order, each once, that lead from
+    it to the result as it is, and between them `Stalled`, `Resumed` and `DeliveryChanged`.
 
-    A subscriber that is slow gets no more than `queue` events; then a `Whole` takes the place of those that wait. Iteration
-    raises SubscriptionError when the query cannot be followed any more, and stops after `cancel`. For one task.
+    Whether there is an event for every write that changes the result is said by `delivery`. A subscriber that is slow gets no
+    more than `queue` of them; then a `Whole` takes the place of those that wait. After a `Whole` the result does not stand
+    still, unless a `Stalled` follows. Iteration raises SubscriptionError when the query cannot be followed any more, and stops
+    after `cancel`. For one task.
+
+    exact: it ends when not every change can be told any more.
     """
 
     def __init__(
-        self, shared: SharedResult, *, queue: int, cancel: Callable[[LiveResult, SharedResult], Awaitable[None]]
+        self,
+        shared: SharedResult,
+        *,
+        queue: int,
+        cancel: Callable[[LiveResult, SharedResult], Awaitable[None]],
+        exact: bool = False,
     ) -> None:
+        self.exact = exact
         self._shared = shared
         self._most = queue
         self._cancel = cancel
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
-        self._events: deque[ResultEvent] = deque()
+        self._events: deque[ResultEvent | Notice] = deque()
         self._whole = True
         self._overflow = False
         self._error: SubscriptionError | None = None
@@ -105,13 +150,23 @@ class LiveResult:
         return self._shared.query
 
     @property
+    def delivery(self) -> DeliveryMode:
+        """Delivery mode of its changes, as of now: of those that wait it may have been another."""
+        return self._shared.delivery
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Collections of the query without post-images, as far as that is known."""
+        return self._shared.lacking or ()
+
+    @property
     def known(self) -> bool:
         """Whether the result has arrived."""
         return self._shared.replica.known
 
     @property
     def waiting(self) -> int:
-        """Number of events, or full results, that could be taken without waiting."""
+        """Number of events, notices and full results that could be taken without waiting."""
         with self._shared.lock:
             return int(self._whole and self._shared.replica.known) + len(self._events)
 
@@ -149,7 +204,7 @@ class LiveResult:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Whole | ResultEvent:
+    async def __anext__(self) -> Whole | ResultEvent | Notice:
         while True:
             if self._cancelled:
                 raise StopAsyncIteration
@@ -157,7 +212,10 @@ class LiveResult:
             with self._shared.lock:
                 if self._whole and self._shared.replica.known:
                     self._whole = False
-                    return Whole(rows=self._shared.replica.rows(), overflow=self._overflow)
+                    if self._shared.stalled is not None:
+                        self._events.append(self._shared.stalled)
+                    rows, delivery = self._shared.replica.rows(), self._shared.delivery
+                    return Whole(rows=rows, overflow=self._overflow, delivery=delivery)
                 if self._events:
                     return self._events.popleft()
             if self._error is not None:
@@ -172,8 +230,8 @@ class LiveResult:
     ) -> None:
         await self.cancel()
 
-    def push(self, events: Sequence[ResultEvent]) -> None:
-        """Add events by which the result has changed. Called by the reading thread, which holds the lock."""
+    def push(self, events: Sequence[ResultEvent | Notice]) -> None:
+        """Add events by which the result has changed, or notices. Called by the reading thread, which holds the lock."""
         if not self._whole:
             self._events.extend(events)
             if len(self._events) > self._most:

@@ -13,6 +13,7 @@ from quaestor.incremental import ResultEvent
 from quaestor.model import GridShape
 from quaestor.realtime.live import LiveResult, SharedResult
 from quaestor.realtime.messages import Subscription, Unsubscription
+from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, remedy
 
 
 class StageAddress(NamedTuple):
@@ -53,6 +54,7 @@ class LocalSubscription:
             query=self.shared.query,
             fresh=self.shared.needs_full_result,
             expires_at_ms=expires_at_ms,
+            exact=any(live.exact for live in self.live),
         )
 
     def unsubscription(self) -> Unsubscription:
@@ -69,10 +71,20 @@ class LocalSubscription:
         self.shared.replica.reset(name)
         self.shared.needs_full_result, self.asked_ms = True, min(self.asked_ms, 1)
 
-    def push(self, events: Sequence[ResultEvent]) -> None:
-        """Tell all subscribers here how the result has changed."""
+    def push(self, events: Sequence[ResultEvent | Notice]) -> None:
+        """Tell all subscribers here how the result has changed, or goes on."""
         for live in self.live:
             live.push(events)
+
+    def take_lacking(self, lacking: tuple[str, ...] | None) -> None:
+        """Take in which collections have no post-images. Ends the subscribers that need them, and tells the others."""
+        before, self.shared.lacking = self.shared.delivery, lacking
+        delivery = self.shared.delivery
+        if delivery is not DeliveryMode.EXACT:
+            for live in [live for live in self.live if live.exact]:
+                live.fail(SubscriptionError(remedy(lacking or ()), retryable=False))
+        if delivery is not before:
+            self.push([DeliveryChanged(delivery=delivery, lacking=lacking or ())])
 
     def fail(self, error: SubscriptionError) -> None:
         """Tell all subscribers here that it has ended."""

@@ -25,6 +25,7 @@ class Subscription:
     id: of the app server's subscription to this query, unique for ever; however many subscribers share it there.
     fresh: it has no result to go on from: send it the full one.
     expires_at_ms: when its lease is over.
+    exact: it is only of use if every change is told; so find out before the answer whether post-images are recorded now.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Subscription:
     query: Query
     fresh: bool
     expires_at_ms: int
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,7 @@ class FullResult:
     epoch: one life of the query in a stage, greater than every one before.
     sequence: of the newest change that is contained.
     rows: key and document, in order if `ordered`.
+    lacking: collections of the query without post-images; None: its stage does not say (it is of an earlier version).
     """
 
     query_id: str
@@ -150,11 +153,15 @@ class FullResult:
     version: Version
     ordered: bool
     rows: tuple[tuple[Any, Any], ...]
+    lacking: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultChange:
-    """One change of a result. Changes of one query and epoch are numbered without holes."""
+    """One change of a result. Changes of one query and epoch are numbered without holes.
+
+    reread: it is the difference to what was read anew, not what one write did.
+    """
 
     query_id: str
     epoch: str
@@ -162,6 +169,7 @@ class ResultChange:
     version: Version
     written_at_ms: int
     events: tuple[ResultEvent, ...]
+    reread: bool = False
 
     @property
     def growth(self) -> int:

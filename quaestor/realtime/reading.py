@@ -24,6 +24,7 @@ class ReadRequest:
     at_least: what is read must contain every write up to it.
     recent: the version to read at, if that is enough; 0: the newest.
     trust_images: before-images may be relied on.
+    exact: whether post-images are recorded must be known as of now.
     """
 
     query_id: str
@@ -33,6 +34,7 @@ class ReadRequest:
     memory: PriorState | None
     queries: tuple[Query, ...]
     trust_images: bool
+    exact: bool
     settings: RenewalSettings
 
 
@@ -41,11 +43,13 @@ class ReadResult:
     """Result of a read.
 
     maintained: built from what was read, if there was no result or it is to be kept in another way from now on.
+    lacking: its collections without post-images.
     """
 
     request: ReadRequest
     snapshot: Snapshot
     maintained: MaintainedResult | None
+    lacking: tuple[str, ...]
 
 
 def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
@@ -53,10 +57,14 @@ def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
 
     Raises QueryError if the query cannot be maintained, DatabaseError if it could not be read.
     """
-    memory = _memory(request, snapshots)
+    own, namespaces = request.query.namespace, plan_maintenance(request.query).namespaces
+    lacking = snapshots.lacking_images(
+        [own, *sorted(namespaces - {own})], at_least=request.at_least, anew=request.exact
+    )
+    memory = _memory(request, images=own not in lacking)
     if memory is request.memory:
         snapshot = snapshots.read(request.queries, at_least=request.at_least, recent=request.recent)
-        return ReadResult(request=request, snapshot=snapshot, maintained=None)
+        return ReadResult(request=request, snapshot=snapshot, maintained=None, lacking=lacking)
     queries = bootstrap_queries(request.query, prior_state=memory, settings=request.settings)
     snapshot = snapshots.read(queries, at_least=request.at_least, recent=request.recent)
     maintained = maintain(
@@ -67,14 +75,11 @@ def read(request: ReadRequest, snapshots: Snapshots) -> ReadResult:
         prior_state=memory,
         settings=request.settings,
     )
-    return ReadResult(request=request, snapshot=snapshot, maintained=maintained)
+    return ReadResult(request=request, snapshot=snapshot, maintained=maintained, lacking=lacking)
 
 
-def _memory(request: ReadRequest, snapshots: Snapshots) -> PriorState:
+def _memory(request: ReadRequest, *, images: bool) -> PriorState:
     """By before-images where the collection records them, and what is shown can be kept without its records."""
-    namespaces = plan_maintenance(request.query).namespaces
-    own = request.query.namespace
-    images = snapshots.images([own, *sorted(namespaces - {own})], at_least=request.at_least)
     if not (images and request.trust_images):
         return PriorState.MEMBERSHIP
     maintenance = plan_maintenance(request.query, PriorState.BEFORE_IMAGES)

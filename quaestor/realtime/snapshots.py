@@ -45,8 +45,10 @@ class Snapshot:
 class Snapshots(Protocol):
     """Source of snapshots for a stage. Called from several threads."""
 
-    def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
-        """Whether the first of these collections records the images before and after each write, as of `at_least` or later.
+    def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
+        """Those collections that do not record the images before and after each write, as of `at_least` or later.
+
+        anew: what was found out a moment ago does not count.
 
         Raises UnsupportedQueryError if one of them cannot be followed, DatabaseError if the database does not answer.
         """
@@ -74,14 +76,16 @@ class MongoSnapshots:
         self._timeout_ms = timeout_ms
         self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
 
-    def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
+    def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
         """See Snapshots."""
-        recorded = False
-        for place, namespace in enumerate(namespaces):
-            options = self._options(namespace, at_least)
-            if place == 0:
-                recorded = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
-        return recorded
+        if anew:
+            for namespace in namespaces:
+                self._known.pop(namespace, None)
+        return tuple(
+            namespace
+            for namespace in namespaces
+            if not self._options(namespace, at_least).get("changeStreamPreAndPostImages", {}).get("enabled")
+        )
 
     def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
         """See Snapshots."""

@@ -167,7 +167,7 @@ class StageLoop:
         if isinstance(event, Subscription):
             if event.expires_at_ms > now_ms:
                 before = not event.fresh or offsets.appended_at_ms(entry.offset) < self._epoch.began_ms
-                stage.subscribe(event, admitted_before=before)
+                stage.subscribe(event, now_ms, admitted_before=before)
         elif isinstance(event, Unsubscription):
             stage.unsubscribe(event.query_id, event.subscription_ids)
 

@@ -69,7 +69,7 @@ class StageQueries:
         """Whether a query waits to be read."""
         return bool(self._to_read)
 
-    def subscribe(self, event: Subscription, *, admitted_before: bool) -> None:
+    def subscribe(self, event: Subscription, now_ms: int, *, admitted_before: bool) -> None:
         """Begin or renew a subscription.
 
         admitted_before: a stage before this one, or this one, has had it already.
@@ -90,10 +90,16 @@ class StageQueries:
                 self._outbox.refuse(event, str(error))
                 return
         query.subscriptions[event.id] = event.tenant, event.expires_at_ms
+        query.exact |= event.exact
         if not known:
             self._queries[event.query_id] = query
             self._enqueue(query)
-        if event.fresh and query.has_result:
+        if not event.fresh or not query.has_result:
+            return
+        if event.exact and query.lacking and event.id not in query.looked_again:
+            query.looked_again.add(event.id)
+            self._request_read(query, "post-images may have been switched on", now_ms)
+        if not (event.exact and query.lacking and query.is_to_be_read):  # it asks again
             self._tell(query.full_result((event.id,)))
 
     def unsubscribe(self, query_id: str, subscription_ids: tuple[str, ...]) -> None:
@@ -101,6 +107,7 @@ class StageQueries:
         query = self._queries.get(query_id)
         if query is None:
             return
+        query.looked_again.difference_update(subscription_ids)
         for subscription_id in subscription_ids:
             if (subscription := query.subscriptions.pop(subscription_id, None)) is not None:
                 self.quotas.release(query.charge, subscription[0])
@@ -120,6 +127,8 @@ class StageQueries:
                 if change is not None:
                     self.quotas.charge_growth(query.charge, change.growth)
                     self._tell(change)
+                if query.retell:
+                    self._tell(query.retold())
             except Exception as error:  # one bad query must not stop the stage
                 self._fail_unexpectedly(query, error)
                 continue

@@ -27,6 +27,10 @@ class SubscribedQuery:
     reading: it is being read.
     failures: of reads, since the last that succeeded.
     token: of the newest announcement, "" before it.
+    lacking: its collections without post-images, as of the newest read or of writes that came without one since.
+    retell: that has changed, and subscribers have not been told.
+    exact: somebody needs every change told, so post-images are looked for anew with each read.
+    looked_again: subscriptions for whose sake that was done.
     """
 
     def __init__(self, query_id: str, query: Query, *, epoch: str, settings: RenewalSettings) -> None:
@@ -38,6 +42,10 @@ class SubscribedQuery:
         self.reading = False
         self.failures = 0
         self.token = ""
+        self.lacking: tuple[str, ...] = ()
+        self.retell = False
+        self.exact = False
+        self.looked_again: set[str] = set()
         self._epoch = epoch
         self._settings = settings
         self._maintained: MaintainedResult | None = None
@@ -54,6 +62,11 @@ class SubscribedQuery:
     def has_result(self) -> bool:
         """Whether there is a result to send."""
         return self._maintained is not None
+
+    @property
+    def is_to_be_read(self) -> bool:
+        """Whether it is being read, or will be."""
+        return self.reading or self.read_due_ms is not None
 
     def is_caught_up(self, cells: int) -> bool:
         """Whether every write that the cells find reaches a result that is not waiting to be read again."""
@@ -75,6 +88,9 @@ class SubscribedQuery:
         if maintained is None or (image.kind in _ALL_AT_ONCE and 0 < image.version <= self._read_at):
             return []  # of several write partitions, or replayed: what was read is newer
         self._seen = max(self._seen, image.version)
+        looked_up = image.kind is WriteKind.UPDATE and not image.after_exact and image.version > self._read_at
+        if looked_up and image.namespace not in self.lacking:
+            self.lacking, self.retell = (*self.lacking, image.namespace), True
         if maintained.maintenance.prior_state is PriorState.BEFORE_IMAGES and not _exact(image):
             self._trust_images = False
         return maintained.apply(image)
@@ -115,6 +131,7 @@ class SubscribedQuery:
             memory=None if maintained is None else maintained.maintenance.prior_state,
             queries=() if maintained is None else maintained.bootstrap(),
             trust_images=self._trust_images,
+            exact=self.exact,
             settings=self._settings,
         )
         return self._request
@@ -135,7 +152,7 @@ class SubscribedQuery:
             self.request_read("more was written while it was read than could be kept", now_ms=now_ms)
             return False, None
         if result.maintained is not None:
-            self._read_at = version
+            self._read_at, self.lacking = version, result.lacking
             message = self._replaced(result.maintained, version)
         elif maintained is None or (maintained.renewal is None and version < self._seen):
             return False, None
@@ -145,9 +162,12 @@ class SubscribedQuery:
             except ValueError:
                 self.request_read("what was read is older than what was seen meanwhile", now_ms=now_ms)
                 return False, None
-            if events:
-                message = self._change(events, version, 0)
-        self._read_at = version
+            self._read_at, self._seen = version, max(self._seen, version)
+            if self.lacking != result.lacking:
+                self.lacking = result.lacking
+                message = self.retold()
+            elif events:
+                message = self._change(events, version, 0, reread=True)
         self._seen = max(self._seen, version)
         self._schedule_renewal(now_ms)
         return True, message
@@ -202,6 +222,7 @@ class SubscribedQuery:
             version=self._seen,
             ordered=self._maintained.maintenance.window is not None,
             rows=rows,
+            lacking=self.lacking,
         )
 
     def forget(self, before: Version) -> None:
@@ -215,11 +236,18 @@ class SubscribedQuery:
             if image.version > version or not image.version:
                 self._apply(image)
         self._buffered.clear()
+        return self.retold()
+
+    def retold(self) -> FullResult:
+        """Message with the full result for all subscribers, newer than all they have been told."""
         self._sequence += 1
+        self.retell = False
         ids = tuple(self.subscriptions)
         return self.full_result(ids if len(ids) <= _MOST_NAMED else None)
 
-    def _change(self, events: list[ResultEvent], version: Version, written_at_ms: int) -> ResultChange:
+    def _change(
+        self, events: list[ResultEvent], version: Version, written_at_ms: int, *, reread: bool = False
+    ) -> ResultChange:
         self._sequence += 1
         return ResultChange(
             query_id=self.query_id,
@@ -228,6 +256,7 @@ class SubscribedQuery:
             version=version,
             written_at_ms=written_at_ms,
             events=tuple(events),
+            reread=reread,
         )
 
     def _schedule_renewal(self, now_ms: int) -> None:

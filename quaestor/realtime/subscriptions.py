@@ -36,9 +36,11 @@ from quaestor.realtime.messages import (
     SubscriptionsEnded,
     Unsubscription,
 )
+from quaestor.realtime.notices import DeliveryMode, Resynchronized, remedy
 from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
 from quaestor.realtime.query_resolution import Resolver, require_maintainable, resolved
 from quaestor.realtime.replica import OutOfStepError, Replica
+from quaestor.realtime.stall_watch import StallWatch
 from quaestor.settings import Settings
 
 _ASK_AGAIN_MS: Final = 1_000
@@ -79,6 +81,7 @@ class Subscriptions:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._housekept_ms = 0
+        self._stall_watch = StallWatch(telemetry, bound_ms=settings.staleness_bound_ms)
         self._placed: GridShape | None = None
         self._work = threading.Event()
 
@@ -87,11 +90,15 @@ class Subscriptions:
         """Number of different queries that this process is subscribed to."""
         return len(self._subscriptions)
 
-    async def subscribe(self, query: Query, *, deadline_s: float = 10.0) -> LiveResult:
+    async def subscribe(
+        self, query: Query, *, delivery: DeliveryMode = DeliveryMode.STATE, deadline_s: float = 10.0
+    ) -> LiveResult:
         """Follow the result of a query. Returns when it is known; iterate to be told how it changes, `cancel` to end.
 
-        Raises QueryError if it is malformed or cannot be maintained, SubscriptionError if the grid refuses it or has not
-        answered by the deadline.
+        delivery: the least that is wanted.
+
+        Raises QueryError if it is malformed or cannot be maintained, SubscriptionError if the grid refuses it, has not
+        answered by the deadline, or cannot deliver its changes as wanted.
         """
         query = await resolved(query, self.resolver)
         require_maintainable(query)
@@ -99,11 +106,15 @@ class Subscriptions:
         try:
             with anyio.fail_after(deadline_s):
                 shape = await self._known_shape()
-                live = self._join(query_id, query, StageAddress.of(query_id, shape))
+                stage = StageAddress.of(query_id, shape)
+                live = self._join(query_id, query, stage, exact=delivery is DeliveryMode.EXACT)
                 self._ensure_running()
                 try:
                     await anyio.to_thread.run_sync(self._open, query_id)
                     await live.ready()
+                    self._require_delivery(live)
+                    if live.exact:
+                        await self._followed(live)
                 except BaseException:
                     with anyio.CancelScope(shield=True):
                         await live.cancel()
@@ -132,7 +143,7 @@ class Subscriptions:
             shape = self._shape()
         return shape
 
-    def _join(self, query_id: str, query: Query, stage: StageAddress) -> LiveResult:
+    def _join(self, query_id: str, query: Query, stage: StageAddress, *, exact: bool = False) -> LiveResult:
         with self._lock:
             local = self._subscriptions.get(query_id)
             if local is None:
@@ -146,9 +157,23 @@ class Subscriptions:
                 )
                 local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared)
                 self._subscriptions[query_id] = local
-            live = LiveResult(local.shared, queue=self._settings.subscription_queue, cancel=self._leave)
+            elif exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
+                local.rename(self._name())  # post-images may have been switched on since: its stage has to look
+            live = LiveResult(local.shared, queue=self._settings.subscription_queue, cancel=self._leave, exact=exact)
             local.live.add(live)
             return live
+
+    async def _followed(self, live: LiveResult) -> None:
+        """Wait until every cell matches the query: before that it may have to be read again."""
+        fresh_as_of_ms = live.fresh_as_of_ms
+        while not fresh_as_of_ms:
+            await anyio.sleep(_LOOK_AGAIN_S)
+            fresh_as_of_ms = live.fresh_as_of_ms
+
+    def _require_delivery(self, live: LiveResult) -> None:
+        with self._lock:  # it is taken over together with what it lacks
+            if live.exact and live.delivery is not DeliveryMode.EXACT:
+                raise SubscriptionError(remedy(live.lacking), retryable=False)
 
     def _name(self) -> str:
         return f"{self._origin}:{next(self._counter)}"
@@ -224,6 +249,8 @@ class Subscriptions:
                 self._telemetry.failure("event-layer", "subscriptions.message_failed", repr(error))
                 self._begin_anew()
                 self._stop.wait(_RECONNECT_S)
+            with self._lock:
+                self._stall_watch.look(self._subscriptions.values(), self._clock())
 
     def _step(self) -> None:
         if not self._offsets or not self._subscriptions:
@@ -264,11 +291,12 @@ class Subscriptions:
         if events is not None:
             local.shared.needs_full_result = False
             self._telemetry.subscriptions.wholes.inc()
-            self._push(local, events)
+            self._push(local, events, reread=True)
+            local.take_lacking(message.lacking)
 
     def _take_change(self, local: LocalSubscription, message: ResultChange) -> None:
         try:
-            self._push(local, local.shared.replica.apply(message))
+            self._push(local, local.shared.replica.apply(message), reread=message.reread)
         except OutOfStepError as error:
             self._telemetry.failure("event-layer", "subscriptions.out_of_step", error)
             self._push(local, error.applied)
@@ -282,8 +310,10 @@ class Subscriptions:
         self._telemetry.subscriptions.refused.inc()
         local.fail(SubscriptionError(message.reason, retryable=False))
 
-    def _push(self, local: LocalSubscription, events: Sequence[ResultEvent]) -> None:
+    def _push(self, local: LocalSubscription, events: Sequence[ResultEvent], *, reread: bool = False) -> None:
         self._telemetry.subscriptions.events.inc(len(events))
+        if events and reread and local.shared.delivery is DeliveryMode.EXACT:
+            local.push([Resynchronized(events=len(events))])
         local.push(events)
 
     def _begin_anew(self) -> None:

@@ -1,6 +1,7 @@
 """Access rules of collections: deny by default, deny before allow, superusers pass.
 
-As in Orestes: rules by operation for users and roles, on collections here and on single records in `record_acl`.
+After Orestes: rules by operation for users and roles, on collections here and on single records in `record_acl`. Unlike there an
+empty list of who is allowed lets in nobody: whoever takes the last name out of a list does not want it public.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ SIGNED_IN: Final = "user:*"
 
 
 class Action(StrEnum):
-    """Action on records that a rule is about."""
+    """Action on records that a rule is about. WRITE_ACL: to change the rules that a record carries itself."""
 
     READ = "read"
     INSERT = "insert"
     UPDATE = "update"
     DELETE = "delete"
+    WRITE_ACL = "write_acl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +91,28 @@ ALL: Final = Rule.of(allow=(EVERYBODY,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionAccess:
-    """Rules of one collection, one for each operation. PUT needs `insert` to make a record and `update` to replace one."""
+    """Rules of one collection, one for each operation.
+
+    insert, update: PUT needs the first to make a record and the second to replace one.
+    write_acl: beside `update`, to change the rules that a record carries itself; whoever makes a record gives it its first.
+    """
 
     read: Rule = NOBODY
     insert: Rule = NOBODY
     update: Rule = NOBODY
     delete: Rule = NOBODY
+    write_acl: Rule = NOBODY
 
     def permits(self, action: Action, principal: Principal) -> bool:
         """Whether this principal may do this in the collection."""
-        rule: Rule = getattr(self, action.value)
-        return rule.permits(principal)
+        rules = {
+            Action.READ: self.read,
+            Action.INSERT: self.insert,
+            Action.UPDATE: self.update,
+            Action.DELETE: self.delete,
+            Action.WRITE_ACL: self.write_acl,
+        }
+        return rules[action].permits(principal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +149,7 @@ class Access:
 
     @classmethod
     def public(cls, *collections: str, record_acl: str | None = "_acl") -> Access:
-        """Access by which everybody reads and writes, as far as the records' own rules let them."""
+        """Access by which everybody reads and writes, as far as the records' own rules let them. Nobody changes those rules."""
         rules = CollectionAccess(read=ALL, insert=ALL, update=ALL, delete=ALL)
         if collections:
             return cls(collections=dict.fromkeys(collections, rules), record_acl=record_acl)

@@ -6,7 +6,7 @@ A synchronous database is called in threads; they are handed the request's conte
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -149,10 +149,11 @@ async def _gathered(cursor: Any, most_bytes: int) -> list[Any]:
     return found
 
 
-def problem_of(error: Exception, *, wrote: bool) -> Problem | None:
+def problem_of(error: Exception, *, wrote: bool, quotable: bool = True) -> Problem | None:
     """Problem that a driver's error is to the client; None: it is nobody's fault but ours.
 
     wrote: the request was to change something.
+    quotable: the client may read all that the database's message may quote: what was sent, and what is stored.
 
     Messages of the database stay here, except where they are about what the client sent.
     """
@@ -160,11 +161,11 @@ def problem_of(error: Exception, *, wrote: bool) -> Problem | None:
     if isinstance(error, PyMongoError) and error.timeout:
         return Problem(503, "timeout", "The database took too long; ask for less, or later.", headers=later)
     if isinstance(error, DuplicateKeyError):
-        return Problem(409, "duplicate-key", f"Another record has the same value of {duplicate_fields(error)}.")
+        return duplicate()
     if isinstance(error, DocumentTooLarge):
         return Problem(413, "record-too-large", "The record is larger than MongoDB's 16 MiB.")
     if isinstance(error, OperationFailure):
-        return _of_code(error, later, wrote)
+        return _of_code(error, later, wrote, quotable)
     if isinstance(error, ConnectionFailure | ServerSelectionTimeoutError):
         return Problem(503, "database-away", "The database does not answer.", headers=later)
     if isinstance(error, BSONError | OverflowError):
@@ -172,10 +173,20 @@ def problem_of(error: Exception, *, wrote: bool) -> Problem | None:
     return None
 
 
-def duplicate_fields(error: DuplicateKeyError) -> str:
-    """The fields of the unique index that was violated."""
-    pattern = (error.details or {}).get("keyPattern") or {"a unique field": 1}
-    return ", ".join(str(name) for name in pattern)
+def duplicate(error: DuplicateKeyError | None = None) -> Problem:
+    """Problem (409) of a value that another record has, with the fields of the unique index.
+
+    error: None: for somebody who may not read the other record; then it does not say which value.
+    """
+    pattern = {} if error is None else (error.details or {}).get("keyPattern") or {}
+    which = f"the same value of {', '.join(map(str, pattern))}" if pattern else "a value that must be unique"
+    return Problem(409, "duplicate-key", f"Another record has {which}.")
+
+
+def duplicate_key(error: DuplicateKeyError) -> Mapping[str, Any]:
+    """The values, by path, that another record has in a unique index; empty if the database does not say."""
+    found = (error.details or {}).get("keyValue")
+    return found if isinstance(found, Mapping) else {}
 
 
 def is_id_taken(error: DuplicateKeyError) -> bool:
@@ -183,9 +194,9 @@ def is_id_taken(error: DuplicateKeyError) -> bool:
     return list((error.details or {}).get("keyPattern") or {}) == ["_id"]
 
 
-def _of_code(error: OperationFailure, later: dict[str, str], wrote: bool) -> Problem | None:
+def _of_code(error: OperationFailure, later: dict[str, str], wrote: bool, quotable: bool) -> Problem | None:
     code = error.code or 0
-    said = str((error.details or {}).get("errmsg", error))
+    said = str((error.details or {}).get("errmsg", error)) if quotable else "The change does not fit what is stored."
     if code in _TIMED_OUT:
         return Problem(503, "timeout", "The database took too long; ask for less, or later.", headers=later)
     if code == 121:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from bson import ObjectId
@@ -24,12 +25,14 @@ from quaestor.rest.etags import Preconditions
 from quaestor.rest.identifiers import BadIdError, format_id, parse_id
 from quaestor.rest.limits import Limits
 from quaestor.rest.lists import Lists
-from quaestor.rest.patches import merged, require_near, require_update
+from quaestor.rest.patches import mentions, merged, require_blind, require_near, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
 from quaestor.rest.sharing import WhoAsks, agrees
 
 Operation = Callable[[Request, str, Records], Awaitable[Response]]
+_TOLD_AGAIN_S: Final = 60.0
+"""How often, at most, malformed rules in one collection are reported: strangers decide how often they are met."""
 
 
 class Endpoints:
@@ -56,6 +59,7 @@ class Endpoints:
         self._access = access
         self._limits = limits
         self._who_asks = who_asks
+        self._malformed_told_s: dict[str, float] = {}
 
     async def answer(self, request: Request, collection: str | None, operation: Operation) -> Response:
         """Answer a request by this operation.
@@ -93,18 +97,27 @@ class Endpoints:
                 uncacheable("who asks is only known behind the cache")
         if not addressable(name):
             raise not_found()
-        return await operation(request, name, Records(self._connection, self._access, principal))
+        return await operation(request, name, Records(self._connection, self._access, principal, self._found_malformed))
+
+    def _found_malformed(self, collection: str) -> None:
+        """Report a record that nobody may use because of its rules. There is such a collection, so few are remembered."""
+        now_s = time.monotonic()
+        if self._telemetry is None or now_s - self._malformed_told_s.get(collection, -_TOLD_AGAIN_S) < _TOLD_AGAIN_S:
+            return
+        self._malformed_told_s[collection] = now_s
+        reason = f"{self._access.record_acl} of a record is malformed: nobody but superusers may use the record"
+        self._telemetry.failure("records", "rest.record_rules_malformed", reason, collection=collection)
 
     # Reading
 
     async def list(self, request: Request, collection: str, records: Records) -> Response:
         """GET of a collection: records or ids that a filter finds."""
-        records.require(collection, Action.READ)
+        records.rights.require(collection, Action.READ)
         return await self._lists.answer(request, collection, records)
 
     async def get(self, request: Request, collection: str, records: Records) -> Response:
         """GET of a record."""
-        records.require(collection, Action.READ)
+        records.rights.require(collection, Action.READ)
         stored = await records.get(collection, _key(request))
         return readable(request, strict_json.dumps(decode(stored.raw)), stored.etag)
 
@@ -112,18 +125,18 @@ class Endpoints:
 
     async def insert(self, request: Request, collection: str, records: Records) -> Response:
         """POST to a collection: a new record."""
-        records.require(collection, Action.INSERT)
+        records.rights.require(collection, Action.INSERT)
         bodies.media_type(request, bodies.RECORD_TYPES)
         text, document = await bodies.read_object(request, self._limits)
         bodies.require_record(text, document, self._access.record_acl)
         key = document.pop("_id") if "_id" in document else ObjectId()
         stored = await records.insert(collection, {"_id": key, **document})
         location = f"{quote(request.scope['path'].rstrip('/'))}/{format_id(key)}"
-        return self._written(stored, 201, records.may(collection, Action.READ), {"location": location})
+        return self._written(stored, 201, stored.shown, {"location": location})
 
     async def put(self, request: Request, collection: str, records: Records) -> Response:
         """PUT of a record: as it is from now on."""
-        records.require(collection, Action.INSERT, Action.UPDATE)
+        records.rights.require(collection, Action.INSERT, Action.UPDATE)
         key = _key(request)
         bodies.media_type(request, bodies.RECORD_TYPES)
         preconditions = Preconditions.of(request, self._limits)
@@ -133,15 +146,13 @@ class Endpoints:
         document.pop("_id", None)
         stored = await records.put(collection, key, document, preconditions=preconditions)
         if not stored.created:
-            return Response(status_code=204, headers={"etag": stored.etag})
+            return self._written(stored, 204, False, {})
         base = request.scope["path"].removesuffix(request.path_params["id"])
-        return self._written(
-            stored, 201, records.may(collection, Action.READ), {"location": f"{quote(base)}{format_id(key)}"}
-        )
+        return self._written(stored, 201, stored.shown, {"location": f"{quote(base)}{format_id(key)}"})
 
     async def patch(self, request: Request, collection: str, records: Records) -> Response:
         """PATCH of a record: a change of it."""
-        records.require(collection, Action.UPDATE)
+        records.rights.require(collection, Action.UPDATE)
         key = _key(request)
         kind = bodies.media_type(request, bodies.PATCH_TYPES)
         preconditions = Preconditions.of(request, self._limits)
@@ -153,9 +164,11 @@ class Endpoints:
             bodies.require_names(text, patch)
             _require_same_id(text, patch, key)
 
-        def make(before: bytes) -> Mapping[str, Any]:
+        def make(before: bytes, shown: bool) -> Mapping[str, Any]:
             stored = decode(before)
             if kind == bodies.UPDATE:
+                if not shown:
+                    require_blind(patch)
                 require_near(text, patch, stored)
                 return patch
             document = {**merged(stored, patch), "_id": stored["_id"]}
@@ -163,21 +176,24 @@ class Endpoints:
             bodies.require_bson(document)
             return document
 
-        stored = await records.change(collection, key, make, preconditions=preconditions)
+        rules = self._access.record_acl
+        stored = await records.change(
+            collection, key, make, preconditions=preconditions,
+            mentions_rules=rules is not None and (mentions(patch, rules) if kind == bodies.UPDATE else rules in patch),
+        )  # fmt: skip
         minimal = "return=minimal" in request.headers.get("prefer", "").replace(" ", "")
-        return self._written(
-            stored, 200, not minimal and records.may(collection, Action.READ) and records.sees(stored.raw), {}
-        )
+        return self._written(stored, 200, stored.shown and not minimal, {})
 
     async def delete(self, request: Request, collection: str, records: Records) -> Response:
         """DELETE of a record."""
-        records.require(collection, Action.DELETE)
+        records.rights.require(collection, Action.DELETE)
         preconditions = Preconditions.of(request, self._limits)
         await records.delete(collection, _key(request), preconditions=preconditions)
         return Response(status_code=204)
 
     def _written(self, stored: Stored, status: int, show: bool, headers: dict[str, str]) -> Response:
-        headers["etag"] = stored.etag
+        if stored.shown:
+            headers["etag"] = stored.etag
         if not show:
             return Response(status_code=201 if status == 201 else 204, headers=headers)
         body = strict_json.dumps(decode(stored.raw))

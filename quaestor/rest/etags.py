@@ -69,11 +69,19 @@ class Preconditions:
         """Whether a record may be created only, never replaced."""
         return self.match is None and self.none_match == ("*",)
 
-    def require(self, etag: str | None) -> None:
+    def require(self, etag: str | None, *, readable: bool = True) -> None:
         """Require that they hold for a record.
 
         etag: of the record as it is; None: there is none. Raises Problem (412). Strong comparison for If-Match.
+        readable: the caller may read the record. For others no tag holds: a tag is made of the record's bytes, so whether a
+            guessed one is right would tell whether the guess of the bytes is.
         """
+        if (
+            etag is not None
+            and not readable
+            and any(tags not in (None, ("*",)) for tags in (self.match, self.none_match))
+        ):
+            raise failed("Only who may read a record knows its tag: send *, or no precondition.")
         if self.match is not None and (etag is None or (self.match != ("*",) and etag not in self.match)):
             raise failed("The record is not, or no longer, the one that If-Match names: read it again.")
         if self.none_match is None or etag is None:

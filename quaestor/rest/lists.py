@@ -136,13 +136,13 @@ class Lists:
 
     def _prepare(self, request: Request, collection: str, records: Records, kept: Representation) -> _Prepared:
         """Parsed, checked and compiled; the second part only if the list can be put together. Bounded, by least use."""
-        key = (collection, request.scope["query_string"], records.audience, kept)
+        key = (collection, request.scope["query_string"], records.rights.audience, kept)
         found = self._prepared.get(key)
         if found is None:
             query = parse_list(request, self._limits)
             text = request.scope["query_string"].decode("latin-1")
             found = (query, self._wanted(collection, records, query, kept, text))
-            if len(request.scope["query_string"]) <= _LONGEST and len(records.audience) <= _LARGEST_AUDIENCE:
+            if len(request.scope["query_string"]) <= _LONGEST and len(records.rights.audience) <= _LARGEST_AUDIENCE:
                 self._prepared[key] = found
             if len(self._prepared) > _PREPARED:
                 self._prepared.popitem(last=False)
@@ -161,7 +161,7 @@ class Lists:
         asked = Query(
             namespace=f"{self._connection.name}.{collection}",
             operation=Operation.FIND,
-            filter=records.guarded(query.filter.document, "read"),
+            filter=records.rights.guarded(query.filter.document, "read"),
             sort=query.sort,
             skip=query.skip,
             limit=query.limit,

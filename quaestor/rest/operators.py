@@ -30,5 +30,8 @@ UPDATE_OPERATORS: Final = frozenset(
 )  # fmt: skip
 """https://www.mongodb.com/docs/manual/reference/operator/update/"""
 
+COMPUTING_OPERATORS: Final = frozenset({"$bit", "$inc", "$max", "$min", "$mul", "$rename"})
+"""Those that make a value of the one that is stored: whether they fail (overflow, unique index) tells that one, step by step."""
+
 UPDATE_MODIFIERS: Final = frozenset({"$each", "$position", "$slice", "$sort"})
 """Below `$push` and `$addToSet`."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from quaestor.rest import strict_json
 from quaestor.rest.bodies import unacceptable
-from quaestor.rest.operators import FILTER_OPERATORS, UPDATE_MODIFIERS, UPDATE_OPERATORS
+from quaestor.rest.operators import COMPUTING_OPERATORS, FILTER_OPERATORS, UPDATE_MODIFIERS, UPDATE_OPERATORS
+from quaestor.rest.problems import Problem
 
 MAX_BACKFILL = 1_000
 """By how much one update may make an array longer by naming a place behind its end: MongoDB fills what is between with nulls."""
@@ -48,6 +49,26 @@ def require_update(text: str, update: Mapping[str, Any]) -> None:
         for path, operand in fields.items():
             _require_path(text, operator, path, operand)
             _require_operand(text, operand, (operator, path), _BELOW.get(operator, frozenset()))
+
+
+def mentions(update: Mapping[str, Any], field: str) -> bool:
+    """Whether update operators touch this top-level field, or what is below it."""
+    return any(
+        name.partition(".")[0] == field
+        for operator, fields in update.items()
+        for path, operand in fields.items()
+        for name in ((path, operand) if operator == "$rename" else (path,))
+    )
+
+
+def require_blind(update: Mapping[str, Any]) -> None:
+    """Raise Problem (403) for operators that somebody must not use who may not read the record."""
+    for operator in update:
+        if operator in COMPUTING_OPERATORS:
+            detail = (
+                f"{operator} computes from what is stored, so it needs the right to read the record; $set does not."
+            )
+            raise Problem(403, "forbidden", detail, pointer=f"/{operator}")
 
 
 def require_near(text: str, update: Mapping[str, Any], record: Mapping[str, Any]) -> None:

@@ -3,13 +3,13 @@
 They are part of the query, so the database applies them before it counts, sorts and limits, and a cached list depends on
 exactly the records that its reader may see. Names are those of `access.Principal.names`. Without the field, without `read`, or
 without its `allow`, the collection's rule alone decides; an empty `allow` lets nobody in but superusers. What is not written
-as it should be lets nobody in.
+as it should be, anywhere in the field, lets nobody in: a mistyped `raed` must not open what it was to close.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from quaestor.model import Document
 from quaestor.rest.access import EVERYBODY, Principal
@@ -18,7 +18,10 @@ Kind = Literal["read", "write"]
 _KINDS = ("read", "write")
 _LISTS = ("allow", "deny")
 MAX_NAMES = 10_000
-"""Names in one list of a record."""
+"""Names in one list of a record that a request brings."""
+_NAMES: Final = {"bsonType": "array", "items": {"bsonType": "string", "pattern": r"^(\*(?![\s\S])|(user|role):[\s\S])"}}
+_RULE: Final = {"bsonType": "object", "additionalProperties": False, "properties": dict.fromkeys(_LISTS, _NAMES)}
+_RULES: Final = {"bsonType": "object", "additionalProperties": False, "properties": dict.fromkeys(_KINDS, _RULE)}
 
 
 class BadAclError(ValueError):
@@ -33,25 +36,31 @@ def condition(field: str, kind: Kind, principal: Principal) -> Document:
     if principal.superuser:
         return {}
     names = list(principal.names)
-    rule = f"{field}.{kind}"
-    allow, deny = f"{rule}.allow", f"{rule}.deny"
+    allow, deny = f"{field}.{kind}.allow", f"{field}.{kind}.deny"
     return {
         "$and": [
-            {
-                "$or": [
-                    {field: {"$exists": False}},
-                    {field: {"$type": "object"}, rule: {"$exists": False}},
-                    {rule: {"$type": "object"}, allow: {"$exists": False}},
-                    {allow: {"$in": names}},
-                ]
-            },
-            {"$or": [{deny: {"$exists": False}}, {deny: {"$type": "array", "$nin": names}}]},
+            {"$or": [{allow: {"$exists": False}}, {allow: {"$in": names}}]},
+            {deny: {"$nin": names}},
+            well_formed(field),
         ]
     }
 
 
+def well_formed(field: str) -> Document:
+    """The filter that a record passes whose rules, if it has any, are written as they should be."""
+    return {"$jsonSchema": {"properties": {field: _RULES}}}
+
+
 def require_acl(value: Any) -> None:
-    """Raise BadAclError for what condition() would read as "nobody" or otherwise than its author meant it."""
+    """Raise BadAclError for rules that let nobody in because they are malformed, or are too long to be taken from a request."""
+    _require_well_formed(value)
+    for kind, rule in value.items():
+        for name, members in rule.items():
+            if len(members) > MAX_NAMES:
+                raise BadAclError(f"`{kind}.{name}` has {len(members)} names; at most {MAX_NAMES} are taken")
+
+
+def _require_well_formed(value: Any) -> None:
     if not isinstance(value, Mapping):
         raise BadAclError("must be an object with `read` and `write`")
     for kind, rule in value.items():
@@ -66,32 +75,26 @@ def require_acl(value: Any) -> None:
 
 
 def _require_names(what: str, members: Any) -> None:
-    if not isinstance(members, list) or len(members) > MAX_NAMES:
-        raise BadAclError(f"{what} must be an array of at most {MAX_NAMES} names")
+    if not isinstance(members, list):
+        raise BadAclError(f"{what} must be an array of names")
     bad = next((member for member in members if not _is_name(member)), None)
     if bad is not None:
         raise BadAclError(f"{what} holds {bad!r}; names are '*', 'user:<name>' and 'role:<name>'")
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and (value == EVERYBODY or (value.startswith(("user:", "role:")) and len(value) > 5))
+    """Not of a subclass: the driver decodes code as one of text."""
+    return type(value) is str and (value == EVERYBODY or (value.startswith(("user:", "role:")) and len(value) > 5))
 
 
 def permits(acl: Any, kind: Kind, principal: Principal) -> bool:
     """Whether condition() finds a record with this value in the field; absent: pass `{}`."""
     if principal.superuser:
         return True
-    if not isinstance(acl, Mapping):
+    try:
+        _require_well_formed(acl)
+    except BadAclError:
         return False
     rule = acl.get(kind, {})
-    if not isinstance(rule, Mapping):
-        return False
     names = set(principal.names)
-    deny = rule.get("deny", [])
-    if not isinstance(deny, list) or not _disjoint(names, deny):
-        return False
-    return "allow" not in rule or (isinstance(rule["allow"], list) and not _disjoint(names, rule["allow"]))
-
-
-def _disjoint(names: set[str], members: Iterable[Any]) -> bool:
-    return names.isdisjoint(member for member in members if isinstance(member, str))
+    return names.isdisjoint(rule.get("deny", ())) and ("allow" not in rule or not names.isdisjoint(rule["allow"]))

@@ -13,17 +13,18 @@ from typing import Any, Final
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReturnDocument
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from quaestor.capture import not_recording
 from quaestor.model import Document, SortSpec
 from quaestor.rest.access import Access, Action, Principal
 from quaestor.rest.bodies import require_rules
-from quaestor.rest.database import Connection, is_id_taken
+from quaestor.rest.database import Connection, duplicate, duplicate_key, is_id_taken, problem_of
 from quaestor.rest.etags import Preconditions, failed, record_etag
 from quaestor.rest.identifiers import equals
 from quaestor.rest.problems import Problem, not_found
-from quaestor.rest.record_acl import Kind, condition, permits
+from quaestor.rest.record_acl import Kind
+from quaestor.rest.rights import Rights, forbidden
 
 _PLAIN: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -45,10 +46,12 @@ def shown(sort: SortSpec) -> dict[str, int]:
 class Stored:
     """A record as the database keeps it now.
 
+    shown: the principal may read it, so they may be told what it is made of, and its tag.
     created: it was made by this request.
     """
 
     raw: bytes
+    shown: bool
     created: bool = False
 
     @property
@@ -61,37 +64,22 @@ class Records:
     """The records of one database for one principal. Methods raise Problem, and the driver's own errors.
 
     Asking for what is not there and for what this principal must not see gives the same 404, after the same steps.
+
+    rights: of the principal.
+    found_malformed: called with the collection of a record that nobody may use because its own rules are malformed.
     """
 
-    def __init__(self, connection: Connection, access: Access, principal: Principal) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        access: Access,
+        principal: Principal,
+        found_malformed: Callable[[str], None] = lambda collection: None,
+    ) -> None:
         self._connection = connection
+        self.rights = Rights(access, principal)
         self._access = access
-        self._principal = principal
-
-    @property
-    def audience(self) -> tuple[str, ...]:
-        """Name of the audience, equal for principals to whom the same rules apply."""
-        return ("superuser",) if self._principal.superuser else self._principal.names
-
-    def may(self, collection: str, action: Action) -> bool:
-        """Whether the principal may do this in this collection."""
-        return self._access.permits(collection, action, self._principal)
-
-    def require(self, collection: str, *actions: Action) -> None:
-        """Require at least one of these actions.
-
-        Raises Problem: 403 for somebody who may read the collection, 404 for everybody else.
-        """
-        if not any(self.may(collection, action) for action in actions):
-            raise forbidden() if self.may(collection, Action.READ) else not_found()
-
-    def guarded(self, filter_: Document, kind: Kind) -> Document:
-        """Filter with what the records' own rules demand."""
-        field = self._access.record_acl
-        rules = {} if field is None else condition(field, kind, self._principal)
-        if not rules:
-            return filter_
-        return {"$and": [filter_, rules]} if "$and" in filter_ else {**filter_, **rules}
+        self._found_malformed = found_malformed
 
     # Reading
 
@@ -111,7 +99,7 @@ class Records:
         most_bytes: if there are more, not all of them are read, but more than that.
         """
         cursor = self._connection.collection(collection).find(
-            self.guarded(filter_, "read"),
+            self.rights.guarded(filter_, "read"),
             shown(sort) if ids else None,
             skip=skip,
             limit=limit,
@@ -132,8 +120,9 @@ class Records:
         """A record. Raises Problem (404) if there is none that the principal may read."""
         raw = await self._find(collection, key, "read")
         if raw is None:
+            await self._look_for_malformed(collection, key)
             raise not_found()
-        return Stored(raw=raw)
+        return Stored(raw=raw, shown=True)
 
     async def exists(self, collection: str) -> bool:
         """Whether there is such a record.
@@ -148,25 +137,29 @@ class Records:
     async def insert(self, collection: str, document: Mapping[str, Any]) -> Stored:
         """Insert a record.
 
-        document: with its `_id`. A taken id raises the driver's DuplicateKeyError.
+        document: with its `_id`.
         """
         await self._require_collection(collection)
-        await self._connection.run(self._connection.collection(collection).insert_one, dict(document))
-        return Stored(raw=bson.encode(document), created=True)
+        try:
+            return await self._insert(collection, document)
+        except DuplicateKeyError as error:
+            raise await self._conflict(collection, error) from error
 
     async def put(
         self, collection: str, key: Any, document: Mapping[str, Any], *, preconditions: Preconditions
     ) -> Stored:
         """Make the record or replace it, as far as both are allowed. Rules that the document does not mention are kept.
 
-        document: without `_id`.
+        document: without `_id`. Rules in it must be those that are stored, unless the principal may change them.
         """
-        insert = self.may(collection, Action.INSERT)
-        update = self.may(collection, Action.UPDATE)
+        insert = self.rights.may(collection, Action.INSERT)
+        update = self.rights.may(collection, Action.UPDATE)
         whole = {"_id": key, **document}
         if preconditions.create_only or not update:
             return await self._create(collection, whole, preconditions)
-        if not preconditions.absent:
+        if not preconditions.absent or (
+            self.rights.mentions_rules(whole) and not self.rights.may_change_rules(collection)
+        ):
             return await self._put_if(collection, key, whole, preconditions, insert=insert)
         if insert:
             await self._require_collection(collection)
@@ -176,16 +169,27 @@ class Records:
         self,
         collection: str,
         key: Any,
-        make: Callable[[bytes], Mapping[str, Any]],
+        make: Callable[[bytes, bool], Mapping[str, Any]],
         *,
         preconditions: Preconditions,
+        mentions_rules: bool = False,
     ) -> Stored:
-        """Change one record by what make() says of its bytes: a new record, or update operators. Atomic."""
+        """Change one record by what make() says of its bytes: a new record, or update operators. Atomic.
+
+        make: is told, too, whether the principal may read the record.
+        mentions_rules: it may change the record's own rules.
+        """
         table = self._connection.collection(collection)
+        shown = False
 
         async def body(session: Any) -> bytes:
+            nonlocal shown
             before = await self._writable(collection, key, session, preconditions)
-            wanted = make(before)
+            shown = self.rights.shows(collection, decode(before))
+            rules_stand = not self.rights.may_change_rules(collection)
+            if rules_stand and mentions_rules and not shown:
+                raise self.rights.rules_forbidden()  # that the right guess passes would tell them
+            wanted = make(before, shown)
             operators = any(name.startswith("$") for name in wanted)
             change = table.find_one_and_update if operators else table.find_one_and_replace
             after = await self._connection.run(
@@ -193,15 +197,25 @@ class Records:
             )
             if operators:
                 require_rules(decode(after.raw), self._access.record_acl)
+            if rules_stand:
+                self.rights.require_rules_kept(decode(before), decode(after.raw))
             return bytes(after.raw)
 
-        return Stored(raw=await self._connection.transaction(body))
+        try:
+            raw = await self._connection.transaction(body)
+        except DuplicateKeyError as error:
+            raise await self._conflict(collection, error) from error
+        except OperationFailure as error:
+            if (problem := problem_of(error, wrote=True, quotable=shown)) is None:
+                raise
+            raise problem from error
+        return Stored(raw=raw, shown=self.rights.shows(collection, decode(raw)))
 
     async def delete(self, collection: str, key: Any, *, preconditions: Preconditions) -> None:
         """Delete a record. Raises Problem if there is none, or a precondition does not hold."""
         table = self._connection.collection(collection)
         if preconditions.absent:
-            filter_ = self.guarded({"_id": equals(key)}, "write")
+            filter_ = self.rights.guarded({"_id": equals(key)}, "write")
             if not (await self._connection.run(table.delete_one, filter_)).deleted_count:
                 raise await self._absent(collection, key)
             return
@@ -212,15 +226,30 @@ class Records:
 
         await self._connection.transaction(body)
 
-    def sees(self, raw: bytes) -> bool:
-        """Whether the principal may be shown this record."""
-        field = self._access.record_acl
-        return field is None or permits(decode(raw).get(field, {}), "read", self._principal)
+    async def _look_for_malformed(self, collection: str, key: Any, session: Any = None) -> None:
+        """Tell whoever runs this of a record that is hidden because its rules are malformed. For nobody's answer."""
+        malformed = self.rights.malformed({"_id": equals(key)})
+        if malformed is None:
+            return
+        with not_recording():
+            table = self._connection.collection(collection)
+            if await self._connection.run(table.find_one, malformed, {"_id": 1}, session=session) is not None:
+                self._found_malformed(collection)
+
+    async def _conflict(self, collection: str, error: DuplicateKeyError) -> Problem:
+        """409, with the fields only for those who may read the record that has the value."""
+        value = {path: {"$eq": each} for path, each in duplicate_key(error).items()}
+        if not value or not self.rights.may(collection, Action.READ):
+            return duplicate()
+        found = await self._connection.run(
+            self._connection.collection(collection).find_one, self.rights.guarded(value, "read"), {"_id": 1}
+        )
+        return duplicate(None if found is None else error)
 
     async def _find(self, collection: str, key: Any, kind: Kind, session: Any = None) -> bytes | None:
         found = await self._connection.run(
             self._connection.collection(collection).find_one,
-            self.guarded({"_id": equals(key)}, kind),
+            self.rights.guarded({"_id": equals(key)}, kind),
             session=session,
         )
         return None if found is None else bytes(found.raw)
@@ -229,13 +258,14 @@ class Records:
         before = await self._find(collection, key, "write", session)
         if before is None:
             raise await self._absent(collection, key, session)
-        preconditions.require(record_etag(before))
+        preconditions.require(record_etag(before), readable=self.rights.shows(collection, decode(before)))
         return before
 
     async def _absent(self, collection: str, key: Any, session: Any = None) -> Problem:
         """403 for somebody who may see the record, 404 for everybody else, whether it exists or not."""
+        await self._look_for_malformed(collection, key, session)
         visible = await self._find(collection, key, "read", session)
-        return not_found() if visible is None or not self.may(collection, Action.READ) else forbidden()
+        return not_found() if visible is None or not self.rights.may(collection, Action.READ) else forbidden()
 
     async def _require_collection(self, collection: str) -> None:
         """A write must not make a collection: names are the application's."""
@@ -243,20 +273,26 @@ class Records:
             raise not_found()
 
     async def _create(self, collection: str, whole: Mapping[str, Any], preconditions: Preconditions) -> Stored:
-        if not self.may(collection, Action.INSERT):
+        if not self.rights.may(collection, Action.INSERT):
             raise forbidden()
         if preconditions.match is not None:
             raise failed("If-Match names a record, and this may only make new ones.")
+        await self._require_collection(collection)
         try:
-            return await self.insert(collection, whole)
+            return await self._insert(collection, whole)
         except DuplicateKeyError as error:
             if not is_id_taken(error):
-                raise
+                raise await self._conflict(collection, error) from error
             raise (failed("There is a record already.") if preconditions.create_only else forbidden()) from error
+
+    async def _insert(self, collection: str, document: Mapping[str, Any]) -> Stored:
+        await self._connection.run(self._connection.collection(collection).insert_one, dict(document))
+        raw = bson.encode(document)
+        return Stored(raw=raw, shown=self.rights.shows(collection, decode(raw)), created=True)
 
     async def _upsert(self, collection: str, key: Any, whole: Mapping[str, Any], *, insert: bool) -> Stored:
         table = self._connection.collection(collection)
-        filter_ = self.guarded({"_id": equals(key)}, "write")
+        filter_ = self.rights.guarded({"_id": equals(key)}, "write")
         for last in (False, True):
             try:
                 before = await self._connection.run(
@@ -267,30 +303,44 @@ class Records:
             except DuplicateKeyError as error:
                 # Made by somebody else at this moment: then the second try replaces it. Or not for us to replace.
                 if not is_id_taken(error):
-                    raise
+                    raise await self._conflict(collection, error) from error
                 if last:
                     raise forbidden() from error
-        if before is not None:
-            return Stored(raw=bson.encode(self._keeping(before.raw, whole)))
-        if not insert:
+            except OperationFailure as error:
+                quotable = await self._quotable(collection, key)
+                if (problem := problem_of(error, wrote=True, quotable=quotable)) is None:
+                    raise
+                raise problem from error
+        if before is None and not insert:
             raise await self._absent(collection, key)
-        return Stored(raw=bson.encode(whole), created=True)
+        raw = bson.encode(whole if before is None else self._keeping(before.raw, whole))
+        return Stored(raw=raw, shown=self.rights.shows(collection, decode(raw)), created=before is None)
+
+    async def _quotable(self, collection: str, key: Any) -> bool:
+        """Whether a message may quote the stored record: there is none, or the principal may read it."""
+        found = await self._connection.run(self._connection.collection(collection).find_one, {"_id": equals(key)})
+        return found is None or self.rights.shows(collection, decode(found.raw))
 
     async def _put_if(
         self, collection: str, key: Any, whole: Mapping[str, Any], preconditions: Preconditions, *, insert: bool
     ) -> Stored:
-        try:
-            return await self.change(
-                collection, key, lambda before: self._keeping(before, whole), preconditions=preconditions
-            )
-        except Problem as problem:
-            if problem.status != 404:
-                raise
-            if insert and preconditions.match is None:
-                return await self._create(collection, whole, preconditions)
-            if insert:
+        for last in (False, True):
+            try:
+                return await self.change(
+                    collection, key, lambda before, _: self._keeping(before, whole), preconditions=preconditions,
+                    mentions_rules=self.rights.mentions_rules(whole),
+                )  # fmt: skip
+            except Problem as problem:
+                if problem.status != 404 or not insert:
+                    raise
                 preconditions.require(None)
-            raise
+            try:
+                return await self._create(collection, whole, preconditions)
+            except Problem as problem:
+                # Made by somebody else at this moment: then the second try replaces it. Or not for us to replace.
+                if last or problem.status != 403:
+                    raise
+        raise AssertionError("the second try returns or raises")
 
     def _keeping(self, before: bytes, whole: Mapping[str, Any]) -> dict[str, Any]:
         """What _replacement() makes of a record."""
@@ -304,8 +354,3 @@ class Records:
         field = self._access.record_acl
         kept = {"_id": "$_id"} | ({field: f"${field}"} if field is not None and field not in whole else {})
         return [{"$replaceWith": {"$mergeObjects": [{"$literal": whole}, kept]}}]
-
-
-def forbidden() -> Problem:
-    """Problem (403) for what the principal may not do."""
-    return Problem(403, "forbidden", "You may not do this.")

@@ -19,7 +19,7 @@ _REASONS: Mapping[int, str] = {
     400: "Malformed, too large or not allowed; with the position and the reason.",
     403: "Visible, but not to be changed by this caller.",
     404: "Does not exist, or not for this caller.",
-    409: "A unique index has this value already.",
+    409: "A unique index has this value already; which fields, only for those who may read the other record.",
     412: "The record is not the one that the precondition names.",
     413: "The body is too large.",
     415: "The body is of another media type.",
@@ -27,7 +27,7 @@ _REASONS: Mapping[int, str] = {
     428: "A precondition is required.",
     503: "The database is away or took too long; see Retry-After.",
 }
-_ETAG = {"description": "strong, from the record's BSON", "schema": {"type": "string"}}
+_ETAG = {"description": "strong, from the record's BSON; only for those who may read it", "schema": {"type": "string"}}
 _LOCATION = {"description": "path of the record", "schema": {"type": "string"}}
 _ID = (
     '24 lower-case hex digits: an ObjectId; an integer; `~` and Extended JSON: that value (`~"42"` is a string); everything '

@@ -33,6 +33,8 @@ from quaestor import (
     CollectionAccess,
     ConfigurationError,
     DatabaseError,
+    DeliveryChanged,
+    DeliveryMode,
     DependencyError,
     EventLayerError,
     FailureSeen,
@@ -51,9 +53,12 @@ from quaestor import (
     ReadAnswered,
     Representation,
     ResultEvent,
+    Resumed,
+    Resynchronized,
     Rule,
     Settings,
     SketchError,
+    Stalled,
     StoreError,
     SubscriptionError,
     UnsupportedQueryError,
@@ -168,13 +173,19 @@ async def follow() -> Sequence[Any]:
     rows: list[Any] = []
     query = Query(namespace="shop.items", operation=Operation.FIND, filter={"tag": "tea"}, limit=10)
     live: LiveResult
-    async with await quaestor.subscribe(query) as live:
+    async with await quaestor.subscribe(query, delivery=DeliveryMode.EXACT) as live:
         async for told in live:
             match told:
                 case Whole():
                     rows = list(told.rows)
                 case ResultEvent():
                     rows = replay(rows, [told])
+                case Stalled() | Resumed():
+                    print(told.since_ms)
+                case DeliveryChanged():
+                    print(told.delivery, told.lacking)
+                case Resynchronized():
+                    print(told.events)
     return rows
 
 

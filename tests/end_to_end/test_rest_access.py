@@ -35,7 +35,9 @@ async def ask(site: RestSite, who: str | None, method: str, path: str, body: Any
 
 RULES = Access(
     collections={
-        "items": CollectionAccess(read=EVERYBODY, insert=STAFF, update=EVERYBODY, delete=EVERYBODY),
+        "items": CollectionAccess(
+            read=EVERYBODY, insert=STAFF, update=EVERYBODY, delete=EVERYBODY, write_acl=EVERYBODY
+        ),
         "secret": CollectionAccess(read=STAFF),
         "inbox": CollectionAccess(insert=EVERYBODY),
     }

@@ -11,10 +11,11 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from quaestor import Quaestor
-from quaestor.errors import ConfigurationError, UnsupportedQueryError
-from quaestor.incremental import ResultEvent
+from quaestor.errors import ConfigurationError, SubscriptionError, UnsupportedQueryError
+from quaestor.incremental import ResultEvent, replay
 from quaestor.model import MatchType, Operation, Query
 from quaestor.realtime.live import LiveResult, Whole
+from quaestor.realtime.notices import DeliveryChanged, DeliveryMode
 from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,18 @@ def items(mongo_url: str, prefix: str) -> Any:
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
         yield client[prefix].items
         client.drop_database(prefix)
+
+
+def with_images(items: Collection, *, enabled: bool = True) -> None:
+    """The collection, which records images before and after each write from now on, or no longer."""
+    database = items.database
+    if items.name not in database.list_collection_names():
+        database.create_collection(items.name)
+    database.command("collMod", items.name, changeStreamPreAndPostImages={"enabled": enabled})
+
+
+def of_one_tag(items: Collection, **window: Any) -> Query:
+    return Query(namespace=items.full_name, operation=Operation.FIND, filter={"tag": "tea"}, **window)
 
 
 @asynccontextmanager
@@ -110,3 +123,95 @@ async def test_views_are_refused_and_so_is_following_without_a_grid(mongo_url: s
             await quaestor.subscribe(query)
     with pytest.raises(ConfigurationError, match="without a grid"):
         await Quaestor(grid=False, explicit=True).subscribe(query)
+
+
+@pytest.mark.parametrize("window", [{}, {"sort": (("n", 1),), "limit": 50}], ids=["unordered", "window"])
+async def test_with_post_images_every_change_is_told_once_and_in_order(
+    mongo_url: str, items: Collection, window: dict[str, Any]
+) -> None:
+    """However fast one write follows another: 200 updates are 200 events, 50 adds and 50 removes are a hundred."""
+    with_images(items)
+    items.insert_many([{"_id": "counter", "tag": "tea", "n": 0}, {"_id": "guest", "tag": "milk", "n": 0}])
+    query = of_one_tag(items, **window)
+    async with running(mongo_url) as quaestor, await quaestor.subscribe(query, delivery="exact") as live:
+        whole = await anext(live)
+        assert isinstance(whole, Whole)
+        assert whole.delivery is live.delivery is DeliveryMode.EXACT
+        items.bulk_write([pymongo.UpdateOne({"_id": "counter"}, {"$inc": {"n": 1}}) for _ in range(200)])
+        assert [(await event(live)).document["n"] for _ in range(200)] == list(range(1, 201))
+        items.bulk_write([pymongo.UpdateOne({"_id": "guest"}, {"$set": {"tag": tag}}) for tag in ("tea", "milk") * 50])
+        told = [(await event(live)).match_type for _ in range(100)]
+        assert told == [MatchType.ADD, MatchType.REMOVE] * 50
+
+
+async def test_without_post_images_it_says_so_and_the_last_state_is_right(mongo_url: str, items: Collection) -> None:
+    items.insert_many([{"_id": "counter", "tag": "tea", "n": 0}, {"_id": "guest", "tag": "milk"}])
+    async with running(mongo_url) as quaestor, await quaestor.subscribe(of_one_tag(items)) as live:
+        whole = await anext(live)
+        assert isinstance(whole, Whole)
+        assert whole.delivery is live.delivery is DeliveryMode.STATE
+        items.bulk_write([pymongo.UpdateOne({"_id": "counter"}, {"$inc": {"n": 1}}) for _ in range(200)])
+        items.bulk_write([pymongo.UpdateOne({"_id": "guest"}, {"$set": {"tag": tag}}) for tag in ("tea", "milk") * 50])
+        shown = list(whole.rows)
+        while shown != [("counter", {"_id": "counter", "tag": "tea", "n": 200})]:
+            shown = replay(shown, [await event(live)])
+
+
+async def test_exact_delivery_is_refused_with_the_command_that_mends_it(mongo_url: str, items: Collection) -> None:
+    """And granted once that has been run, also while others follow the same query as it was."""
+    items.insert_one({"_id": 1, "tag": "tea"})
+    query = of_one_tag(items)
+    async with running(mongo_url) as quaestor:
+        with pytest.raises(ConfigurationError, match="'twice'"):
+            await quaestor.subscribe(query, delivery="twice")
+        with pytest.raises(SubscriptionError, match=f"collMod: '{items.name}'.*enabled: true") as refused:
+            await quaestor.subscribe(query, delivery="exact")
+        assert items.database.name in str(refused.value)
+        assert not refused.value.retryable
+        async with await quaestor.subscribe(query) as other:
+            assert isinstance(await anext(other), Whole)
+            with pytest.raises(SubscriptionError, match="collMod"):
+                await quaestor.subscribe(query, delivery="exact")
+            with_images(items)
+            async with await quaestor.subscribe(query, delivery="exact") as live:
+                whole = await anext(live)
+                assert isinstance(whole, Whole)
+                assert whole.delivery is DeliveryMode.EXACT
+                assert await anext(other) == DeliveryChanged(delivery=DeliveryMode.EXACT, lacking=())
+
+
+async def test_a_join_is_exact_if_all_its_collections_record_images(mongo_url: str, items: Collection) -> None:
+    with_images(items)
+    lookup = {"$lookup": {"from": "kinds", "localField": "kind", "foreignField": "_id", "as": "kinds"}}
+    query = Query(namespace=items.full_name, operation=Operation.AGGREGATE, filter={}, pipeline=(lookup,))
+    items.database.kinds.insert_one({"_id": 1})
+    async with running(mongo_url) as quaestor:
+        with pytest.raises(SubscriptionError, match="collMod: 'kinds'") as refused:
+            await quaestor.subscribe(query, delivery="exact")
+        assert f"collMod: '{items.name}'" not in str(refused.value)
+        with_images(items.database.kinds)
+        async with await quaestor.subscribe(query, delivery="exact") as live:
+            assert live.delivery is DeliveryMode.EXACT
+
+
+async def test_post_images_that_are_switched_off_end_exact_delivery(mongo_url: str, items: Collection) -> None:
+    """With the first update that comes without one: who needs every change is told the reason, others that it is another mode."""
+    with_images(items)
+    items.insert_one({"_id": 1, "tag": "tea", "n": 0})
+    query = of_one_tag(items)
+    async with (
+        running(mongo_url) as quaestor,
+        await quaestor.subscribe(query, delivery="exact") as exact,
+        await quaestor.subscribe(query) as any_,
+    ):
+        assert isinstance(await anext(exact), Whole)
+        assert isinstance(await anext(any_), Whole)
+        with_images(items, enabled=False)
+        items.update_one({"_id": 1}, {"$set": {"n": 1}})
+        assert (await event(exact)).document["n"] == (await event(any_)).document["n"] == 1
+        lost = DeliveryChanged(delivery=DeliveryMode.STATE, lacking=(items.full_name,))
+        assert await anext(any_) == await anext(exact) == lost
+        with pytest.raises(SubscriptionError, match="collMod"):
+            await anext(exact)
+        items.update_one({"_id": 1}, {"$set": {"n": 2}})
+        assert (await event(any_)).document["n"] == 2

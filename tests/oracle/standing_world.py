@@ -17,7 +17,7 @@ from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.codec import decode_notification, encode_image
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.partitioning import write_partition
-from quaestor.incremental import RenewalSettings, replay, unambiguous
+from quaestor.incremental import RenewalSettings, ResultEvent, replay, unambiguous
 from quaestor.incremental.planning import plan_maintenance
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode
@@ -25,6 +25,7 @@ from quaestor.model import AfterImage, Cell, GridShape, Heartbeat, Query, Versio
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 from quaestor.realtime.live import LiveResult, Whole
+from quaestor.realtime.notices import Notice
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.snapshots import MongoSnapshots, Snapshot
 from quaestor.realtime.stage import StageLoop
@@ -59,6 +60,7 @@ class Subscriber:
     rows: list[tuple[Any, Any]] = field(default_factory=list)
     events: int = 0
     wholes: int = 0
+    notices: list[Notice] = field(default_factory=list)
 
     async def take(self) -> None:
         """Everything that has arrived."""
@@ -66,9 +68,11 @@ class Subscriber:
             told = await anext(self.live)
             if isinstance(told, Whole):
                 self.rows, self.wholes = list(told.rows), self.wholes + 1
-            else:
+            elif isinstance(told, ResultEvent):
                 self.rows = replay(self.rows, [told])
                 self.events += 1
+            else:
+                self.notices.append(told)
 
 
 class Grid:

@@ -27,7 +27,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.codec import decode_notification, encode_query_event
 from quaestor.event_layer.partitioning import query_partition, write_partition
 from quaestor.event_layer.redis import RedisEventLayer
-from quaestor.incremental import replay
+from quaestor.incremental import ResultEvent, replay
 from quaestor.invalidation.grid.spark import SparkGrid, cell_pids
 from quaestor.invalidation.grid.spark.home import require_java
 from quaestor.invalidation.grid.spark.slots import default_master, require_slots
@@ -194,7 +194,7 @@ async def test_subscriptions_go_on_when_their_cells_and_stages_are_killed(grid: 
             told = await anext(live)
             if isinstance(told, Whole):
                 rows, wholes = list(told.rows), wholes + 1
-            else:
+            elif isinstance(told, ResultEvent):
                 rows = replay(rows, [told])
         return [row for _, row in rows] == list(grid.flights.find(board).sort("_id", -1).limit(3))
 

@@ -49,8 +49,8 @@ class Database:
     def version_of(written: int) -> Version:
         return BASE + written * APART
 
-    def images(self, namespaces: Sequence[str], *, at_least: Version) -> bool:
-        return self._images
+    def lacking_images(self, namespaces: Sequence[str], *, at_least: Version, anew: bool = False) -> tuple[str, ...]:
+        return () if self._images else tuple(namespaces)
 
     def read(self, queries: Sequence[Query], *, at_least: Version, recent: Version = 0) -> Snapshot:
         newest = self.version_of(self.written)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quaestor.event_layer.partitioning import write_partition
-from quaestor.incremental import replay
+from quaestor.incremental import ResultEvent, replay
 from quaestor.model import Operation, Query, Version
 from quaestor.query.bson_order import order_key
 from quaestor.realtime.live import LiveResult, Whole
@@ -80,7 +80,7 @@ class Follower:
             if isinstance(told, Whole):
                 assert not self.wholes, "the whole result a second time"
                 self.rows, self.wholes = list(told.rows), 1
-            else:
+            elif isinstance(told, ResultEvent):
                 before, self.rows = self.rows, replay(self.rows, [told])
                 self.events += 1
                 assert self.rows != before, f"told what was known already: {told}"

@@ -60,6 +60,7 @@ EVENT = ResultEvent(
     "event",
     [
         Subscription(id="a:1", tenant="t", query_id="q", query=QUERY, fresh=True, expires_at_ms=12),
+        Subscription(id="a:1", tenant="t", query_id="q", query=QUERY, fresh=True, expires_at_ms=12, exact=True),
         Unsubscription(query_id="q", subscription_ids=("a:1", "b:2")),
         Announcement(
             query_id="q", token="e:1", query=QUERY, memory=PriorState.MEMBERSHIP, version=1 << 40,
@@ -105,7 +106,12 @@ def test_what_cells_say_comes_back(event: MatchedEvent) -> None:
             rows=((ObjectId(), {"n": 1}), ([1, 2], 5)),
         ),
         FullResult(query_id="q", subscription_ids=None, epoch="e", sequence=0, version=0, ordered=False, rows=()),
+        FullResult(
+            query_id="q", subscription_ids=None, epoch="e", sequence=0, version=0, ordered=False, rows=(),
+            lacking=("shop.items",),
+        ),
         ResultChange(query_id="q", epoch="e", sequence=5, version=9 << 32, written_at_ms=3, events=(EVENT,)),
+        ResultChange(query_id="q", epoch="e", sequence=5, version=9, written_at_ms=0, events=(EVENT,), reread=True),
         SubscriptionsEnded(query_id="q", subscription_ids=("a:1",), reason="why", again=True),
         StageProgress(stage="s", version=9 << 32, fresh_as_of_ms=8, behind=("q",)),
     ],

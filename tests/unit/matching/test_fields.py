@@ -18,6 +18,10 @@ MATCH = {"$match": {"s": 1}}
     [
         (find({"s": 1}, projection={"n": 1}, sort=(("at", 1),)), ("at", "n", "s")),
         (find({"$expr": {"$gt": ["$a.b", "$c"]}}, projection={"n": 1}), ("a.b", "c", "n")),
+        (
+            find({"s": 1, "$jsonSchema": {"properties": {"a": {"bsonType": "int"}}}}, projection={"n": 1}),
+            ("a", "n", "s"),
+        ),
         (find({"$and": [{"s": 1}, {"$expr": {"$in": ["$x", [1, 2]]}}]}, projection={"n": 1}), ("n", "s", "x")),
         (count({"s": 1, "t": 2}), ("s", "t")),
         (distinct("tags", {"s": 1}), ("s", "tags")),
@@ -58,6 +62,8 @@ def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
     [
         find({"s": 1}),
         find({"$jsonSchema": {"required": ["s"]}}, projection={"n": 1}),
+        find({"$jsonSchema": {"properties": {"a": {}}, "maxProperties": 3}}, projection={"n": 1}),
+        find({"$jsonSchema": {"properties": {"": {"maxProperties": 3}}}}, projection={"n": 1}),
         find({"$expr": {"$eq": [{"$size": {"$objectToArray": "$$ROOT"}}, 3]}}, projection={"n": 1}),
         find({"2024": 1}, projection={"n": 1}),
         find({"s": 1}, projection={"n.$": 1}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bson import Code
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +84,7 @@ def test_the_field_of_rules_is_one_that_can_hold_them(field: str) -> None:
 
 def test_rules_are_by_operation() -> None:
     access = Access(collections={"items": CollectionAccess(read=ALL, delete=NOBODY, insert=Rule.of(["role:editor"]))})
-    assert [access.permits("items", action, ANN) for action in Action] == [True, True, False, False]
+    assert [access.permits("items", action, ANN) for action in Action] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,20 @@ ACLS: list[tuple[Any, bool, bool]] = [
     ({"read": {"deny": {"user:bob": True}}}, False, False),
     ({"read": {"allow": None}}, False, False),
     ({"read": {"allow": {"user:ann": True}}}, False, False),
+    ({"raed": {"allow": ["user:bob"]}}, False, False),
+    ({"allow": "*"}, False, False),
+    ({"allow": ["*"]}, False, False),
+    ({"read": {"allow": "*"}}, False, False),
+    ({"read": {"alow": ["user:bob"]}}, False, False),
+    ({"read": {"deny": ["bob"]}}, False, False),
+    ({"read": {"allow": ["*", 5]}}, False, False),
+    ({"read": {"allow": ["*"]}, "write": {"allow": "user:bob"}}, False, False),
+    ([{}], False, False),
+    ([{"read": {"allow": ["*"]}}], False, False),
+    ({"read": [{"allow": ["*"]}]}, False, False),
+    ({"read": {"allow": [["*"]]}}, False, False),
+    ({"read": {"allow": [Code("*")]}}, False, False),
+    ({"read": {"allow": ["*\n"]}}, False, False),
 ]
 
 

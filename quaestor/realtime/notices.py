@@ -1,0 +1,87 @@
+"""Notices to subscribers, between events: whether every change is told, and whether the result is kept up to date at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DeliveryMode(StrEnum):
+    """Mode in which the changes of a result are delivered: what is told of them while the grid goes on without a break."""
+
+    EXACT = "exact"
+    """Each write that changes the result is told, once and in order, but where `Resynchronized` or a full result says
+    otherwise. Every collection of the query records post-images."""
+    STATE = "state"
+    """What an update made of a record is looked up after it, so of updates in quick succession some are told as one, or not
+    at all where the last undoes the first. After the last write the result is right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled:
+    """The result stands still: for longer than the staleness bound the grid has not proved it up to date. Ends with `Resumed`.
+
+    since_ms: writes that the database performed before then are contained; of later ones nothing is known.
+    """
+
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The result goes on after it stood still. What changed meanwhile is told by events, before or after this.
+
+    since_ms: of the `Stalled`.
+    fresh_as_of_ms: writes that the database performed before then are contained now.
+    """
+
+    since_ms: int
+    fresh_as_of_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryChanged:
+    """The delivery is another from now on: post-images were switched on or off, or one had been lost.
+
+    lacking: the collections without them, if that is known.
+    """
+
+    delivery: DeliveryMode
+    lacking: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resynchronized:
+    """The result was read anew, because what came in between is not known write by write: a part of the grid began anew, or a
+    window had used up what it keeps behind its end. Told where delivery is exact.
+
+    events: so many events follow that are the difference, in one.
+    """
+
+    events: int
+
+
+Notice = Stalled | Resumed | DeliveryChanged | Resynchronized
+
+
+def delivery_of(lacking: tuple[str, ...] | None) -> DeliveryMode:
+    """Delivery mode of a query.
+
+    lacking: its collections without post-images; None: not known.
+    """
+    return DeliveryMode.EXACT if lacking == () else DeliveryMode.STATE
+
+
+def remedy(lacking: Iterable[str]) -> str:
+    """Reason why a query cannot be followed exactly, with the commands that mend it."""
+    pairs = [namespace.partition(".")[::2] for namespace in lacking]
+    commands = "; ".join(
+        f"db.getSiblingDB({database!r}).runCommand({{collMod: {name!r}, changeStreamPreAndPostImages: {{enabled: true}}}})"
+        for database, name in pairs
+    )
+    return (
+        "changes can only be told one by one if the collections record post-images; "
+        + (f"run {commands}" if commands else "which of them do is not known, ask again later")
+        + ", or follow with delivery='state'"
+    )

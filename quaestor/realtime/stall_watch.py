@@ -1,0 +1,43 @@
+"""Watch over the results that a process follows: subscribers are told when theirs stand still, and when they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from quaestor.observability.telemetry import Telemetry
+from quaestor.realtime.local_subscription import LocalSubscription
+
+_EVERY_MS: Final = 100
+
+
+class StallWatch:
+    """Watch over results. Its caller holds their lock.
+
+    bound_ms: a result that gets no further for longer stands still.
+    """
+
+    def __init__(self, telemetry: Telemetry, *, bound_ms: int) -> None:
+        self._telemetry = telemetry
+        self._bound_ms = bound_ms
+        self._looked_ms = 0
+        self._stalled = 0
+
+    def look(self, subscriptions: Iterable[LocalSubscription], now_ms: int) -> None:
+        """Look whether the results have got further, and tell their subscribers. Does nothing if it did so a moment ago."""
+        if 0 <= now_ms - self._looked_ms < _EVERY_MS:
+            return
+        self._looked_ms = now_ms
+        stalled = 0
+        for local in subscriptions:
+            if not local.shared.begun:
+                continue
+            notice = local.shared.watch(now_ms, bound_ms=self._bound_ms)
+            if notice is not None:
+                local.push([notice])
+            stalled += local.shared.stalled is not None
+        if stalled and not self._stalled:
+            reason = f"followed results stand still for more than {self._bound_ms} ms"
+            self._telemetry.failure("grid", "subscriptions.stalled", reason, queries=stalled)
+        self._stalled = stalled
+        self._telemetry.subscriptions.stalled.set(stalled)
