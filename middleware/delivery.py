@@ -50,6 +50,7 @@ class Delivery:
                     leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
                     asked_ms=answer.asked_ms,
                     credentials=context.credentials,
+                    authorization_only=context.facts.authorization_only,
                     at_most_ms=at_most_ms,
                     asked=answer.asked,
                     with_body=context.facts.has_body,

@@ -118,6 +118,7 @@ class EntryAdmission:
         policy: RoutePolicy = DEFAULT,
         asked_ms: int | None = None,
         credentials: bool = False,
+        authorization_only: bool = False,
         at_most_ms: int | None = None,
         asked: AskedFields | None = None,
         with_body: bool = False,
@@ -131,6 +132,7 @@ class EntryAdmission:
         leave: whether others will be allowed to keep copies.
         asked_ms: when the handler was asked; now, if nobody knows.
         credentials: the request carried some that its route says nothing about.
+        authorization_only: no others than `Authorization`.
         at_most_ms: how long it may live, whatever is estimated.
         asked: what the handler asked the request for.
         with_body: the request is keyed by its body.
@@ -139,7 +141,7 @@ class EntryAdmission:
         answer = in_groups(answer, policy.groups)
         ignored = self._variants.ignored
         asked = asked or AskedFields()
-        barred = asked_fields.refusal(asked, policy, ignored)
+        barred = asked_fields.refusal(asked, policy, ignored, request_headers=request_headers)
         deciding = asked_fields.deciding(asked, policy, answer.headers, ignored=ignored, with_body=with_body)
         # Where no grid guards anything, a declaration cannot waive a reason either.
         reasons = [one for one in outcome.reasons if not (self._settings.grid and waived(policy, one.reason))]
@@ -147,7 +149,8 @@ class EntryAdmission:
         if self._settings.explicit and Uncacheable.NO_READS in why and why <= _UNKNOWN:
             return await self._admit_explicit(
                 answer, target, request_headers, policy,
-                asked_ms=asked_ms, credentials=credentials, barred=barred, deciding=deciding,
+                asked_ms=asked_ms, credentials=credentials, authorization_only=authorization_only, barred=barred,
+                deciding=deciding,
             )  # fmt: skip
         refused = self._refused(answer, reasons, policy, credentials=credentials)
         if refused is None and barred is not None:
@@ -273,13 +276,15 @@ class EntryAdmission:
         *,
         asked_ms: int,
         credentials: bool,
+        authorization_only: bool,
         barred: tuple[str, str] | None,
         deciding: tuple[bytes, ...],
     ) -> Verdict:
         """Without reads: the answer's own fields decide (RFC 9111)."""
         refused = shared_cache_rules.refusal(
-            answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000
-        )
+            answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000,
+            authorization_only=authorization_only,
+        )  # fmt: skip
         if refused is None and barred is not None:
             refused = barred[0]
         key: str | None = None
