@@ -8,7 +8,6 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
-UV_VERSION := 0.13.9
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 READY := $(VENV)/.ready
 TESTS ?= tests
@@ -68,14 +67,35 @@ soak: $(READY) servers ## 20 minutes under load with something dying every 30 s 
 docs: $(READY) ## the documentation site, into site/
 	@$(BIN)/mkdocs build -q
 
+# The same libraries at the lowest versions that pyproject.toml allows, in an environment of their own.
+LOWEST := .venv-lowest
+LOWEST_TESTS ?= $(wildcard tests/unit/test_*.py) tests/unit/admin tests/unit/rest tests/inputs/test_request_fields.py
+
+$(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
+	@$(call say,installing the lowest versions that pyproject.toml allows into $(LOWEST))
+	@$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST)
+	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --resolution lowest-direct --no-emit-index-url --no-header \
+		--python $(LOWEST)/bin/python -o $(LOWEST)/requirements.txt
+	@$(BIN)/uv pip sync -q --python $(LOWEST)/bin/python $(LOWEST)/requirements.txt
+	@$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --require-hashes --no-deps -r requirements-build.txt
+	@$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: test-lowest
+test-lowest: $(LOWEST)/.ready servers ## quick tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
+	@$(LOWEST)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(LOWEST_TESTS)
+
+LOCK := pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+
 .PHONY: lock
-lock: $(BIN)/uv ## resolve the dependencies again and write requirements.lock
-	@$(BIN)/uv pip compile -q pyproject.toml --all-extras --universal --generate-hashes --no-emit-index-url --no-header \
-		--python-version 3.11 -o requirements.lock
+lock: $(BIN)/uv ## resolve the dependencies again and write the three files of requirements
+	@$(BIN)/uv $(LOCK) pyproject.toml --all-extras -o requirements.lock
+	@sed -n 's/^requires = \["\(hatchling==.*\)"\]/\1\neditables/p' pyproject.toml | $(BIN)/uv $(LOCK) - -c requirements.lock -o requirements-build.txt
+	@sed -n 's/^ *"\(uv==.*\)",/\1/p' pyproject.toml | $(BIN)/uv $(LOCK) - -o requirements-uv.txt
 
 .PHONY: clean
 clean: ## remove the environment and every cache
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up, each step only if it is needed ---
@@ -88,12 +108,12 @@ $(BIN)/uv:
 		echo "Python's venv module is missing; run: apt-get install python3-venv" >&2; exit 2; }
 	@$(call say,creating $(VENV) with $$($(PYTHON) --version))
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: -r requirements-uv.txt
 
-$(READY): requirements.lock pyproject.toml | $(BIN)/uv
+$(READY): requirements.lock requirements-build.txt pyproject.toml | $(BIN)/uv
 	@$(call say,installing the locked dependencies (about 1 GB with Spark and mongod; a minute or two the first time))
-	@$(BIN)/uv pip sync --python $(BIN)/python requirements.lock
-	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --editable .
+	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes requirements.lock requirements-build.txt
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: servers

@@ -22,6 +22,7 @@ from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
+from middleware.order import report_misplaced
 from middleware.own_writes import after_own_writes
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
@@ -71,7 +72,7 @@ class QuaestorMiddleware:
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
         self._purges = self._outgoing.purges
         self._refreshes = Refreshes(quaestor.telemetry)
-        self._lifespan = Lifespan(quaestor, before_stop=self._stop)
+        self._lifespan = Lifespan(quaestor, before_stop=self._stop, on_start=self._look_inside)
         self._explicit = quaestor.settings.explicit
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
@@ -244,6 +245,9 @@ class QuaestorMiddleware:
     def serving(self) -> bool:
         """Whether anything can be served from cache or stored now."""
         return self._read_path.serving(self._clock())
+
+    def _look_inside(self) -> None:
+        report_misplaced(self._app, self._engine.telemetry)
 
     async def _stop(self) -> None:
         await self._verifications.stop()

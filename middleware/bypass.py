@@ -50,8 +50,9 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
     async def _freshen(fields: list[tuple[bytes, bytes]]) -> None:
         headers = freshening.freshened(stored.headers, fields, dropped=of_connection(fields))
         refused = shared_cache_rules.refusal(
-            stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000
-        )
+            stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000,
+            authorization_only=context.facts.authorization_only,
+        )  # fmt: skip
         if refused is not None:
             return read_path.lookup.drop(stored.key)
         try:

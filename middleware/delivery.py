@@ -48,6 +48,7 @@ class Delivery:
                         headers=context.scope["headers"],
                         policy=context.policy,
                         credentials=context.credentials,
+                        authorization_only=context.facts.authorization_only,
                         with_body=context.facts.has_body,
                         leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
                     ),

@@ -160,7 +160,10 @@ class HandlerRun:
         reason = freshness.refusal(status, fields, personal=self._context.policy.personal)
         if reason is not None and settings.explicit:
             now_s = self._read_path.clock() / 1000
-            reason = shared_cache_rules.refusal(status, fields, credentials=self._context.credentials, now_s=now_s)
+            reason = shared_cache_rules.refusal(
+                status, fields, credentials=self._context.credentials, now_s=now_s,
+                authorization_only=self._context.facts.authorization_only,
+            )  # fmt: skip
         if message.get("trailers"):
             reason = reason or "trailers"
         for value in freshness.values(fields, b"content-type"):

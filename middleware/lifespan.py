@@ -21,11 +21,15 @@ class Lifespan:
     ready: the engine runs. The only thing that the hit path looks at.
     shared_state: what the app puts into the state of every request.
     before_stop: called after the app has stopped, before the engine does.
+    on_start: called once the engine runs.
     """
 
-    def __init__(self, engine: Engine, *, before_stop: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, engine: Engine, *, before_stop: Callable[[], Awaitable[None]], on_start: Callable[[], None] = lambda: None
+    ) -> None:
         self._engine = engine
         self._before_stop = before_stop
+        self._on_start = on_start
         self._starting: asyncio.Task[None] | None = None
         self._retry_at_ms = 0
         self._stopped = False
@@ -92,6 +96,7 @@ class Lifespan:
             self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
             return
         self.ready = True
+        self._on_start()
 
     async def _stop(self) -> None:
         """An engine that was stopped is done; stragglers are answered without a cache."""

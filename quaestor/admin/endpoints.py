@@ -139,6 +139,7 @@ class Endpoints:
             "grid": shape and {"query_partitions": shape.query_partitions, "write_partitions": shape.write_partitions},
             "watermark": quaestor.registry.watermark(),
             "deployment": quaestor.settings.deployment,
+            "warnings": list(quaestor.telemetry.lasting),
             "quarantined": [
                 {"route": one.route, "differs": list(one.differs), "until_ms": one.until_ms}
                 for one in quaestor.read_path.probation.quarantines

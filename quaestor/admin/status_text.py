@@ -25,6 +25,7 @@ def text(status: Mapping[str, Any]) -> str:
         ("requests", _number(asked)),
         *((f"  {name}", f"{_number(count)}  {count / asked:.1%}") for name, count in sorted(requests.items()) if count),
     ]
+    lines.extend(("warning", warning) for warning in status.get("warnings", ()))
     lines.extend(
         ("not cached", f"{one['route']}: its answers diverged ({', '.join(one['differs'])})")
         for one in status.get("quarantined", ())

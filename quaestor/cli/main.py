@@ -113,7 +113,17 @@ def proxy(
     ] = False,
     connect_timeout: Annotated[float, typer.Option(help="Seconds to reach the origin.")] = 5.0,
     read_timeout: Annotated[float, typer.Option(help="Seconds that the origin may be silent.")] = 60.0,
-    max_connections: Annotated[int, typer.Option(min=1, help="To the origin.")] = 256,
+    body_ahead_kb: Annotated[
+        int, typer.Option(min=0, help="So much of a request's body comes before the origin is asked.")
+    ] = 64,
+    body_min_rate: Annotated[
+        float, typer.Option(help="Bytes a second, the slowest that a client may send a body.")
+    ] = 500.0,
+    body_patience: Annotated[float, typer.Option(help="Seconds that it may fall behind that, or be silent.")] = 30.0,
+    body_timeout: Annotated[float, typer.Option(help="Seconds that one body may be waited for in all.")] = 600.0,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="To the origin; half of them at most wait for the rest of a body.")
+    ] = 256,
     origin_ca: Annotated[Path | None, typer.Option(help="PEM file to verify an https origin against.")] = None,
     memory_mb: Annotated[int, typer.Option(min=1, help="Budget of the cache in memory.")] = 64,
     max_body_kb: Annotated[int, typer.Option(min=1, help="Larger bodies are passed on, never stored.")] = 2048,
@@ -131,6 +141,8 @@ def proxy(
             origin=origin, listen=listen, mongo_url=mongo_url, redis_url=redis_url, deployment=deployment,
             database=database, admin_token_file=admin_token_file, host_header=host_header, hosts=tuple(host or ()),
             trust_forwarded=trust_forwarded, connect_timeout_s=connect_timeout, read_timeout_s=read_timeout,
+            body_ahead_bytes=body_ahead_kb * 1024, body_min_bytes_per_s=body_min_rate, body_patience_s=body_patience,
+            body_timeout_s=body_timeout,
             max_connections=max_connections, origin_ca=origin_ca, memory_bytes=memory_mb * 1024 * 1024,
             max_body_bytes=max_body_kb * 1024, certificate=certificate, key=key, metrics=metrics, debug=debug,
         )

@@ -13,17 +13,21 @@ from quaestor.observability.families import Families
 from quaestor.observability.hooks import FailureSeen, Hooks
 from quaestor.observability.tracing import Tracing
 
+_MOST_LASTING = 64
+
 
 class EventLog:
     """Events and failures by name. No bodies, no secrets, no raw keys; each carries the trace id of its request. May be used from
     several threads.
 
     failures: counts by part.
+    lasting: failures that last until somebody mends them, for `quaestor status`; in order, each once.
     hooks: observers of this Quaestor.
     """
 
     def __init__(self, families: Families, tracing: Tracing) -> None:
         self.failures = families.counters("failures", "failures of parts we depend on", part=vocabularies.PARTS)
+        self.lasting: list[str] = []
         self.hooks = Hooks(self._observer_failed)
         self._tracing = tracing
         self._log = structlog.get_logger("quaestor")
@@ -32,11 +36,16 @@ class EventLog:
         """Log an ordinary event, e.g. event("engine.started", mode="embedded")."""
         self._say(self._log.info, name, fields)
 
-    def failure(self, part: str, name: str, error: BaseException | str, **fields: Any) -> None:
+    def failure(
+        self, part: str, name: str, error: BaseException | str, *, lasting: bool = False, **fields: Any
+    ) -> None:
         """Report the failure of a part we depend on: one count, one log line, observers told.
 
         part: one of vocabularies.PARTS.
+        lasting: it is there until somebody mends it.
         """
+        if lasting and str(error) not in self.lasting and len(self.lasting) < _MOST_LASTING:
+            self.lasting.append(str(error))
         self._count(part, name, error, fields)
         if self.hooks.failures:
             self.hooks.failures.tell(FailureSeen(part=part, name=name, error=str(error), fields=fields))

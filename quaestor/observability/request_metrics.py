@@ -19,6 +19,7 @@ class RequestMetrics:
     uncacheable: by reason.
     assembled: lists put together from records.
     rest_problems: of the REST router.
+    slow_bodies: requests to the proxy that were given up because their bodies came too slowly, by why.
     own_writes, own_writes_s: answers that waited for their own writes, by what came of it; how long.
     miss_s: request to answer.
     handler_s: handler called to answer complete.
@@ -46,6 +47,9 @@ class RequestMetrics:
             "assembled", "lists put together from records", outcome=frozenset({"hit", "miss"})
         )
         self.rest_problems = families.counters("rest_problems", "problem documents of the REST router", problem=None)
+        self.slow_bodies = families.counters(
+            "proxy_slow_bodies", "requests whose bodies came too slowly, by why", why=vocabularies.SLOW
+        )
         self.own_writes = families.counters(
             "own_writes",
             "answers to requests that wrote, by what is known of their writes",

@@ -31,11 +31,13 @@ LEVELS = frozenset({"memory", "redis"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
 """What the verification of a stored answer found."""
+SLOW = frozenset({"rate", "time"})
+"""Why a request's body came too slowly: behind the slowest pace, silence included; all of it took too long."""
 REFUSED = frozenset({"too-large", "demand"})
 PARTS = frozenset(
     {
-        "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "admin",
-        "effects", "handler", "read-path", "records", "routes", "statistics", "observer",
+        "configuration", "engine", "mongodb", "event-layer", "matching", "store", "sketch", "grid", "cdn", "origin", "client",
+        "admin", "effects", "handler", "read-path", "records", "routes", "statistics", "observer",
     }
 )  # fmt: skip
 """Parts that failure() names; docs/failure_modes.md describes each."""

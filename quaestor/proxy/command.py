@@ -28,6 +28,10 @@ class ProxyCommand:
     trust_forwarded: bool
     connect_timeout_s: float
     read_timeout_s: float
+    body_ahead_bytes: int
+    body_min_bytes_per_s: float
+    body_patience_s: float
+    body_timeout_s: float
     max_connections: int
     origin_ca: Path | None
     memory_bytes: int
@@ -71,6 +75,10 @@ def options(command: ProxyCommand) -> ProxyOptions:
         trust_forwarded=command.trust_forwarded,
         connect_timeout_s=command.connect_timeout_s,
         read_timeout_s=command.read_timeout_s,
+        body_ahead_bytes=command.body_ahead_bytes,
+        body_min_bytes_per_s=command.body_min_bytes_per_s,
+        body_patience_s=command.body_patience_s,
+        body_timeout_s=command.body_timeout_s,
         max_connections=command.max_connections,
         origin_ca=command.origin_ca,
         database=command.database,

@@ -23,12 +23,14 @@ class Connection:
 
     exchanges: how many were begun.
     answered: whether anything came back in the current one.
+    on_body_sent: called once when no more of the current request's body is sent, for whatever reason.
     """
 
     def __init__(self, stream: ByteStream, *, read_timeout_s: float, write_timeout_s: float) -> None:
         self.exchanges = 0
         self.answered = False
         self.idle_since_s = 0.0
+        self.on_body_sent: Callable[[], None] | None = None
         self._stream = stream
         self._read_timeout_s = read_timeout_s
         self._write_timeout_s = write_timeout_s
@@ -101,6 +103,12 @@ class Connection:
         self._stream.idle = True
         return True
 
+    def body_sent(self) -> None:
+        """Say that no more of the body is sent, if nobody has said so yet."""
+        told, self.on_body_sent = self.on_body_sent, None
+        if told is not None:
+            told()
+
     def close(self) -> None:
         """Close it at once, whatever is under way."""
         if self._sending is not None:
@@ -145,6 +153,7 @@ class Connection:
                 self._stream.close()
 
     def _sent(self, task: asyncio.Task[None]) -> None:
+        self.body_sent()
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time() + self._read_timeout_s)
         if not task.cancelled() and task.exception() is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 
 from middleware.asked_scope import unrecorded
@@ -18,19 +18,18 @@ from quaestor.admin.registered_urls import RegisteredUrls
 from quaestor.capture import current, declared
 from quaestor.errors import MalformedQueryError, StoreError
 from quaestor.model import CapturedRead, Uncacheable, Version
-from quaestor.observability.event_log import EventLog
+from quaestor.observability.telemetry import Telemetry
 from quaestor.proxy import fields
 from quaestor.proxy.connection import Interim, RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.origin import Answer, Origin, OriginBrokeOffError, OriginError
 from quaestor.proxy.protocol import INTERIM
+from quaestor.proxy.request_body import RequestBody, SlowBodyError, has_body
 from quaestor.proxy.request_head import target_of
 from quaestor.read_path.key import Target, target
 
 DEPENDS = b"quaestor-depends"
 """The field by which an origin declares its answer's queries (see `quaestor.capture.declared`); it never leaves the proxy."""
-BODY_S = 60.0
-"""How long a client may be silent within its request's body."""
 UNREAD_S = 60.0
 """How long a client may leave an answer unread."""
 FINISH_S = 10.0
@@ -52,7 +51,7 @@ class Forwarder:
     def __init__(
         self,
         options: ProxyOptions,
-        telemetry: EventLog,
+        telemetry: Telemetry,
         *,
         watermark: Callable[[], Version],
         urls: RegisteredUrls,
@@ -73,7 +72,7 @@ class Forwarder:
         if scope["type"] == "lifespan":
             return await self._lifespan(receive, send)
         loop = asyncio.get_running_loop()
-        client = _Client(receive, has_body=has_body(scope["headers"]))
+        client = _Client(receive, self._options, has_body=has_body(scope["headers"]))
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as patience:
                 client.watch(lambda: patience.reschedule(loop.time() + FINISH_S))
@@ -89,17 +88,24 @@ class Forwarder:
     async def _forward(self, scope: Scope, client: _Client, send: Send) -> None:
         headers = self._headers(scope)
         head = scope["method"] == "HEAD"
-        since, asked_s = self._watermark(), time.monotonic()
         try:
+            if client.body is not None:
+                await client.body.read_ahead()
+            since, asked_s = self._watermark(), time.monotonic()
             answer = await self._origin.ask(
-                scope["method"], target_of(scope), headers, client.body(), interim=_interim(scope)
+                scope["method"], target_of(scope), headers, client.body, interim=_interim(scope)
             )
         except OriginError as error:
             self._telemetry.failure("origin", "proxy.origin_failed", error)
             status = [(b"proxy-status", b"quaestor; error=%s" % error.error.encode())]
             return await problem(send, error.status, error.detail, headers=status, head=head)
-        except RequestBrokeOffError:
-            return None if client.left else await problem(send, 408, "The body did not arrive in time.", close=True)
+        except RequestBrokeOffError as error:
+            if client.left:
+                return None
+            if isinstance(error, SlowBodyError):
+                self._telemetry.requests.slow_bodies.labels(error.why).inc()
+                self._telemetry.failure("client", "proxy.body_too_slow", error, why=error.why)
+            return await problem(send, 408, "The body did not arrive in time.", close=True)
         try:
             await self._declare(scope, answer, since, (time.monotonic() - asked_s) * 1000)
             await self._hand_on(answer, send, bodyless=head or answer.status in (204, 304))
@@ -198,52 +204,33 @@ def _target(scope: Scope) -> Target | None:
 class _Client:
     """The sender of one request: its body, and whether it is still there."""
 
-    def __init__(self, receive: Receive, *, has_body: bool) -> None:
+    def __init__(self, receive: Receive, options: ProxyOptions, *, has_body: bool) -> None:
         self._receive = receive
-        self._has_body = has_body
         self._watching: asyncio.Task[None] | None = None
         self._on_left: Callable[[], object] = lambda: None
-        self.left = False
+        self._gone = False
+        self.body = RequestBody(receive, options, on_end=self._watch) if has_body else None
+
+    @property
+    def left(self) -> bool:
+        """Whether it has gone away."""
+        return self._gone or (self.body is not None and self.body.left)
 
     def watch(self, on_left: Callable[[], object]) -> None:
         """Call on_left when the client goes away; from the end of its request on, because before that it is sending."""
         self._on_left = on_left
-        if not self._has_body:
-            self._watching = asyncio.create_task(self._watch())
-
-    def body(self) -> AsyncIterator[bytes] | None:
-        return self._body() if self._has_body else None
+        if self.body is None:
+            self._watch()
 
     def close(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
 
-    async def _body(self) -> AsyncIterator[bytes]:
-        more = True
-        while more:
-            try:
-                async with asyncio.timeout(BODY_S):
-                    message: Message = await self._receive()
-            except TimeoutError as error:
-                raise RequestBrokeOffError("silent for too long") from error
-            if message["type"] == "http.disconnect":
-                self.left = True
-                raise RequestBrokeOffError("left")
-            more = message.get("more_body", False)
-            if piece := message.get("body", b""):
-                yield piece
-        self._watching = asyncio.create_task(self._watch())
+    def _watch(self) -> None:
+        self._watching = asyncio.create_task(self._wait_until_gone())
 
-    async def _watch(self) -> None:
+    async def _wait_until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.left = True
+        self._gone = True
         self._on_left()
-
-
-def has_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a request announces a body (RFC 9112, section 6)."""
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ") != b"")
-        for name, value in headers
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,11 @@ from urllib.parse import urlsplit
 
 from quaestor.errors import ConfigurationError
 
+_MOST_AHEAD_BYTES = 16 * 1024 * 1024
+_POSITIVE = (
+    "connect_timeout_s", "read_timeout_s", "write_timeout_s", "pool_timeout_s", "max_connections", "body_min_bytes_per_s",
+    "body_patience_s", "body_timeout_s",
+)  # fmt: skip
 _AUTHORITY = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.\-]{1,253})(?::[0-9]{1,5})?")
 
 
@@ -25,6 +31,10 @@ class ProxyOptions:
     connect_timeout_s, read_timeout_s: to reach the origin; between two pieces of its answer.
     write_timeout_s: between two pieces of a request.
     pool_timeout_s: how long a request waits for a free connection.
+    body_ahead_bytes: of a request's body come before the origin is asked, or all of it if it has fewer; at most 16 MiB.
+    body_min_bytes_per_s: the slowest that a client may send its body, apart from the patience.
+    body_patience_s: how far it may fall behind that; so long it may be silent.
+    body_timeout_s: how long one body may be waited for in all.
     max_connections: to the origin, per worker.
     keepalive_s: how long an idle one is kept.
     origin_ca: PEM file that https origins are verified against; None: the system's.
@@ -39,6 +49,10 @@ class ProxyOptions:
     read_timeout_s: float = 60.0
     write_timeout_s: float = 60.0
     pool_timeout_s: float = 5.0
+    body_ahead_bytes: int = 64 * 1024
+    body_min_bytes_per_s: float = 500.0
+    body_patience_s: float = 30.0
+    body_timeout_s: float = 600.0
     max_connections: int = 256
     keepalive_s: float = 4.0
     origin_ca: Path | None = None
@@ -59,9 +73,15 @@ class ProxyOptions:
             raise ConfigurationError(f"--origin {self.origin!r}: port 0 is no port")
         if self.host not in ("preserve", "origin"):
             raise ConfigurationError(f"--host-header is 'preserve' or 'origin', not {self.host!r}")
-        for name in ("connect_timeout_s", "read_timeout_s", "write_timeout_s", "pool_timeout_s", "max_connections"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigurationError(f"{name} must be a positive number, not {value}: name one, or leave it out")
+        if not 0 <= self.body_ahead_bytes <= _MOST_AHEAD_BYTES:
+            raise ConfigurationError(
+                f"body_ahead_bytes is held in memory for each request: choose 0 to {_MOST_AHEAD_BYTES},"
+                f" not {self.body_ahead_bytes}"
+            )
 
     @property
     def base(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 import h11
@@ -12,6 +12,7 @@ from quaestor.errors import DependencyError
 from quaestor.proxy.connection import Connection, Interim, RequestBrokeOffError
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.pool import NoConnectionError, Pool
+from quaestor.proxy.request_body import RequestBody
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _FAILURES = (h11.ProtocolError, OSError, EOFError, TimeoutError)
@@ -74,22 +75,22 @@ class Origin:
         method: str,
         target: bytes,
         headers: Sequence[tuple[bytes, bytes]],
-        body: AsyncIterator[bytes] | None,
+        body: RequestBody | None,
         *,
         interim: Interim,
     ) -> Answer:
         """Send a request; returns when the head of the answer is here. Raises OriginError, RequestBrokeOffError.
 
-        A safe request without a body that met a connection which the origin was just closing is sent once more.
+        body: read ahead. A safe request without a body that met a connection which the origin was just closing is sent once more.
         """
         again = False
         while True:
             try:
-                connection = await self._pool.take(fresh=again)
+                connection = await self._pool.take(fresh=again, uploading=body is not None and not body.complete)
             except (OSError, TimeoutError, NoConnectionError) as error:
                 raise _unconnected(error) from error
             try:
-                answer = await connection.ask(method, target, headers, body, interim)
+                answer = await connection.ask(method, target, headers, None if body is None else body.pieces(), interim)
             except _FAILURES as error:
                 self._give_up(connection)
                 stale = connection.exchanges > 1 and not connection.answered and not isinstance(error, TimeoutError)

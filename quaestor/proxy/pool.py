@@ -19,7 +19,8 @@ class NoConnectionError(Exception):
 class Pool:
     """Pool of connections to one origin.
 
-    Last in, first out, so that what is not needed grows old and is closed. Use from one event loop.
+    Last in, first out, so that what is not needed grows old and is closed. At most half of them wait for the rest of a request's
+    body: however many clients send as slowly as they may, the other half serves everybody else. Use from one event loop.
     """
 
     def __init__(self, options: ProxyOptions) -> None:
@@ -29,27 +30,47 @@ class Pool:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = _tls(options) if parts.scheme == "https" else None
         self._free = asyncio.Semaphore(options.max_connections)
+        self._uploads = asyncio.Semaphore(max(1, options.max_connections // 2))
         self._idle: list[Connection] = []
 
-    async def take(self, *, fresh: bool = False) -> Connection:
+    async def take(self, *, fresh: bool = False, uploading: bool = False) -> Connection:
         """Take an idle connection, or a new one. Give it back with put(), whatever becomes of it.
+
+        uploading: the request's body is not complete yet.
 
         Raises NoConnectionError, OSError, TimeoutError (connecting took too long).
         """
+        await self._acquire(uploading=uploading)
         try:
-            async with asyncio.timeout(self._options.pool_timeout_s):
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise NoConnectionError from error
-        try:
-            return (None if fresh else self._used()) or await self._connect()
+            connection = (None if fresh else self._used()) or await self._connect()
         except BaseException:
             self._free.release()
+            if uploading:
+                self._uploads.release()
+            raise
+        if uploading:
+            connection.on_body_sent = self._uploads.release
+        return connection
+
+    async def _acquire(self, *, uploading: bool) -> None:
+        waits_for_share = uploading
+        try:
+            async with asyncio.timeout(self._options.pool_timeout_s):
+                if uploading:
+                    await self._uploads.acquire()
+                    waits_for_share = False
+                await self._free.acquire()
+        except BaseException as error:
+            if uploading and not waits_for_share:
+                self._uploads.release()
+            if isinstance(error, TimeoutError):
+                raise NoConnectionError from error
             raise
 
     def put(self, connection: Connection) -> None:
         """Give a connection back that is not used any more."""
         self._free.release()
+        connection.body_sent()
         if connection.finish() and len(self._idle) < self._options.max_connections:
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)

@@ -19,6 +19,7 @@ class AnsweredRequest:
     headers: its fields, raw.
     policy: of its route.
     credentials: it carried some that its route says nothing about.
+    authorization_only: no others than `Authorization`.
     with_body: it is keyed by its body.
     leave: whether others will be allowed to keep copies.
     """
@@ -27,6 +28,7 @@ class AnsweredRequest:
     headers: Sequence[tuple[bytes, bytes]]
     policy: RoutePolicy
     credentials: bool
+    authorization_only: bool
     with_body: bool
     leave: bool
 

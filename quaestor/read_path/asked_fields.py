@@ -5,12 +5,17 @@ Which of them count is decided here; that they were asked for is noticed by what
 Fields with a treatment of their own do not count: what is in the key anyway, what the cache evaluates itself, what belongs to one
 connection, and what tells traces apart. Credentials do not count either, because a request that carries some is either passed by
 or for a route that says whom its answers are for; unless nobody said so and the scope is only implied.
+
+Keying is not enough for a field that opens a door: a key that is revoked in the memory of the process is still in the key of what
+it was given, and no write to the database says so. An answer whose handler asked for one that was there is not stored, unless
+its route says whom its answers are for.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 
 from quaestor.policy import RoutePolicy, Sharing
 from quaestor.read_path.forwarded_fields import CLAIMS
@@ -25,6 +30,8 @@ CLIENT_ADDRESS = "client-address"
 """In the setting `ignored_fields`, and as the reason why an answer is not stored: the address that the server saw."""
 SCOPE_ENTRY = "scope-entry"
 """As the reason why an answer is not stored: something that a middleware around the cache has put into the scope."""
+CREDENTIALS = "credentials"
+"""As the reason why an answer is not stored: a field that looks like a credential, and was there."""
 
 _SAY_WHO_ASKS = frozenset({"scope.user", "scope.auth", "scope.session"})
 
@@ -51,6 +58,11 @@ _OWN = _EVALUATED_HERE | _OF_CONNECTION | _CORRELATION | CLAIMS | {_CODING}
 _OF_BODY = frozenset({b"content-type", b"content-encoding", b"content-language"})
 _SELECTS = re.compile(rb"tenant|account")
 """Names that tell credentials apart from what merely chooses among somebody's records."""
+_OPENS = re.compile(
+    rb"key(?:s|-?id)?(?:-|$)|(?:^|-)(?:sign|signed|signature|sig|hmac|dpop|otp|totp|pin|pass|passcode|licen[cs]e|ticket|bearer)(?:-|$)"
+)
+"""Names that look like something that opens a door, besides those that `request.NOTABLE` takes for credentials."""
+_OPENS_NOTHING = frozenset({b"idempotency-key"})
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 
 
@@ -83,7 +95,13 @@ class AskedFields:
         self.everything = True
 
 
-def refusal(asked: AskedFields, policy: RoutePolicy, ignored: Collection[bytes]) -> tuple[str, str] | None:
+def refusal(
+    asked: AskedFields,
+    policy: RoutePolicy,
+    ignored: Collection[bytes],
+    *,
+    request_headers: Iterable[tuple[bytes, bytes]] = (),
+) -> tuple[str, str] | None:
     """The reason why an answer that was made with this cannot be stored for anybody: a label, and a text for people; or None."""
     if asked.client and CLIENT_ADDRESS.encode() not in ignored:
         return (
@@ -98,6 +116,14 @@ def refusal(asked: AskedFields, policy: RoutePolicy, ignored: Collection[bytes])
     if unsaid and entries:
         named = ", ".join(sorted(entries))
         return SCOPE_ENTRY, f"the handler asked for {named}; say whom its answers are for, or name it in ignored_fields"
+    if unsaid:
+        for name, _ in request_headers:
+            asked_for = asked.everything or name in asked.names or name in policy.headers
+            if asked_for and name not in ignored and _opens(name):
+                return CREDENTIALS, (
+                    f"the handler asked for {name.decode('latin-1')}, which looks like a credential that may be revoked without"
+                    " a write to the database; say whom its answers are for (scope=per_user(by=...), scope=public())"
+                )
     return None
 
 
@@ -155,6 +181,12 @@ def all_that_count(
         if counts(field[0], ignored) or (credentials and field[0] not in ignored and _credential(field[0]))
     ]
     return sorted(found, key=lambda field: field[0])
+
+
+@lru_cache(maxsize=2048)
+def _opens(name: bytes) -> bool:
+    plain = name.replace(b"_", b"-")
+    return plain not in _OPENS_NOTHING and not plain.startswith(b"sec-") and _OPENS.search(plain) is not None
 
 
 def _credential(name: bytes) -> bool:

@@ -119,7 +119,7 @@ class EntryAdmission:
         policy, outcome = request.policy, run.outcome
         answer = in_groups(answer, policy.groups)
         ignored = self._variants.ignored
-        barred = asked_fields.refusal(run.asked, policy, ignored)
+        barred = asked_fields.refusal(run.asked, policy, ignored, request_headers=request.headers)
         deciding = asked_fields.deciding(
             run.asked, policy, answer.headers, ignored=ignored, with_body=request.with_body
         )
@@ -254,7 +254,11 @@ class EntryAdmission:
     ) -> Verdict:
         """Without reads: the answer's own fields decide (RFC 9111)."""
         refused = shared_cache_rules.refusal(
-            answer.status, answer.headers, credentials=request.credentials, now_s=self.clock() / 1000
+            answer.status,
+            answer.headers,
+            credentials=request.credentials,
+            now_s=self.clock() / 1000,
+            authorization_only=request.authorization_only,
         )
         if refused is None and barred is not None:
             refused = barred[0]

@@ -76,7 +76,7 @@ class RequestFacts:
     """All that a request's header fields say about answering it from a cache.
 
     host: empty if absent.
-    bypass: why the cache keeps out of this request unless its route says otherwise, or None.
+    bypass: why the cache keeps out of this request unless its route says otherwise, or None; `authorization` if that is all.
     barred: why it keeps out whatever the route says, or None.
     personal: the request carries credentials.
     has_body: it carries a body.
@@ -108,6 +108,11 @@ class RequestFacts:
     directives: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
+    def authorization_only(self) -> bool:
+        """Whether `Authorization` is the only credential that it carries."""
+        return self.bypass == "authorization"
+
+    @property
     def plain(self) -> bool:
         """Whether nothing is asked for but the whole answer, as the store has it."""
         return not (
@@ -137,7 +142,7 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
         elif not NOTABLE[name]:
             continue
         elif name in _PERSONAL:
-            personal = _PERSONAL[name]
+            personal = _PERSONAL[name] if personal in (None, "authorization") else personal
         elif name in CLAIMS:
             claims.append((name, shown(name, value)))
         elif name == b"if-none-match":
@@ -162,8 +167,8 @@ def inspect(headers: Sequence[tuple[bytes, bytes]]) -> RequestFacts:
             has_body = has_body or value != b"0"
         elif b"_" in name and name.replace(b"_", b"-") in _NAMED:
             barred = barred or "override"
-        else:
-            personal = personal or "credentials"
+        elif personal in (None, "authorization"):
+            personal = "credentials"
     if len(hosts) > 1:
         barred = barred or "host"
     asked: Mapping[str, str | None] = cache_control(headers) if directives else {}

@@ -93,13 +93,16 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
     return max(0, min(MAX_LIFETIME_S, int(min(end for end in ends if end is not None) - made_s)))
 
 
-def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -> str | None:
+def refusal(
+    status: int, headers: Headers, *, credentials: bool, now_s: float, authorization_only: bool = False
+) -> str | None:
     """The reason why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
 
     Stricter than the RFC: `Set-Cookie` is personal, and the qualified forms of `private` and `no-cache` count as the plain
     ones. A Content-Range on anything but a 206 means nothing (RFC 9110, section 14.4).
 
     credentials: the request carried some, in whichever field; then section 3.5 applies.
+    authorization_only: no others than `Authorization`.
     """
     headers = list(headers)
     directives = governing(headers)
@@ -117,7 +120,7 @@ def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -
         return "set-cookie"
     if any(b"*" in value for value in values(headers, b"vary")):
         return "vary"
-    if credentials and not shared(directives):
+    if credentials and not shared(directives, authorization_only=authorization_only):
         return "credentials"
     lifetime = lifetime_s(headers, now_s=now_s)
     if lifetime is None and not ("no-cache" in directives and has_validator(headers)):
@@ -125,9 +128,16 @@ def refusal(status: int, headers: Headers, *, credentials: bool, now_s: float) -
     return None
 
 
-def shared(directives: Directives) -> bool:
-    """Whether the origin lets answers to requests with credentials be shared (section 3.5)."""
-    return any(name in directives for name in ("public", "s-maxage", "must-revalidate"))
+def shared(directives: Directives, *, authorization_only: bool = False) -> bool:
+    """Whether the origin lets answers to requests with credentials be shared: it says `public` or `s-maxage`, words that speak of
+    everybody and of shared caches.
+
+    For `Authorization` alone `must-revalidate` says so too (section 3.5). Of cookies and keys the RFC does not speak, and
+    frameworks add that directive to pages of one person: with them it is not enough, nor is `max-age`.
+    """
+    return (
+        "public" in directives or "s-maxage" in directives or (authorization_only and "must-revalidate" in directives)
+    )
 
 
 def has_validator(headers: Headers) -> bool:

@@ -157,7 +157,7 @@ async def test_websockets_are_not_tunnelled() -> None:
 
 async def test_a_client_that_is_silent_in_its_body_does_not_hold_the_origin_for_ever() -> None:
     """It leaves; the request to the origin is given up."""
-    async with silent_origin() as (origin, left), proxy(ProxyOptions(origin=origin)) as url:
+    async with silent_origin() as (origin, left), proxy(ProxyOptions(origin=origin, body_ahead_bytes=1)) as url:
         _, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
         await writer.drain()

@@ -37,19 +37,19 @@ async def test_interim_answers_are_passed_on_and_the_final_one_is_stored() -> No
 
 
 async def test_an_answer_that_comes_before_the_end_of_the_request_is_passed_on() -> None:
-    """413, and the origin reads no further."""
+    """413, and the origin has read nothing of it."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer("413 Content Too Large", "Connection: close", body=b"enough"))
         await writer.drain()
-        await reader.read(1000)
+        await reader.read()
         writer.close()
 
     async with listening(serve) as origin, proxy(ProxyOptions(origin=origin)) as url:
         reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
         writer.write(
-            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\nConnection: close\r\n\r\n" + b"x" * 1000
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\nConnection: close\r\n\r\n" + b"x" * 100_000
         )
         async with asyncio.timeout(20):
             head = await reader.readuntil(b"\r\n\r\n")
@@ -128,9 +128,11 @@ async def test_when_all_connections_are_in_use_the_rest_is_told_so() -> None:
         await eventually(given_back)
 
 
-async def test_a_client_that_is_silent_within_its_body_is_told_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarder, "BODY_S", 0.1)
-    async with silent_origin() as (origin, left), proxy(ProxyOptions(origin=origin)) as url:
+async def test_a_client_that_is_silent_within_its_body_is_told_and_let_go() -> None:
+    async with (
+        silent_origin() as (origin, left),
+        proxy(ProxyOptions(origin=origin, body_ahead_bytes=1, body_patience_s=0.1)) as url,
+    ):
         got = await raw(url, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
         assert got.startswith(b"HTTP/1.1 408 ")
         await asyncio.wait_for(left.wait(), 20)

@@ -267,3 +267,17 @@ async def test_requests_for_one_answer_wait_for_one_run() -> None:
         got = await asyncio.gather(*(w.get() for _ in range(10)))
         assert {one.text for one in got} == {"x"}
         assert len(w.asked) == 1
+
+
+@pytest.mark.parametrize("said", ["max-age=100", "max-age=100, must-revalidate", "max-age=100, proxy-revalidate"])
+async def test_what_was_answered_to_a_cookie_is_for_nobody_else_unless_its_origin_speaks_of_shared_caches(
+    said: str,
+) -> None:
+    """RFC 9111 would let it be stored; private answers never reach a shared cache."""
+    async with world(*(ok(f"Cache-Control: {said}", body=b"%d" % number) for number in range(5))) as w:
+        assert (await w.get(Cookie="session=ann")).text == "0"
+        assert (await w.get(Cookie="session=bob")).text == "1"
+        assert (await w.get()).text == "2", "nobody's"
+        assert (await w.get()).text == "2"
+        assert (await w.get(Cookie="session=ann")).text == "3", "nor is what was stored for nobody"
+        assert (await w.get(Cookie="session=ann", Authorization="Bearer x")).text == "4"

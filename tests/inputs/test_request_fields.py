@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 FIELDS = [
     "X-Org-Id", "X-Workspace", "X-Customer-Id", "X-Company", "X-Shop", "X-Role", "X-Forwarded-Email", "X-MS-Client-Principal",
-    "Accept-Language", "User-Agent", "Origin", "DPoP", "Signature", "Referer", "X-Forwarded-For", "Sec-CH-UA", "anything",
+    "Accept-Language", "User-Agent", "Origin", "Referer", "X-Forwarded-For", "Sec-CH-UA", "anything",
 ]  # fmt: skip
 
 

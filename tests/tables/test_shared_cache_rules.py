@@ -98,13 +98,27 @@ def test_lifetimes(lines: list[str], expected: int | None) -> None:
         (200, ["cache-control: max-age=5", "vary: a, *"], False, "vary"),
         (200, ["cache-control: max-age=5"], True, "credentials"),
         (200, ["cache-control: max-age=5, public"], True, None),
-        (200, ["cache-control: max-age=5, must-revalidate"], True, None),
+        (200, ["cache-control: max-age=5, must-revalidate"], True, "credentials"),
         (200, ["cache-control: s-maxage=5"], True, None),
         (200, ["cache-control: max-age=5, proxy-revalidate"], True, "credentials"),
     ],
 )
 def test_what_a_shared_cache_may_store(status: int, lines: list[str], credentials: bool, expected: str | None) -> None:
     assert refusal(status, fields(*lines), credentials=credentials, now_s=NOW_S) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cache-control: max-age=5", "credentials"),
+        ("cache-control: max-age=5, must-revalidate", None),
+        ("cache-control: max-age=5, public", None),
+        ("cache-control: s-maxage=5", None),
+    ],
+)
+def test_authorization_alone_may_be_shared_by_all_that_section_3_5_names(line: str, expected: str | None) -> None:
+    given = refusal(200, fields(line), credentials=True, authorization_only=True, now_s=NOW_S)
+    assert given == expected
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ DOCUMENTS = (
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
 )
 FAILURE = re.compile(r'failure\(\s*"(?P<part>[a-z-]+)",\s*f?"(?P<name>[a-z_]+\.[a-z_{}]+)"')

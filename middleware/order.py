@@ -1,0 +1,179 @@
+"""Order of middlewares: which of those that stand inside the cache should stand around it, because on a hit nothing inside runs.
+
+They are known by their class, or by the words of its name, or of the function that was given to `@app.middleware("http")`. What
+an application hides in a closure is not seen. See docs/middleware_order.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from middleware.interface import App
+from quaestor.observability.event_log import EventLog
+
+_MOST = 4096
+_BEHIND = ("app", "_app", "application", "middleware_stack", "asgi_handler")
+"""Attributes under which middlewares and apps keep what they wrap."""
+_LOOKED_AT = frozenset(_BEHIND) | {"csrf_config", "middleware", "routes", "kwargs"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """Kind of middleware that belongs around the cache.
+
+    words: one of them as a word of its name.
+    parts: one of them in its name, written together.
+    why: what happens where it stands inside.
+    """
+
+    name: str
+    words: frozenset[str]
+    parts: tuple[str, ...]
+    why: str
+
+
+def _kind(name: str, words: str, parts: str, why: str) -> _Kind:
+    return _Kind(name=name, words=frozenset(words.split()), parts=tuple(parts.split()), why=why)
+
+
+_KINDS = (
+    _kind("csrf", "csrf xsrf", "", "a token that is in a cached page is everybody's"),
+    _kind(
+        "csp-nonce", "csp nonce nonces talisman", "contentsecuritypolicy secureheaders",
+        "a nonce that is in a cached answer is given out again and again",
+    ),
+    _kind(
+        "address-filter", "ip ips firewall cidr geoip geoblock", "allowlist whitelist blocklist blacklist denylist",
+        "on a hit nobody looks at the client's address",
+    ),
+    _kind("rate-limit", "limiter throttle throttling throttler", "ratelimit slowapi", "hits are not counted"),
+    _kind("request-id", "", "requestid correlationid", "hits carry the id of the request that their answer was made for"),
+    _kind(
+        "session", "session sessions", "",
+        "a route's `by` does not see the session, and answers that renew its cookie are not stored",
+    ),
+    _kind(
+        "authentication", "auth authn authz authentication authenticate authorization authorize jwt oauth oidc login bearer",
+        "apikey requireuser",
+        "on a hit nobody is authenticated",
+    ),
+)  # fmt: skip
+_CLASSES = {
+    ("starlette.middleware.authentication", "AuthenticationMiddleware"): "authentication",
+    ("starlette.middleware.sessions", "SessionMiddleware"): "session",
+    ("litestar.middleware.authentication", "AbstractAuthenticationMiddleware"): "authentication",
+    ("litestar.middleware.rate_limit", "RateLimitMiddleware"): "rate-limit",
+    ("litestar.middleware.session.middleware", "SessionMiddleware"): "session",
+}
+_BY_NAME = {kind.name: kind for kind in _KINDS}
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misplaced:
+    """A middleware that stands inside the cache, and belongs around it.
+
+    name: of its class or function.
+    kind: of middleware.
+    why: what happens where it stands.
+    """
+
+    name: str
+    kind: str
+    why: str
+
+
+def misplaced(app: App) -> list[Misplaced]:
+    """The middlewares inside the cache that belong around it, each name once.
+
+    app: what the cache wraps: the next middleware, or a whole application.
+    """
+    found: dict[str, Misplaced] = {}
+    for one in _inside(app):
+        for name, kind in _judged(one):
+            found.setdefault(name, Misplaced(name=name, kind=kind.name, why=kind.why))
+    return list(found.values())
+
+
+def report_misplaced(app: App, log: EventLog) -> None:
+    """Report each of them as a lasting failure. Never raises: somebody else's objects are looked at."""
+    try:
+        found = misplaced(app)
+    except Exception as error:
+        log.failure("configuration", "middleware.order_unreadable", error)
+        return
+    for one in found:
+        text = f"{one.name} ({one.kind}) stands inside the cache: {one.why}; add it after QuaestorMiddleware"
+        log.failure("configuration", "middleware.misplaced", text, lasting=True, kind=one.kind)
+
+
+def _inside(app: Any) -> Iterator[Any]:
+    """Every middleware below what is given: an object that wraps another one, or an entry of an application's list."""
+    waiting: list[Any] = [app]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        has = _attributes(one)
+        yield from _listed(has.get("user_middleware"))  # Starlette
+        yield from _listed(has.get("middleware"))  # Litestar
+        if has.get("csrf_config") is not None:  # Litestar's own
+            yield has["csrf_config"]
+        routes, is_route = _listed(has.get("routes")), hasattr(type(one), "matches")
+        behind = [has[name] for name in _BEHIND if name in has and has[name] is not has.get("endpoint")]
+        if behind and not routes and not is_route and "user_middleware" not in has:
+            yield one
+        waiting += [*behind, *routes, has.get("router")]
+
+
+def _attributes(one: Any) -> dict[str, Any]:
+    """What an object has of its own, without calling anything of it."""
+    own: dict[str, Any] = {}
+    if not isinstance(one, type) and not inspect.isroutine(one):
+        for kind in type(one).__mro__:
+            slots = vars(kind).get("__slots__", ())
+            for name in _LOOKED_AT.intersection((slots,) if isinstance(slots, str) else slots):
+                own[name] = getattr(one, name, None)
+        own |= getattr(one, "__dict__", None) or {}
+    return own
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _judged(one: Any) -> Iterator[tuple[str, _Kind]]:
+    """The names of a middleware by which it is known to belong around the cache."""
+    has = _attributes(one)
+    entered = has.get("cls") or has.get("middleware")  # an entry of Starlette's, of Litestar's
+    dispatch = has.get("dispatch_func") or (has.get("kwargs") or {}).get("dispatch")
+    for called in (dispatch, entered or (one if isinstance(one, type) or inspect.isroutine(one) else type(one))):
+        called = getattr(called, "func", called)  # functools.partial
+        name = getattr(called, "__name__", "")
+        kind = _of_class(called) or _of_name(str(name))
+        if kind is not None:
+            yield str(name), kind
+            return
+
+
+def _of_class(called: Any) -> _Kind | None:
+    for base in getattr(called, "__mro__", ()):
+        kind = _CLASSES.get((base.__module__, base.__name__))
+        if kind is not None:
+            return _BY_NAME[kind]
+    return None
+
+
+def _of_name(name: str) -> _Kind | None:
+    words = [word.lower() for word in _WORD.findall(name)]
+    together = "".join(words)
+    for kind in _KINDS:
+        if not kind.words.isdisjoint(words) or any(part in together for part in kind.parts):
+            return kind
+    return None
