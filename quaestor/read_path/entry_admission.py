@@ -247,7 +247,9 @@ class EntryAdmission:
             by = variants.learn(target.key, (*named, *deciding))
         if by is None:
             return None, answer
-        key = vary.variant_key(target.key, by, request_headers, ignored=variants.ignored)
+        key = vary.variant_key(
+            target.key, by, request_headers, ignored=variants.ignored, normalised=variants.normalised
+        )
         if key != target.key and self._store.resident(target.key) is not None:
             # From before it was known that anything else decides.
             self._store.drop(target.key, "outdated")
@@ -278,8 +280,9 @@ class EntryAdmission:
     ) -> Verdict:
         """Without reads: the answer's own fields decide (RFC 9111)."""
         refused = shared_cache_rules.refusal(
-            answer.status, answer.headers, credentials=credentials, now_s=self.clock() / 1000
-        )
+            answer.status, answer.headers,
+            credentials=credentials, now_s=self.clock() / 1000, heuristic=self._settings.heuristic_fraction,
+        )  # fmt: skip
         if refused is None and barred is not None:
             refused = barred[0]
         key: str | None = None
