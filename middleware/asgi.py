@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from middleware import bodies
 from middleware.admission import wanted
+from middleware.asked_whole import AskedWhole
 from middleware.audit import Audit
 from middleware.bypass import pass_by
 from middleware.context import ExchangeContext
@@ -26,6 +27,7 @@ from middleware.order import report_misplaced
 from middleware.own_writes import after_own_writes
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
+from middleware.sending import refuse
 from middleware.sketch_endpoint import SketchEndpoint
 from middleware.unsafe_requests import outdating
 from middleware.verification import Verifications
@@ -82,12 +84,14 @@ class QuaestorMiddleware:
             app,
             rules=routes,
             tracking=tracking,
+            sort_query=quaestor.settings.sort_query,
             leaves_copies=self._outgoing.leaves_copies,
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             diverged=quaestor.read_path.probation.quarantined,
         )
         self._verifications = Verifications(app, quaestor.read_path, self._routes)
         self._plans = self._routes.plans
+        self._asked_whole = AskedWhole()
         for adapter in cdn:
             quaestor.add_cdn(adapter)
 
@@ -154,6 +158,8 @@ class QuaestorMiddleware:
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"])
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
+        if method == "HEAD" and not plan.heads and facts.only_if_cached:
+            return await refuse(send)
         if method == "HEAD" and not plan.heads:  # whoever answers it, it is not the handler of the GET
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
@@ -179,6 +185,8 @@ class QuaestorMiddleware:
                 return await send({"type": "http.response.body", "body": response.body})
         if target is not None and not self._explicit and not self._read_path.serving(self._clock()):
             target, reason = None, "not-serving"
+        if target is None and facts.only_if_cached and not plan.policy.closed:
+            return await refuse(send)
         if target is None:
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         if plan.policy.representation is not Representation.AUTO:
@@ -200,6 +208,7 @@ class QuaestorMiddleware:
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
             refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
+            asked_whole=self._asked_whole,
         )  # fmt: skip
         await Exchange(context).run()
 

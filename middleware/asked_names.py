@@ -21,7 +21,9 @@ _COMPARES_COPIES = frozenset({"quart.asgi"})
 """Modules whose copies of names are only compared with others."""
 _DECIDES_NOTHING = frozenset({"fastapi.dependencies.utils", "starlette.middleware.opentelemetry"})
 """Modules whose copies decide nothing, or only by fields that the route is known to declare."""
-_PASSES_ON = frozenset({"starlette.datastructures", "starlette.requests", "collections.abc", "_collections_abc"})
+_PASSES_ON = frozenset(
+    {"starlette.datastructures", "starlette.requests", "collections.abc", "_collections_abc", __name__}
+)
 
 
 def _caller(depth: int) -> str:
@@ -71,6 +73,32 @@ class AskedName(bytes):
         if caller not in _DECIDES_NOTHING:
             self._asked.note_everything()
         return text
+
+
+class AskedCondition(AskedName):
+    """Name of a condition: whoever looks for it is told whether it is there as `Conditions` says, whoever does anything else with
+    it has seen it."""
+
+    def __eq__(self, other: object) -> bool:
+        if not AskedName.__eq__(self, other):
+            return False
+        return self._asked.conditions is None or self._asked.conditions.visible()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        _note_condition(self._asked)
+        return AskedName.__hash__(self)
+
+    def lower(self) -> bytes:
+        """The name in lower case, noting as well."""
+        return AskedCondition.of(bytes.lower(self), self._asked)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The name as text, which has been seen then."""
+        _note_condition(self._asked)
+        return super().decode(encoding, errors)
 
 
 class AskedText(str):
@@ -165,6 +193,16 @@ def _noting(base: type, method: str, note: Callable[[AskedFields], None]) -> Cal
     return noted
 
 
+def _note_condition(asked: AskedFields) -> None:
+    if asked.conditions is not None:
+        asked.conditions.shown = True
+
+
+def _note_condition_and_everything(asked: AskedFields) -> None:
+    asked.note_everything()
+    _note_condition(asked)
+
+
 def _note_client(asked: AskedFields) -> None:
     asked.client = True
 
@@ -183,6 +221,7 @@ def _note_the_rest(kind: type, base: type, note: Callable[[AskedFields], None]) 
 
 
 _note_the_rest(AskedName, bytes, AskedFields.note_everything)
+_note_the_rest(AskedCondition, bytes, _note_condition_and_everything)
 _note_the_rest(AskedText, str, AskedFields.note_everything)
 _note_the_rest(_Address, str, _note_client)
 for _method in ("__eq__", "__ne__", "__hash__", "__repr__", "__add__", "count", "index", "__contains__"):

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from middleware.asked_entries import KNOWN, AskedEntries
-from middleware.asked_names import AskedClient, AskedName, NoFields
+from middleware.asked_names import AskedClient, AskedCondition, AskedName, NoFields
 from middleware.interface import Scope
 from quaestor.read_path.asked_fields import AskedFields
+from quaestor.read_path.request import CONDITIONS
 
 _SHOWN_OTHERWISE = frozenset({"headers", "client", "query_string"})
 
@@ -23,7 +24,13 @@ def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = Ma
     shared: the state that the app's lifespan has made, the same for every request.
     """
     shown: dict[str, Any] = dict(scope)
-    headers = [(AskedName.of(name, asked), value) for name, value in scope["headers"]]
+    if asked.conditions is None:
+        headers = [(AskedName.of(name, asked), value) for name, value in scope["headers"]]
+    else:
+        headers = [
+            ((AskedCondition if name in CONDITIONS else AskedName).of(name, asked), value)
+            for name, value in scope["headers"]
+        ]
     shown["headers"] = headers or NoFields(asked)
     client = scope.get("client")
     if client is not None:
@@ -51,11 +58,16 @@ def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
 def unrecorded(scope: Scope) -> dict[str, Any]:
     """A copy of a scope of which nothing is noticed: for code whose use of it is known.
 
-    Of the proxy's, because its origin says by what it varies; of the router's principal, because the key has it.
+    Of the proxy's, because its origin says by what it varies; of the router's principal, because the key has it. Conditions that
+    would be noticed are not in it.
     """
     plain = dict(dict.items(scope) if isinstance(scope, dict) else scope)
     headers = plain["headers"]
-    plain["headers"] = [] if isinstance(headers, NoFields) else [(_plain(name), value) for name, value in headers]
+    plain["headers"] = [
+        (_plain(name), value)
+        for name, value in ([] if isinstance(headers, NoFields) else headers)
+        if not isinstance(name, AskedCondition)
+    ]
     client = plain.get("client")
     if isinstance(client, AskedClient):
         plain["client"] = tuple(tuple.__iter__(client))

@@ -51,17 +51,36 @@ class UnkeyedBody:
     """A request's body as its handler reads it, when it is not part of the key.
 
     announced: a field said that there would be one; the cache has seen to that then.
+    limit: bytes, and messages, that are remembered for a second handler run.
     seen: something came that no field announced: the answer must not be stored.
     """
 
-    def __init__(self, receive: Receive, *, announced: bool) -> None:
+    def __init__(self, receive: Receive, *, announced: bool, limit: int = MAX_KEYED_BODY_BYTES) -> None:
         self.seen = False
         self._receive = receive
         self._announced = announced
+        self._limit = limit
+        self._size = 0
+        self._read: list[Message] | None = []
+        self._again: list[Message] = []
 
     async def receive(self) -> Message:
         """The next message, for the handler: an ASGI `receive`."""
+        if self._again:
+            return self._again.pop(0)
         message = await self._receive()
-        if message["type"] == "http.request" and message.get("body"):
-            self.seen = not self._announced
+        if message["type"] == "http.request":
+            body = message.get("body", b"")
+            if body:
+                self.seen = not self._announced
+            if self._read is not None:
+                self._size += len(body)
+                self._read.append(dict(message))
+                if self._size > self._limit or len(self._read) > self._limit:
+                    self._read = None
         return message
+
+    def begin_again(self) -> None:
+        """Hand everything that was read out once more, from the beginning. Instead of what was too long to be remembered comes
+        the end of the connection: nobody waits for what will not come."""
+        self._again = [{"type": "http.disconnect"}] if self._read is None else list(self._read)

@@ -16,15 +16,26 @@ from quaestor.store.memory import Resident
 
 
 async def pass_by(
-    app: App, read_path: ReadPath, outgoing: HeaderPolicy, scope: Scope, receive: Receive, send: Send, *, reason: str
+    app: App,
+    read_path: ReadPath,
+    outgoing: HeaderPolicy,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    reason: str,
+    how: bytes = b"fwd=bypass",
 ) -> None:
-    """Run the handler with nothing recorded and nothing held back; only say who may keep its answer."""
+    """Run the handler with nothing recorded and nothing held back; only say who may keep its answer.
+
+    how: the parameters of Cache-Status.
+    """
     read_path.telemetry.requests.requests.labels("bypass").inc()
     read_path.telemetry.requests.uncacheable.labels(reason).inc()
 
     async def say(message: Any) -> None:
         if message["type"] == "http.response.start":
-            headers = outgoing.withheld(message["status"], message.get("headers", ()), (reason,), b"fwd=bypass")
+            headers = outgoing.withheld(message["status"], message.get("headers", ()), (reason,), how)
             message = {**message, "headers": headers}
         await send(message)
 
@@ -51,7 +62,7 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
         headers = freshening.freshened(stored.headers, fields, dropped=of_connection(fields))
         refused = shared_cache_rules.refusal(
             stored.status, headers, credentials=context.credentials, now_s=read_path.clock() / 1000,
-            authorization_only=context.facts.authorization_only,
+            authorization_only=context.facts.authorization_only, heuristic=read_path.settings.heuristic_fraction,
         )  # fmt: skip
         if refused is not None:
             return read_path.lookup.drop(stored.key)
@@ -63,4 +74,8 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
         except StoreError as error:
             read_path.telemetry.failure("store", "read_path.store_failed", error)
 
-    await pass_by(context.app, read_path, context.outgoing, context.scope, context.receive, learn, reason="request")
+    late = read_path.clock() >= stored.fresh_until_ms
+    await pass_by(
+        context.app, read_path, context.outgoing, context.scope, context.receive, learn,
+        reason="request", how=b"fwd=stale" if late else b"fwd=request",
+    )  # fmt: skip

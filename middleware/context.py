@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from middleware.asked_whole import AskedWhole
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
 from middleware.refresh import Refreshes
@@ -30,6 +31,7 @@ class ExchangeContext:
     plan: what its route declares.
     shared_state: what the app's lifespan has put into the state of every request.
     credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for it.
+    asked_whole: routes whose handlers are shown no conditions.
     """
 
     app: App
@@ -46,6 +48,7 @@ class ExchangeContext:
     plan: Plan
     shared_state: Mapping[str, Any] = field(default_factory=dict)
     credentials: bool = False
+    asked_whole: AskedWhole = field(default_factory=AskedWhole)
 
     @property
     def policy(self) -> RoutePolicy:

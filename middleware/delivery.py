@@ -11,12 +11,13 @@ from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
 from middleware.sending import send_entry
 from quaestor.model import Uncacheable
 from quaestor.read_path.answered import AnsweredRequest, HandlerRun
+from quaestor.read_path.asked_fields import CONDITION
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.entries import Answer, Verdict
 from quaestor.store.memory import Resident
 
-_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", Uncacheable.READ_FAILED.value})
+_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", CONDITION, Uncacheable.READ_FAILED.value})
 """Reasons that say nothing about the next answer under the same key."""
 
 
@@ -93,16 +94,23 @@ class Delivery:
         return True
 
     async def hand_on(
-        self, answer: HandlerAnswer, reasons: tuple[str, ...], *, detail: str = "", more: bool = False
+        self,
+        answer: HandlerAnswer,
+        reasons: tuple[str, ...],
+        *,
+        detail: str = "",
+        more: bool = False,
+        had: bool = False,
     ) -> None:
         """Send the handler's own answer, which nobody may keep.
 
         reasons, detail: why it is not stored, as labels and as text for debugging.
         more: further pieces of its body will follow, past this delivery.
+        had: the client has it already: it is told so instead, and nothing follows.
         """
         context, requests = self._context, self._read_path.telemetry.requests
         failed = answer.status >= 500
-        self._missed.land(Landing.LEFT if failed else Landing.REFUSED)
+        self._missed.land(Landing.LEFT if failed or CONDITION in reasons else Landing.REFUSED)
         if not failed and not _TRANSIENT.issuperset(reasons):
             self._read_path.coalescing.leave_uncoalesced(self._missed.key, now_ms=self._read_path.clock())
         self._count_miss()
@@ -110,6 +118,11 @@ class Delivery:
             requests.uncacheable.labels(reason).inc()
         forwarded = self._missed.forwarded(confirmed=answer.confirmed)
         headers = context.outgoing.withheld(answer.status, answer.headers, reasons, forwarded, detail, context.policy)
+        if had:
+            headers = context.outgoing.handler_has_it(headers)
+            await context.send({"type": "http.response.start", "status": 304, "headers": headers})
+            await context.send({"type": "http.response.body", "body": b""})
+            return
         await context.send({"type": "http.response.start", "status": answer.status, "headers": headers})
         if answer.body is not None or not more:
             await context.send({"type": "http.response.body", "body": answer.body or b"", "more_body": more})

@@ -58,6 +58,9 @@ class Exchange:
                     run = HandlerRun(context, missed, body, span)
                     await run.run()
                     state, reasons = run.state, run.reasons
+                    if state is State.LOOKING:
+                        body.begin_again()
+                        lookup.look_again(body.receive)
                     continue
                 looked = await (lookup.wait() if state is State.WAITING else lookup.look())
                 state, missed = step(state, looked.event), looked.missed

@@ -15,17 +15,17 @@ from middleware.asked_scope import hand_back
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
 from middleware.delivery import Delivery
-from middleware.handler_scope import handler_scope
+from middleware.handler_scope import conditions, handler_scope
 from middleware.handovers import Missed, WholeAnswer
 from middleware.headers import UNKEYED, storable
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
 from middleware.stale_entry import Settled
 from quaestor.capture import Recorder, recording
-from quaestor.model import Version
+from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end
-from quaestor.read_path import freshness, shared_cache_rules
-from quaestor.read_path.asked_fields import AskedFields
+from quaestor.read_path import freshness, shared_cache_rules, validation
+from quaestor.read_path.asked_fields import CONDITION, AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 
@@ -54,7 +54,10 @@ class HandlerRun:
         self._settled: Settled | None = None
         validators = [] if missed.stale is None else missed.stale.conditions()
         self._asked = AskedFields()
-        self._shown = handler_scope(context, validators, self._asked, whole=missed.flight is not None)
+        whole = missed.flight is not None
+        self._asked.conditions = conditions(context, validators, whole=whole, reading=self._reading)
+        self._withheld = whole or bool(validators)
+        self._shown = handler_scope(context, validators, self._asked, whole=whole)
         self._repeatable = context.verifications.repeatable(context.plan, self._shown)
         self._recorder: Recorder | None = None
         self._since: Version = 0
@@ -124,7 +127,8 @@ class HandlerRun:
             else:
                 if self._held.started:  # an extension that sends the body in another way
                     await self._withhold("extension", more=True)
-                await self._context.send(message)
+                if self._settled is None:
+                    await self._context.send(message)
 
     async def _take_start(self, message: Message) -> None:
         self._held.start(message["status"], message.get("headers", ()))
@@ -132,6 +136,10 @@ class HandlerRun:
         if await self._settles_stale(fields):
             return
         reason = self._refusal(message, fields)
+        if self._held.status == 304 and self._asked.conditions is not None and self._asked.conditions.shown:
+            assert self._recorder is not None
+            # What it has read says that the whole could be stored.
+            reason = CONDITION if self._recorder.reading else reason
         if reason is not None:
             await self._withhold(reason, more=True)
 
@@ -162,7 +170,7 @@ class HandlerRun:
             now_s = self._read_path.clock() / 1000
             reason = shared_cache_rules.refusal(
                 status, fields, credentials=self._context.credentials, now_s=now_s,
-                authorization_only=self._context.facts.authorization_only,
+                authorization_only=self._context.facts.authorization_only, heuristic=settings.heuristic_fraction,
             )  # fmt: skip
         if message.get("trailers"):
             reason = reason or "trailers"
@@ -236,7 +244,10 @@ class HandlerRun:
             if repeatable is not None:
                 verifications.stored(repeatable, context.plan, verdict.resident.response, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
-        return await self._delivery.hand_on(self._held.release(), self.reasons, detail=verdict.detail)
+        self._learn()
+        return await self._delivery.hand_on(
+            self._held.release(), self.reasons, detail=verdict.detail, had=self._client_has_it()
+        )
 
     def _request_text(self) -> str:
         """What the request says in its path and in what is keyed of its query."""
@@ -246,13 +257,45 @@ class HandlerRun:
         """Not stored after all: from here on the answer goes through as it comes."""
         assert self._recorder is not None
         self._step(Event.UNSTORABLE)
-        self.reasons = (reason,)
-        if reason == "too-large" and not self._recorder.outcome(self._read_path.clock()).reads:
-            self.reasons = ("no-reads", reason)
+        self.reasons = self._because(reason)
+        self._learn()
         self._recorder.close()
         await self._after_own_writes()
         self._hand_back()
-        await self._delivery.hand_on(self._held.release(), self.reasons, more=more)
+        had = reason != "stream" and self._client_has_it()
+        await self._delivery.hand_on(self._held.release(), self.reasons, more=more, had=had)
+        if had:
+            self._settled = Settled.HAD
+
+    def _because(self, reason: str) -> tuple[str, ...]:
+        """The reasons why an answer is not stored, with what is known of its reads until now."""
+        assert self._recorder is not None
+        if reason not in ("too-large", "extension"):
+            return (reason,)
+        outcome = self._recorder.outcome(self._read_path.clock())
+        why = {one.reason for one in outcome.reasons}
+        if outcome.reads or Uncacheable.NO_READS not in why:
+            return (reason,)
+        announced = any(name.lower() == b"content-length" for name, _ in self._held.headers)
+        # How long it is was known before anything was read: a file.
+        return ("no-reads",) if announced and len(why) == 1 and not self._held.size else ("no-reads", reason)
+
+    def _reading(self) -> bool:
+        return self._recorder is not None and self._recorder.reading
+
+    def _learn(self) -> None:
+        """Remember a route whose answers are not stored because its handler sees conditions."""
+        if CONDITION in self.reasons:
+            self._context.asked_whole.learn(self._context.plan.route)
+
+    def _client_has_it(self) -> bool:
+        """Whether the handler would have answered 304, had it been shown the conditions that it asked for."""
+        facts, shown = self._context.facts, self._asked.conditions
+        withheld = self._withheld and self._asked.conditional if shown is None else shown.withheld
+        if not withheld or facts.has_body or self._held.status != 200 or self._held.confirmed:
+            return False
+        fields = [(name.lower(), value) for name, value in self._held.headers]
+        return validation.holds(fields, if_none_match=facts.if_none_match, if_modified_since=facts.if_modified_since)
 
     async def _after_own_writes(self) -> None:
         """Hold the answer back while something older than what its handler wrote may be served."""

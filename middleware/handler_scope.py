@@ -3,14 +3,34 @@ handler asks it for is noticed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from middleware.asked_scope import recorded
 from middleware.context import ExchangeContext
 from middleware.interface import RawHeaders
-from quaestor.read_path.asked_fields import AskedFields
+from quaestor.model import Uncacheable
+from quaestor.read_path.asked_fields import AskedFields, Conditions
+from quaestor.read_path.declared_dependencies import waived
 from quaestor.read_path.forwarded_fields import shown
 from quaestor.read_path.request import CONDITIONS
+
+
+def conditions(
+    context: ExchangeContext, validators: RawHeaders, *, whole: bool, reading: Callable[[], bool]
+) -> Conditions | None:
+    """The request's conditions as the handler may see them; None: all of them, or none at all.
+
+    Who is known to read in spite of them, or is cached without having read anything, is shown none: its answer is stored. The
+    origin behind a proxy is asked for the whole for the same reason.
+
+    reading: whether the handler has read anything yet.
+    """
+    facts, policy = context.facts, context.policy
+    if not whole or validators or (facts.if_none_match is None and facts.if_modified_since is None):
+        return None
+    stored_anyway = context.read_path.settings.explicit or waived(policy, Uncacheable.NO_READS)
+    return None if stored_anyway or context.plan.route in context.asked_whole else Conditions(reading)
 
 
 def handler_scope(
@@ -18,8 +38,9 @@ def handler_scope(
 ) -> dict[str, Any]:
     """The scope for a handler whose answer may be stored.
 
-    Conditions are evaluated by the cache, against the whole answer: the handler must not reduce it to a 304. Ignored parameters,
-    and what of `Forwarded` is not keyed, must not influence an answer for everybody.
+    If the answer may be stored, conditions are evaluated by the cache, against the whole of it: its handler must not reduce it to
+    a 304, so it is shown none, or as `asked.conditions` says. Ignored parameters, and what of `Forwarded` is not keyed, must not
+    influence an answer for everybody.
 
     validators: fields that ask whether a stored answer still holds, in place of the client's conditions.
     asked: is told what the handler asks for.
@@ -28,7 +49,7 @@ def handler_scope(
     scope, facts = context.scope, context.facts
     headers = scope["headers"]
     conditional = facts.if_none_match is not None or facts.if_modified_since is not None
-    if (whole and conditional) or validators:
+    if (whole and conditional and asked.conditions is None) or validators:
         headers = [*((name, value) for name, value in headers if name not in CONDITIONS), *validators]
     if any(name == b"forwarded" for name, _ in facts.claims):
         headers = [(name, shown(name, value)) for name, value in headers]

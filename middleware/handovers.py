@@ -23,6 +23,7 @@ class Missed:
     why: for the metrics, one of `observability.vocabularies.MISSES`.
     layer: where `stale` was found.
     begun_s: when the request came, by time.perf_counter().
+    varied: answers are known under this URL, but none for the fields of this request.
     """
 
     key: str
@@ -31,6 +32,7 @@ class Missed:
     why: str
     layer: str
     begun_s: float
+    varied: bool = False
 
     def land(self, how: Landing) -> None:
         """End the flight, if there is one."""
@@ -39,7 +41,9 @@ class Missed:
 
     def forwarded(self, *, confirmed: bool) -> bytes:
         """The reason why the handler was asked, as Cache-Status says it."""
-        return b"fwd=uri-miss" if self.stale is None else self.stale.forwarded(confirmed=confirmed)
+        if self.stale is None:
+            return b"fwd=vary-miss" if self.varied else b"fwd=uri-miss"
+        return self.stale.forwarded(confirmed=confirmed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

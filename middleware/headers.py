@@ -40,6 +40,13 @@ _NOT_MODIFIED = frozenset(
     }
 )  # fmt: skip
 """What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
+_OF_THE_CONTENT = frozenset(
+    {
+        b"accept-ranges", b"content-digest", b"content-disposition", b"content-encoding", b"content-language",
+        b"content-length", b"content-md5", b"content-range", b"content-type", b"repr-digest", b"transfer-encoding",
+    }
+)  # fmt: skip
+"""What a 304 does not repeat."""
 UNKEYED = (b"vary", EVERYTHING)
 """On an answer whose handler read all fields: nobody outside can tell for which requests it is."""
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
@@ -49,9 +56,9 @@ class Reticence(Enum):
     """The amount that is said on an answer that was not stored, about who may keep it."""
 
     UNTOUCHED = auto()
-    """The handler's word stands: an error, or it said itself that nobody may share it."""
+    """The handler's word stands: an error, it said itself that nobody may share it, or it read nothing."""
     UNKNOWN = auto()
-    """It depends on nothing that Quaestor knows: the handler's word stands; if it said nothing, `no-cache`."""
+    """It may depend on reads that nobody listened to: the handler's word stands; if it said nothing, `no-cache`."""
     PERSONAL = auto()
     """Made for one user: `private, no-cache` unless the handler said something."""
     FORBIDDEN = auto()
@@ -61,6 +68,7 @@ class Reticence(Enum):
 _HANDLER_SAID = frozenset({"status", "bypass", "no-store", "private", "no-cache", "partial"})
 _PERSONAL = frozenset({"authorization", "cookie", "credentials", "set-cookie", "private-route", "scope"})
 _UNKNOWN = frozenset({Uncacheable.NO_READS.value, Uncacheable.UNCAPTURED.value})
+_NOT_OURS = frozenset({Uncacheable.NO_READS.value})
 _SHOWS_RECORDS = frozenset(
     {"refused", "lagging", "died", "failed", "lifetime", *(reason.value for reason in Uncacheable)}
 )
@@ -78,6 +86,8 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
         return Reticence.UNTOUCHED
     if reasons & _PERSONAL:
         return Reticence.PERSONAL
+    if reasons == _NOT_OURS:
+        return Reticence.UNTOUCHED
     if Uncacheable.NO_READS.value in reasons and reasons <= _UNKNOWN:
         return Reticence.UNKNOWN
     return Reticence.FORBIDDEN
@@ -227,6 +237,15 @@ class HeaderPolicy:
     def not_modified(self, headers: RawHeaders) -> RawHeaders:
         """The fields of an answer that its 304 carries."""
         return [(name, value) for name, value in headers if name in self._not_modified]
+
+    def handler_has_it(self, headers: RawHeaders) -> RawHeaders:
+        """The fields of a handler's own 200 for a client that has it already: what speaks of the content it holds is left out."""
+        tagged = any(name.lower() == b"etag" for name, _ in headers)
+        return [
+            (name, value)
+            for name, value in headers
+            if name.lower() not in _OF_THE_CONTENT and not (tagged and name.lower() == b"last-modified")
+        ]
 
     def to_be_revalidated(self, headers: RawHeaders) -> RawHeaders:
         """The fields of an answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""

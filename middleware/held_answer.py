@@ -18,6 +18,7 @@ class HeldAnswer:
 
     started: its status and fields are there.
     size: of the body so far, in bytes.
+    confirmed: it is the stored answer, which a 304 has confirmed.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class HeldAnswer:
         self.status = 0
         self.headers: RawHeaders = []
         self._chunks: list[bytes] = []
-        self._confirmed = False
+        self.confirmed = False
 
     def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Take status and fields, as they were sent."""
@@ -36,7 +37,7 @@ class HeldAnswer:
 
     def confirm(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Put the stored answer in the place of a 304 that has confirmed it."""
-        self.status, self.headers, self._chunks, self._confirmed = status, headers, [body], True
+        self.status, self.headers, self._chunks, self.confirmed = status, headers, [body], True
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""
@@ -52,7 +53,7 @@ class HeldAnswer:
         """Hand out everything that was held back; nothing of the body is held from then on."""
         body = self.body if self._chunks else None
         self._chunks = []
-        return HandlerAnswer(status=self.status, headers=self.headers, body=body, confirmed=self._confirmed)
+        return HandlerAnswer(status=self.status, headers=self.headers, body=body, confirmed=self.confirmed)
 
 
 class ReleaseTimer:

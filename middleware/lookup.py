@@ -4,11 +4,13 @@ hands over to the handler run: nothing usable is stored."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from middleware.bypass import pass_by, pass_head_by
 from middleware.context import ExchangeContext
 from middleware.handovers import Looked, Missed, Renewal
-from middleware.sending import send_entry
+from middleware.interface import Receive
+from middleware.sending import refuse, send_entry
 from middleware.stale_entry import StaleEntry
 from quaestor.read_path import shared_cache_rules
 from quaestor.read_path.coalescing import Flight, Landing
@@ -40,6 +42,7 @@ class Lookup:
         self._flight: Flight | None = None
         self._waited_for = "process"
         self._looks = 0
+        self._misleading = False
         self._begun_s = time.perf_counter()
 
     async def look(self) -> Looked:
@@ -67,6 +70,15 @@ class Lookup:
             looked = await self._present(found, use)
             if looked is not None:
                 return looked
+
+    def look_again(self, receive: Receive) -> None:
+        """Begin anew: the handler's 304 was about another answer than the stored one. That may still lie in the shared store, but
+        the handler is asked for the whole now.
+
+        receive: hands out the request's body once more.
+        """
+        self._context = replace(self._context, receive=receive)
+        self._misleading = True
 
     def land(self, how: Landing) -> None:
         """End the flight that this request leads, if it leads one."""
@@ -128,8 +140,10 @@ class Lookup:
         if not context.storable:
             if found is not None and context.is_head and shared_cache_rules.is_explicit(found.response):
                 return await self._pass_head_by(found)
-            return await self._pass_by("partial" if context.facts.partial else "request")
-        stale = None if found is None or context.credentials else StaleEntry(context=context, resident=found)
+            how = self._missed(None).forwarded(confirmed=False) if context.is_head else b"fwd=bypass"
+            return await self._pass_by("partial" if context.facts.partial else "request", how=how)
+        unasked = found is None or context.credentials or self._misleading
+        stale = None if found is None or unasked else StaleEntry(context=context, resident=found)
         return Looked(event=Event.ABSENT, missed=self._missed(stale))
 
     def _missed(self, stale: StaleEntry | None) -> Missed:
@@ -140,7 +154,13 @@ class Lookup:
             why=self._why_missing(stale),
             layer=self.layer,
             begun_s=self._begun_s,
+            varied=stale is None and self._varied(),
         )
+
+    def _varied(self) -> bool:
+        """Whether answers are known under this URL, but none that was made for such fields."""
+        removals = self._read_path.telemetry.stores.removals
+        return self._key != self._context.target.key and removals.why(self._key) == "absent"
 
     def _why_missing(self, stale: StaleEntry | None) -> str:
         now_ms = self._read_path.clock()
@@ -209,17 +229,14 @@ class Lookup:
     async def _refuse(self) -> Looked:
         """Answer `only-if-cached`."""
         self.land(Landing.LEFT)
-        headers = [
-            (b"content-length", b"0"),
-            (b"cache-control", b"no-store"),
-            (b"cache-status", b"Quaestor; detail=absent"),
-        ]
-        await self._context.send({"type": "http.response.start", "status": 504, "headers": headers})
-        await self._context.send({"type": "http.response.body", "body": b"", "more_body": False})
+        await refuse(self._context.send)
         return Looked(event=Event.FORBIDDEN)
 
-    async def _pass_by(self, reason: str) -> Looked:
+    async def _pass_by(self, reason: str, *, how: bytes = b"fwd=bypass") -> Looked:
+        """how: what Cache-Status says of it."""
         context = self._context
+        if context.facts.only_if_cached:
+            return await self._refuse()
         self.land(Landing.LEFT)
         await pass_by(
             context.app,
@@ -229,6 +246,7 @@ class Lookup:
             context.receive,
             context.send,
             reason=reason,
+            how=how,
         )
         return Looked(event=Event.PASSED_BY)
 

@@ -84,6 +84,7 @@ class Routes:
 
     rules: declarations by path.
     tracking: names of query parameters that are left out of keys; None: `read_path.query.TRACKING`.
+    sort_query: whether the order of query parameters is ignored where a route does not say.
     leaves_copies: whether others may keep answers of routes that do not say for how long.
     on_error: told what went wrong when a framework's routes could not be asked; the cache then keeps out of the path.
     diverged: whether what stands for a route is quarantined.
@@ -95,6 +96,7 @@ class Routes:
         *,
         rules: Mapping[str, Declaration] | None = None,
         tracking: Sequence[str] | None = None,
+        sort_query: bool = False,
         leaves_copies: bool = True,
         on_error: Callable[[Exception], None] = lambda error: None,
         diverged: Callable[[Any], bool] = lambda route: False,
@@ -102,6 +104,7 @@ class Routes:
         self._app = app
         self._rules = [_rule(path, declaration) for path, declaration in (rules or {}).items()]
         self._tracking = Tracking(TRACKING if tracking is None else frozenset(tracking))
+        self._sort_query = sort_query
         self._leaves_copies = leaves_copies
         self._on_error = on_error
         self._diverged = diverged
@@ -164,7 +167,7 @@ class Routes:
         self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
     ) -> Plan:
         policy, endpoint, heads = self._route(scope)
-        shown = kept(query, policy, self._tracking)
+        shown = kept(query, policy, self._tracking, sort=self._sort_query)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
         given = (*claimed, (b":policy", declared)) if declared else claimed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from middleware.context import ExchangeContext
-from middleware.interface import RawHeaders
+from middleware.interface import RawHeaders, Send
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
 from quaestor.read_path.request import RequestFacts
@@ -59,12 +59,26 @@ async def send_entry(
     return True
 
 
+async def refuse(send: Send) -> None:
+    """Answer `only-if-cached` where nothing that is stored can be sent (RFC 9111, section 5.2.1.7)."""
+    headers = [
+        (b"content-length", b"0"),
+        (b"cache-control", b"no-store"),
+        (b"cache-status", b"Quaestor; detail=absent"),
+    ]
+    await send({"type": "http.response.start", "status": 504, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 def has_it(response: CachedResponse, facts: RequestFacts) -> bool:
     """Whether the client's conditions say that it holds this very answer (RFC 9110, section 13.2.2)."""
     if facts.if_none_match is not None:
         return validation.none_match_fails(facts.if_none_match, response.etag)
     if facts.if_modified_since is not None:
         changed = next((value for name, value in response.headers if name == b"last-modified"), None)
+        if changed is None and is_explicit(response):
+            # An entry that queries guard can be newer than a copy of the same second, so only its Last-Modified counts.
+            changed = next((value for name, value in response.headers if name == b"date"), None)
         return not validation.modified_since(facts.if_modified_since, changed)
     return False
 

@@ -26,6 +26,8 @@ class Settled(Enum):
     """A 304, but about another answer."""
     SERVED_ON_ERROR = auto()
     """It is sent instead of an error."""
+    HAD = auto()
+    """There is none to be sent: the client has the handler's answer already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,23 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from middleware.headers import CACHE
 from middleware.interface import Scope, Send
 from quaestor.read_path import unsafe_invalidation
 from quaestor.read_path.key import target
 from quaestor.read_path.service import ReadPath
 
+_BY_METHOD = (b"cache-status", b"%s; fwd=method" % CACHE)
+"""RFC 9211, section 2.2."""
+
 
 def outdating(read_path: ReadPath, scope: Scope, send: Send) -> Send:
-    """The `send` of an unsafe request, which outdates what the answer makes stale before it is sent.
+    """The `send` of a request that no entry can answer, by its method: it says so in the answer. What the answer makes stale is
+    outdated before it is sent.
 
-    Costs nothing for safe methods and errors; otherwise a look at the answer's fields.
+    Costs nothing more for safe methods and errors; otherwise a look at the answer's fields.
     """
 
     async def told(message: Any) -> None:
-        if message["type"] == "http.response.start" and scope["method"] not in unsafe_invalidation.SAFE:
-            fields = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
-            if read_path.settings.explicit or any(name == b"cache-group-invalidation" for name, _ in fields):
-                await _outdate(read_path, scope, message["status"], fields)
+        if message["type"] == "http.response.start":
+            given = list(message.get("headers", ()))
+            if scope["method"] not in unsafe_invalidation.SAFE:
+                fields = [(bytes(name).lower(), bytes(value)) for name, value in given]
+                if read_path.settings.explicit or any(name == b"cache-group-invalidation" for name, _ in fields):
+                    await _outdate(read_path, scope, message["status"], fields)
+            message = {**message, "headers": [*given, _BY_METHOD]}
         await send(message)
 
     return told

@@ -180,6 +180,7 @@ def cached(
     headers: Sequence[str] = (),
     cookies: Sequence[str] = (),
     query: Literal["all", "declared"] | Sequence[str] | None = None,
+    sort_query: bool | None = None,
     keyed_body: bool | None = None,
     bypass: bool | None = None,
 ) -> Declaration:
@@ -202,6 +203,8 @@ def cached(
         parameters.
     query: which parameters count: "all"; "declared" (those of the FastAPI route); names; left open: all but tracking
         ones. The handler does not see the others.
+    sort_query: whether the order of parameters does not matter, except among those of one name: the handler is shown
+        them by name then; left open: the setting `sort_query` decides.
     keyed_body: answer POST and QUERY from cache too, keyed by their body, for handlers that only read.
     bypass: keep the cache out of this route.
 
@@ -232,7 +235,9 @@ def cached(
         given["depends_on"] = tuple(_dependency(one) for one in depends_on)
     if representation is not None:
         given["representation"] = _representation(representation)
-    for name, flag in (("keyed_body", keyed_body), ("bypass", bypass)):
+    for name, flag in (("sort_query", sort_query), ("keyed_body", keyed_body), ("bypass", bypass)):
+        if flag is not None and not isinstance(flag, bool):
+            raise ConfigurationError(f"{name}={flag!r} is neither True nor False")
         if flag is not None:
             given[name] = flag
     given |= _query(query)

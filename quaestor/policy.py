@@ -65,6 +65,8 @@ class RoutePolicy:
         the others.
     declared_query: the parameters that the route is known to read: part of the key in any case, tracking or not.
     tracking: whether tracking parameters (see `read_path.query`) are left out of the key.
+    sort_query: the order of query parameters does not matter, except among those of one name: the handler is shown them
+        by name; None: the setting decides.
     keyed_body: POST and QUERY requests are answered from cache, keyed by their body.
     bypass: neither look up nor store.
     explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl,
@@ -88,6 +90,7 @@ class RoutePolicy:
     query: frozenset[str] | None = None
     declared_query: frozenset[str] = frozenset()
     tracking: bool = True
+    sort_query: bool | None = None
     keyed_body: bool = False
     bypass: bool = False
     explicit: bool = False

@@ -71,10 +71,14 @@ class Settings:
     ignored_fields: names of request fields that do not decide about answers although the application asks for them, for
         loggers and the like; "client-address": nor does the client's address, "scope.name", "state.name": nor does that
         entry. In the environment separated by commas. See docs/privacy.md.
+    sort_query: the order of query parameters does not matter, except among those of one name: handlers are shown them by
+        name, and `?a=1&b=2` shares an entry with `?b=2&a=1`. A route's own `sort_query` goes first.
     debug_header: send X-Quaestor-Explain (see docs/observability.md).
     tracing: OpenTelemetry spans of misses and of invalidations; needs `quaestor[otel]`.
     explicit: answers that depend on no captured query are stored as well, for as long as their own header fields say:
         as a shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
+    heuristic_fraction: with `explicit`, how long an answer that does not say so is taken for fresh: a share of the time since
+        its Last-Modified (RFC 9111, section 4.2.2; 0.1 is usual), a day at most; 0: such answers are not stored.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
@@ -116,9 +120,11 @@ class Settings:
     standing_records: int = 100_000
     poll_interval_ms: int = 1_000
     ignored_fields: tuple[str, ...] = ()
+    sort_query: bool = False
     debug_header: bool = False
     tracing: bool = False
     explicit: bool = False
+    heuristic_fraction: float = 0.0
     grid: bool = True
 
     def __post_init__(self) -> None:
@@ -145,6 +151,8 @@ class Settings:
             )
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
+        if not 0 <= self.heuristic_fraction <= 1:
+            raise ConfigurationError(f"heuristic_fraction must lie in 0..1, not {self.heuristic_fraction}")
         if not 0 <= self.probation_answers <= 1_000:
             raise ConfigurationError(f"probation_answers must lie in 0..1000, not {self.probation_answers}")
         if not 0 <= self.verify_share <= 1:

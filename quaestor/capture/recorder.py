@@ -98,6 +98,11 @@ class Recorder:
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def reading(self) -> bool:
+        """Whether anything was read so far."""
+        return bool(self._reads)
+
     def refuse(self, reason: Uncacheable, detail: str) -> None:
         """Note why the response must not be cached. Later reads do not change that."""
         if self._closed:

@@ -45,7 +45,7 @@ MATCH_TYPES = frozenset(match.value for match in MatchType)
 REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the answer
     "status", "set-cookie", "no-store", "private", "no-cache", "partial", "vary", "unspecified", "trailers", "stream",
-    "too-large", "length", "unfinished", "extension", "rerouted", "client-address", "scope-entry",
+    "too-large", "length", "unfinished", "extension", "rerouted", "client-address", "scope-entry", "condition",
     # of the request
     "request", "request-body", "precondition", "override", "host", "authorization", "cookie", "credentials", "unkeyed",
     # of the route

@@ -115,6 +115,10 @@ class Forwarder:
 
     def _headers(self, scope: Scope) -> fields.RawHeaders:
         """What the origin is told. The cache has not seen the forwarding fields: an answer that varies by them is not stored."""
+        # An origin decides about the conditions that it is sent.
+        for name, _ in scope["headers"]:
+            if name == b"if-none-match":
+                break
         scope = unrecorded(scope)
         headers = scope["headers"]
         client, host = scope.get("client"), next((value for name, value in headers if name == b"host"), b"")

@@ -4,11 +4,13 @@
   `scope["extensions"]["quaestor.target"]`.
 - The authority of an absolute-form target takes the place of the Host field (section 3.2.2).
 - A bound on the size of a head, and on the time it may take (slow senders hold a socket, not memory).
+- Methods that the parser does not know, as long as the request is not pipelined behind another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, cast
@@ -23,6 +25,11 @@ MAX_HEAD_BYTES = 96 * 1024
 HEAD_TIMEOUT_S = 30.0
 LINGER_S = 1.0
 
+_PARSED = tuple(
+    b"%s " % method
+    for method in (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE", b"PRI")
+)
+_METHOD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,64}) ")
 _INTERIM_PHRASES = {102: b"Processing", 103: b"Early Hints"}
 _REFUSALS = {
     408: b"HTTP/1.1 408 Request Timeout\r\n",
@@ -39,6 +46,7 @@ class ProxyProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._fields_bytes = 0
         self._refused = False
+        self._method: str | None = None
         self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,6 +64,8 @@ class ProxyProtocol(HttpToolsProtocol):
         if self._refused:
             return
         if self._reading_head:
+            if not self._head_bytes:
+                data = self._with_known_method(data)
             self._head_bytes += len(data)
             if self._patience is None:
                 self._wait()
@@ -85,13 +95,25 @@ class ProxyProtocol(HttpToolsProtocol):
             raise _RefusedError
         exact, authority = split_target(self.url, self.parser.get_method())
         self.url = exact
+        method, self._method = self._method, None
         if authority is not None:
             self.headers[:] = [(b"host", authority), *(field for field in self.headers if field[0] != b"host")]
         extensions = self.scope.setdefault("extensions", {})
         cast(dict[str, Any], extensions)[TARGET] = exact
         super().on_headers_complete()
+        if method is not None:  # the application has not been called yet
+            self.scope["method"] = method
         if self.scope["http_version"] != "1.0":
             cast(dict[str, Any], extensions)[INTERIM] = partial(self._send_interim, self.cycle)
+
+    def _with_known_method(self, data: bytes) -> bytes:
+        """The beginning of a request as the parser is shown it: under another method with the same framing if it may not know its
+        own (RFC 9110, section 9.1: methods are an open set)."""
+        self._method = None
+        if data.startswith(_PARSED) or (named := _METHOD.match(data)) is None:
+            return data
+        self._method = named[1].decode("ascii")
+        return b"PATCH" + data[named.end(1) :]
 
     def _send_interim(self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """An interim answer (RFC 9110, section 15.2), as long as the final one has not begun."""

@@ -151,10 +151,12 @@ def _framing(lengths: list[bytes], codings: list[bytes], version: str) -> Refusa
 
 
 def target_of(scope: Scope) -> bytes:
-    """The request target to ask the origin for, as it was received."""
+    """The request target to ask the origin for, as it was received, except for what the cache keeps from it of the query."""
     exact: bytes | None = (scope.get("extensions") or {}).get(TARGET)
-    if exact is not None:
-        return exact
     path: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "replace")
     query: bytes = scope["query_string"]
+    if exact is not None:
+        path, _, given = exact.partition(b"?")
+        if given == query:
+            return exact
     return path + b"?" + query if query else path

@@ -14,7 +14,7 @@ its route says whom its answers are for.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
 from quaestor.policy import RoutePolicy, Sharing
@@ -32,6 +32,8 @@ SCOPE_ENTRY = "scope-entry"
 """As the reason why an answer is not stored: something that a middleware around the cache has put into the scope."""
 CREDENTIALS = "credentials"
 """As the reason why an answer is not stored: a field that looks like a credential, and was there."""
+CONDITION = "condition"
+"""As the reason why an answer is not stored: its handler has seen a condition of the client that asked."""
 
 _SAY_WHO_ASKS = frozenset({"scope.user", "scope.auth", "scope.session"})
 
@@ -66,6 +68,33 @@ _OPENS_NOTHING = frozenset({b"idempotency-key"})
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
 
 
+class Conditions:
+    """The conditions of one request (If-None-Match, If-Modified-Since), as its handler may see them.
+
+    Who answers without reading anything is no concern of the cache, and decides about conditions as without one. What is made of
+    reads may be stored, so from the first read on it is asked for whole. Written from any thread.
+
+    reading: whether the handler has read anything yet.
+    shown: it has seen one: its answer may be for this client alone.
+    withheld: it has asked for one, and was told that there is none.
+    """
+
+    __slots__ = ("_reading", "shown", "withheld")
+
+    def __init__(self, reading: Callable[[], bool]) -> None:
+        self._reading = reading
+        self.shown = False
+        self.withheld = False
+
+    def visible(self) -> bool:
+        """Whether the handler, who asks at this moment, is told."""
+        if self.shown or not self._reading():
+            self.shown = True
+            return True
+        self.withheld = True
+        return False
+
+
 class AskedFields:
     """Record of what one handler run asked for. Written from any thread.
 
@@ -73,15 +102,17 @@ class AskedFields:
     everything: they were copied or iterated as a whole.
     client: the address that the server saw.
     entries: of the scope and its state, as only those around the cache can have put them there: "scope.org", "state.org".
+    conditions: the request's, if the handler may see them; None: it is shown none, or they are fields like any other.
     """
 
-    __slots__ = ("client", "entries", "everything", "names")
+    __slots__ = ("client", "conditions", "entries", "everything", "names")
 
     def __init__(self) -> None:
         self.names: set[bytes] = set()
         self.everything = False
         self.client = False
         self.entries: set[str] = set()
+        self.conditions: Conditions | None = None
 
     def note(self, name: object) -> None:
         """Note a name that one of the request's was compared with."""
@@ -93,6 +124,11 @@ class AskedFields:
     def note_everything(self) -> None:
         """Note that somebody has all of the names now."""
         self.everything = True
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the handler would have decided about a condition, had it been shown one."""
+        return self.everything or not CONDITIONS.isdisjoint(self.names)
 
 
 def refusal(
@@ -113,6 +149,8 @@ def refusal(
     entries = {one for one in asked.entries if one.encode("latin-1", "replace").lower() not in ignored}
     if not policy.implied:
         entries -= _SAY_WHO_ASKS
+    if asked.conditions is not None and asked.conditions.shown:
+        return CONDITION, "the handler has seen the client's conditions; it is asked for the whole next time"
     if unsaid and entries:
         named = ", ".join(sorted(entries))
         return SCOPE_ENTRY, f"the handler asked for {named}; say whom its answers are for, or name it in ignored_fields"

@@ -226,7 +226,9 @@ class EntryAdmission:
             by = variants.learn(target.key, (*named, *deciding))
         if by is None:
             return None, answer
-        key = vary.variant_key(target.key, by, request.headers, ignored=variants.ignored)
+        key = vary.variant_key(
+            target.key, by, request.headers, ignored=variants.ignored, normalised=variants.normalised
+        )
         if key != target.key and self._store.resident(target.key) is not None:
             # From before it was known that anything else decides.
             self._store.drop(target.key, "outdated")
@@ -259,6 +261,7 @@ class EntryAdmission:
             credentials=request.credentials,
             now_s=self.clock() / 1000,
             authorization_only=request.authorization_only,
+            heuristic=self._settings.heuristic_fraction,
         )
         if refused is None and barred is not None:
             refused = barred[0]

@@ -24,15 +24,23 @@ class ExplicitEntries:
     """Keeps explicit entries and outdates entries by their labels; one per read path. Use from one event loop.
 
     announce: tells the other processes; None if this process is alone.
+    heuristic: see `shared_cache_rules.heuristic_lifetime_s`.
     """
 
     def __init__(
-        self, store: LocalStore, *, telemetry: EventLog, clock: Clock, announce: Announce | None = None
+        self,
+        store: LocalStore,
+        *,
+        telemetry: EventLog,
+        clock: Clock,
+        announce: Announce | None = None,
+        heuristic: float = 0.0,
     ) -> None:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
         self._labels = OutdatedLabels()
+        self._heuristic = heuristic
         self.announce = announce
 
     async def keep(
@@ -54,7 +62,7 @@ class ExplicitEntries:
         response = shared_cache_rules.entry(
             status, tuple(headers), body,
             key=key, resource=resource, asked_ms=asked_ms, answered_ms=now_ms,
-            at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms,
+            at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms, heuristic=self._heuristic,
         )  # fmt: skip
         await self._store.put(response, ttl_ms=response.stale_until_ms - now_ms)
         if not self.accept(response):

@@ -17,8 +17,9 @@ the request target as it is sent on the wire (in browsers: `new URL(u).pathname`
 The *cache key* is scheme + `://` + host + resource, with the host in lower case and without the scheme's default port. Dot
 segments, `+` and letter case are left alone: two keys for one page cost a miss, one key for two pages would be a mistake.
 
-A target that is not spelt like its resource has its `spelling` in the key besides: one resource, several keys. Handlers are shown
-the target as it was sent.
+A target that is not spelt like its resource, or names its parameters in another order, has its `spelling` in the key besides: one
+resource, several keys. Handlers are shown the target as it was sent. Where somebody said that the order does not matter
+(`sort_query`), they are shown the parameters in the order of the resource, and there is one key.
 
 Where parameters are ignored (`read_path.query`), key and resource are those of the query string that is left. A client that asked
 for the whole URL looks another resource up, one that nobody reports: it is not given leave to keep its copy (`Target.own`). What
@@ -100,12 +101,23 @@ def spelling(path: bytes, query: bytes) -> bytes:
     """A digest of a request target that is not spelt as its resource is; empty for all others.
 
     Part of the key beside the resource: `?q=<b>` and `?q=%3Cb%3E` are one page to whoever decodes them, but not to whoever writes
-    down what it was asked. Then only those who spell alike are given the same answer.
+    down what it was asked; `?sort_a=1&sort_b=1` and the other way round are one to whoever looks parameters up, but not to who
+    takes them one after the other. Then only those who spell alike are given the same answer.
     """
     usual = b"?" not in path and not (b"&&" in query or query.startswith(b"&") or query.endswith(b"&"))
-    if usual and _normalise(path) == path and _normalise(query) == query:
+    if usual and _normalise(path) == path and _normalise(query) == query and ordered(query) == query:
         return b""
     return hashlib.blake2b(b"%d:%s%s" % (len(path), path, query), digest_size=16).digest()
+
+
+def ordered(query: bytes) -> bytes:
+    """A query string with its parameters in the order of the resource: by name, those of the same name as they came. The same
+    object if they are. O(size log size)."""
+    if b"&" not in query:
+        return query
+    pieces = query.split(b"&")
+    found = sorted(pieces, key=_name)
+    return query if found == pieces else b"&".join(found)
 
 
 def _compute(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from urllib.parse import unquote_plus
 
 from quaestor.policy import RoutePolicy
+from quaestor.read_path.key import ordered
 
 TRACKING = frozenset(
     {
@@ -33,13 +34,20 @@ class Tracking:
         return name in self._names or (bool(self._prefixes) and name.startswith(self._prefixes))
 
 
-def kept(query: bytes, policy: RoutePolicy, tracking: Tracking) -> bytes:
-    """The query string without what is ignored, otherwise as it was sent. The same object if nothing is. O(size)."""
-    if not query or (policy.query is None and not policy.tracking):
+def kept(query: bytes, policy: RoutePolicy, tracking: Tracking, *, sort: bool = False) -> bytes:
+    """The query string without what is ignored, otherwise as it was sent. The same object if nothing is.
+
+    O(size), and O(size log size) if it is sorted.
+
+    sort: whether the order of parameters is ignored where the route does not say: then they are put into the resource's order.
+    """
+    if not query:
         return query
-    pieces = query.split(b"&")
-    counting = [piece for piece in pieces if _counts(_name(piece), policy, tracking)]
-    return query if len(counting) == len(pieces) else b"&".join(counting)
+    if policy.query is not None or policy.tracking:
+        pieces = query.split(b"&")
+        counting = [piece for piece in pieces if _counts(_name(piece), policy, tracking)]
+        query = query if len(counting) == len(pieces) else b"&".join(counting)
+    return ordered(query) if (sort if policy.sort_query is None else policy.sort_query) else query
 
 
 def _counts(name: str, policy: RoutePolicy, tracking: Tracking) -> bool:

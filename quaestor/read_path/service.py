@@ -61,8 +61,12 @@ class ReadPath:
             answers=settings.probation_answers, ttl_ms=settings.probation_ttl_ms, quarantine_ms=settings.quarantine_ms
         )
         self.samples = Samples(share=settings.verify_share, per_second=settings.verify_per_second)
-        self.variants = Variants(ignored=frozenset(name.lower().encode() for name in settings.ignored_fields))
-        self.explicit = ExplicitEntries(store, telemetry=telemetry, clock=clock, announce=announce)
+        self.variants = Variants(
+            ignored=frozenset(name.lower().encode() for name in settings.ignored_fields), normalised=settings.explicit
+        )
+        self.explicit = ExplicitEntries(
+            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction
+        )
         self.usability = Usability(registry, settings, clock)
         self.lookup = EntryLookup(
             registry=registry,

@@ -1,6 +1,6 @@
 """The rules of a shared cache (RFC 9111) for storing answers that only their own header fields speak for, and for how long. Pure.
 
-Used in explicit mode, for answers that depend on no captured query. Heuristic freshness (section 4.2.2) is never used.
+Used in explicit mode, for answers that depend on no captured query. Heuristic freshness (section 4.2.2) is a choice.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ _DIGITS = re.compile(rb"\s*([0-9]{1,18})\s*")
 _NEVER_STORED = frozenset({206, 304})
 MAX_LIFETIME_S = 2**31
 """Section 1.2.2."""
+HEURISTIC = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
+"""Statuses that a lifetime may be guessed for without the origin's leave (RFC 9110, section 15.1); 206 is not stored."""
+MAX_HEURISTIC_S = 86_400
+"""The longest lifetime that is guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,34 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
     return max(0, min(MAX_LIFETIME_S, int(min(end for end in ends if end is not None) - made_s)))
 
 
+def heuristic_lifetime_s(status: int, headers: Headers, *, fraction: float, now_s: float) -> int | None:
+    """The lifetime of an answer that does not say how long it lives (section 4.2.2), in seconds; None if there is none.
+
+    fraction: of the time between its last change and its making; 0: never.
+    now_s: see lifetime_s().
+    """
+    headers = list(headers)
+    changed = values(headers, b"last-modified")
+    if fraction <= 0 or len(changed) != 1:
+        return None
+    if status not in HEURISTIC and "public" not in governing(headers):
+        return None
+    dates = values(headers, b"date")
+    made_s = now_s if not dates else http_date_s(dates[0]) if len(dates) == 1 else None
+    changed_s = http_date_s(changed[0])
+    if made_s is None or changed_s is None or changed_s >= made_s:
+        return None
+    return min(MAX_HEURISTIC_S, int((made_s - changed_s) * fraction))
+
+
 def refusal(
-    status: int, headers: Headers, *, credentials: bool, now_s: float, authorization_only: bool = False
+    status: int,
+    headers: Headers,
+    *,
+    credentials: bool,
+    now_s: float,
+    authorization_only: bool = False,
+    heuristic: float = 0.0,
 ) -> str | None:
     """The reason why a shared cache must not store this answer to a GET (section 3), or sees no use in it; None: it may.
 
@@ -103,6 +133,7 @@ def refusal(
 
     credentials: the request carried some, in whichever field; then section 3.5 applies.
     authorization_only: no others than `Authorization`.
+    heuristic: see heuristic_lifetime_s().
     """
     headers = list(headers)
     directives = governing(headers)
@@ -123,6 +154,8 @@ def refusal(
     if credentials and not shared(directives, authorization_only=authorization_only):
         return "credentials"
     lifetime = lifetime_s(headers, now_s=now_s)
+    if lifetime is None:
+        lifetime = heuristic_lifetime_s(status, headers, fraction=heuristic, now_s=now_s)
     if lifetime is None and not ("no-cache" in directives and has_validator(headers)):
         return "unspecified"
     return None
@@ -171,14 +204,19 @@ def entry(
     answered_ms: int,
     at_most_ms: int | None,
     stale_ms: int,
+    heuristic: float = 0.0,
 ) -> CachedResponse:
     """The entry that is made of an answer that refusal() has nothing against. One that was old when it came counts as stored so
     much earlier, and at the latest when it was asked for: what outdated it since is newer.
 
     at_most_ms: the longest lifetime that its route allows.
     stale_ms: how long it may be used stale.
+    heuristic: see heuristic_lifetime_s().
     """
-    lifetime_ms = (lifetime_s(headers, now_s=answered_ms / 1000) or 0) * 1000
+    said_s = lifetime_s(headers, now_s=answered_ms / 1000)
+    if said_s is None:
+        said_s = heuristic_lifetime_s(status, headers, fraction=heuristic, now_s=answered_ms / 1000)
+    lifetime_ms = (said_s or 0) * 1000
     if at_most_ms is not None:
         lifetime_ms = min(lifetime_ms, at_most_ms)
     if "no-cache" in governing(headers):

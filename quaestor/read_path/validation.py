@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from quaestor.read_path.freshness import http_date_s
+from quaestor.read_path.freshness import Headers, http_date_s, values
 
 _MAX_FIELD_BYTES = 8192
 _ENTITY_TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
@@ -34,6 +34,21 @@ def none_match_fails(if_none_match: bytes, etag: bytes) -> bool:
         return True
     opaque = etag.removeprefix(b"W/")
     return any(tag.removeprefix(b"W/") == opaque for tag in _ENTITY_TAG.findall(if_none_match))
+
+
+def holds(headers: Headers, *, if_none_match: bytes | None, if_modified_since: bytes | None) -> bool:
+    """Whether a client's conditions say that it has the answer with these fields (section 13.2.2): then it is sent a 304.
+
+    By the answer's own validators alone, each of which counts if it is there once.
+    """
+    headers = list(headers)
+    if if_none_match is not None:
+        tags = values(headers, b"etag")
+        if len(tags) == 1 and valid_etag(tags[0]):
+            return none_match_fails(if_none_match, tags[0])
+        return if_none_match.strip() == b"*"
+    changed = values(headers, b"last-modified")
+    return if_modified_since is not None and len(changed) == 1 and not modified_since(if_modified_since, changed[0])
 
 
 def modified_since(if_modified_since: bytes, last_modified: bytes | None) -> bool:

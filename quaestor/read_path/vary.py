@@ -20,6 +20,7 @@ _REMEMBERED = 16_384
 _LONGEST = 256
 """Keys beyond this are remembered by a digest: strangers choose how long a URL is."""
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]{1,64}")
+_COMMA = re.compile(rb"[ \t]*,[ \t]*")
 _CODING = re.compile(rb"[0-9a-z\-*]+")
 
 
@@ -47,11 +48,13 @@ def variant_key(
     request_headers: Sequence[tuple[bytes, bytes]],
     *,
     ignored: Collection[bytes] = frozenset(),
+    normalised: bool = False,
 ) -> str | None:
     """The key of the variant that a request selects; the key itself if nothing varies; None if a field is too long.
 
     by: names of fields; EVERYTHING or WITH_CREDENTIALS among them: all that count.
     ignored: what these leave out by choice.
+    normalised: values that mean the same are one variant: blanks around commas, the case of language tags.
     """
     if not by:
         return key
@@ -68,6 +71,9 @@ def variant_key(
             return None
         if name == b"accept-encoding":
             text = _codings(text)
+        elif normalised:
+            text = _without_blanks(text)
+            text = text.lower() if name == b"accept-language" else text
         present = b"=" if selected else b"-"
         digest.update(b"%d:%s%s%d:%s" % (len(name), name, present, len(text), text))
     return f"{key}#{digest.hexdigest()}"
@@ -82,15 +88,24 @@ def _codings(value: bytes) -> bytes:
     return text
 
 
+def _without_blanks(value: bytes) -> bytes:
+    """A list without the blanks around its commas (RFC 9110, section 5.6.1), except within quoted strings."""
+    return value if b'"' in value else _COMMA.sub(b",", value.strip(b" \t"))
+
+
 class Variants:
     """Memory of what the answers under each primary key vary by. Least recently used keys are forgotten.
 
     ignored: fields that do not count although they are asked for.
+    normalised: see variant_key(). Not where handlers are seen to ask for fields: one may show what it was sent.
     """
 
-    def __init__(self, limit: int = _REMEMBERED, *, ignored: Collection[bytes] = frozenset()) -> None:
+    def __init__(
+        self, limit: int = _REMEMBERED, *, ignored: Collection[bytes] = frozenset(), normalised: bool = False
+    ) -> None:
         self._limit = limit
         self.ignored = frozenset(ignored)
+        self.normalised = normalised
         self._names: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def key(self, primary: str, request_headers: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -100,7 +115,7 @@ class Variants:
         if by is None:
             return primary
         self._names.move_to_end(name)
-        return variant_key(primary, by, request_headers, ignored=self.ignored)
+        return variant_key(primary, by, request_headers, ignored=self.ignored, normalised=self.normalised)
 
     def learn(self, primary: str, by: tuple[bytes, ...]) -> tuple[bytes, ...] | None:
         """Note what an answer varies by; returns the fields to key it by: those, and whatever earlier answers varied by.

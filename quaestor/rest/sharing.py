@@ -30,7 +30,7 @@ def declaration(who_asks: WhoAsks | None, representation: Representation) -> Dec
         scope = private()
     else:
         scope = per_user(by=_audience(who_asks))
-    return with_implied_scope(cached(scope=scope, query="all", representation=representation))
+    return with_implied_scope(cached(scope=scope, query="all", sort_query=True, representation=representation))
 
 
 def audience(principal: Principal) -> str:

@@ -25,7 +25,7 @@ class Site:
     def __init__(
         self, handler: Handler | None = None, *, inner: list[Middleware] | None = None, **settings: Any
     ) -> None:
-        cdn = settings.pop("cdn", ())
+        cdn, declared = settings.pop("cdn", ()), settings.pop("routes", None)
         self.engine = HandEngine(**settings)
         self.runs = 0
         self.version = 1
@@ -39,7 +39,7 @@ class Site:
 
         routes = [Route("/{rest:path}", page, methods=["GET", "POST"])]
         app = Starlette(routes=routes, middleware=inner or [])
-        self.app = QuaestorMiddleware(app, quaestor=self.engine, cdn=cdn)
+        self.app = QuaestorMiddleware(app, quaestor=self.engine, cdn=cdn, routes=declared)
         transport = httpx.ASGITransport(app=self.app)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://shop.test")
 

@@ -293,7 +293,7 @@ async def test_a_post_that_nobody_declared_is_none_of_our_business() -> None:
     for run in ("1  q", "2  q"):
         response = await site.client.post("/a", content=b"q")
         assert response.text == run
-        assert "cache-status" not in response.headers
+        assert response.headers["cache-status"] == "Quaestor; fwd=method"
 
 
 async def test_a_redirect_does_not_carry_a_strangers_parameters_to_others() -> None:

@@ -15,7 +15,7 @@ from tests.hand_driven import START_MS, TaggingCdn
 @pytest.mark.parametrize(
     ("status", "reasons", "expected"),
     [
-        (200, ["no-reads"], Reticence.UNKNOWN),
+        (200, ["no-reads"], Reticence.UNTOUCHED),
         (200, ["no-reads", "too-large"], Reticence.FORBIDDEN),
         (200, ["no-reads", "uncaptured"], Reticence.UNKNOWN),
         (200, ["uncaptured"], Reticence.FORBIDDEN),

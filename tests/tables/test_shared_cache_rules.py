@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.read_path.shared_cache_rules import governing, initial_age_ms, lifetime_s, refusal
+from quaestor.read_path.shared_cache_rules import (
+    governing,
+    heuristic_lifetime_s,
+    initial_age_ms,
+    lifetime_s,
+    refusal,
+)
 
 NOW_S = 1_700_000_000
 DATE = "Tue, 14 Nov 2023 22:13:20 GMT"
@@ -152,3 +158,29 @@ def test_garbage_never_raises_and_never_gives_a_negative_age(data: bytes, status
     refusal(status, headers, credentials=False, now_s=NOW_S)
     assert initial_age_ms(headers, asked_ms=0, answered_ms=NOW_S * 1000) >= 0
     assert (lifetime_s(headers, now_s=NOW_S) or 0) >= 0
+
+
+A_DAY_BEFORE = "last-modified: Mon, 13 Nov 2023 22:13:20 GMT"
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "fraction", "expected"),
+    [
+        (200, [A_DAY_BEFORE, f"date: {DATE}"], 0.1, 8640),
+        (404, [A_DAY_BEFORE, f"date: {DATE}"], 0.1, 8640),
+        (200, [A_DAY_BEFORE], 0.1, 8640),
+        (200, [A_DAY_BEFORE, f"date: {DATE}"], 0.0, None),
+        (200, ["last-modified: Tue, 14 Nov 2000 22:13:20 GMT", f"date: {DATE}"], 0.1, 86_400),
+        (403, [A_DAY_BEFORE, f"date: {DATE}"], 0.1, None),
+        (403, [A_DAY_BEFORE, f"date: {DATE}", "cache-control: public"], 0.1, 8640),
+        (200, [f"last-modified: {DATE}", f"date: {DATE}"], 0.1, None),
+        (200, ["last-modified: yesterday", f"date: {DATE}"], 0.1, None),
+        (200, [A_DAY_BEFORE, A_DAY_BEFORE, f"date: {DATE}"], 0.1, None),
+        (200, [A_DAY_BEFORE, "date: today"], 0.1, None),
+        (200, [f"date: {DATE}"], 0.1, None),
+    ],
+)
+def test_a_lifetime_that_nobody_has_said(status: int, lines: list[str], fraction: float, expected: int | None) -> None:
+    """RFC 9111, section 4.2.2."""
+    found = heuristic_lifetime_s(status, fields(*lines), fraction=fraction, now_s=NOW_S)
+    assert found == expected
