@@ -25,8 +25,8 @@ one begins in the world.
 
 *Constant*: all others, and what the request itself names in its path or query, because that is keyed.
 
-Not told by a value: amounts like 77 s or 7 s when only whole seconds are left, or 7 minutes when only hours are; days that begin at
-odd hours; numbers of an hour, a weekday, a month. Pure: no clock.
+Not told by a value: amounts like 77 s or 7 s when only whole seconds are left, or 7 minutes when only hours are; days that begin
+at odd hours; numbers of an hour, a weekday, a month. Pure: no clock.
 """
 
 from __future__ import annotations
