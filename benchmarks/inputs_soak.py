@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--readers", type=int, default=6, help="connections to each worker")
-    parser.add_argument("--writes", type=float, default=30, help="a second")
+    parser.add_argument("--writes", type=float, default=15, help="a second")
     parser.add_argument(
         "--grid", action="store_true", help="workers share a Valkey and a grid; otherwise each is embedded"
     )
