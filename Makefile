@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 TESTS ?= tests
 # Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start.
 SIDE_BY_SIDE ?= -n 4 --dist loadfile
-BENCHMARKS ?= $(sort $(filter-out harness soak figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
+BENCHMARKS ?= $(sort $(filter-out harness soak inputs_soak figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
 export DEBIAN_FRONTEND := noninteractive
@@ -62,6 +62,10 @@ figures: $(READY) ## README's table of figures from benchmarks/results/
 .PHONY: soak
 soak: $(READY) servers ## 20 minutes under load with something dying every 30 s (ARGS="--minutes 3")
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
+
+.PHONY: soak-inputs
+soak-inputs: $(READY) servers ## a million checked answers whose inputs are more than their queries (ARGS="--requests 60000")
+	@$(BIN)/python -m benchmarks.inputs_soak $(ARGS)
 
 .PHONY: docs
 docs: $(READY) ## the documentation site, into site/

@@ -25,7 +25,7 @@ from quaestor.errors import StoreError
 from quaestor.model import CachedResponse, CapturedRead, Uncacheable
 from quaestor.read_path.request import inspect
 from quaestor.read_path.service import ReadPath
-from quaestor.read_path.verification import Finding, Fingerprint, differences, fingerprint
+from quaestor.read_path.verification import Finding, Fingerprint, chosen_otherwise, differences, fingerprint
 from quaestor.tasks import ended
 
 MOST_UNDER_WAY = 64
@@ -185,7 +185,7 @@ class Verifications:
         read_path.telemetry.verification.verifications.labels(judged.value).inc()
         if judged is Finding.DIVERGED and again is not None:
             await self._quarantine(sample, differs, again.fingerprint)
-        elif finding is Finding.DIVERGED:
+        elif finding is Finding.DIVERGED or (again and chosen_otherwise(sample.fingerprint, again.fingerprint)):
             await self._forget([sample.registrations[0]], [sample.key])
         return judged
 
@@ -199,7 +199,8 @@ class Verifications:
         differs = differences(sample.fingerprint, again.fingerprint)
         if not differs:
             return Finding.SAME, (), again
-        if not all(read.primary for read in again.reads):
+        chosen = chosen_otherwise(sample.fingerprint, again.fingerprint)
+        if chosen or not all(read.primary for read in again.reads):
             return Finding.EXCUSED, differs, again
         newest = max((read.read_at for read in again.reads), default=0)
         return (Finding.DIVERGED if await self._proved_live(sample, newest) else Finding.EXCUSED), differs, again

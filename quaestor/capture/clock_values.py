@@ -17,15 +17,16 @@ that answer is not stored, the next one is.
 
 *Floored*: of whole minutes, at most 400 days away. Such a value stays until its unit ends: the largest of 1, 5, 10, 15, 30
 minutes and an hour that divides it, or the day if it is midnight; or a smaller unit, if the request's time, floored to that, is a
-round amount away (up to 6 hours, or 8, 12, 18, and whole days). Every constant of this kind is taken for one: that costs it a
+round amount away (up to 6 hours, or 8, 12, 18, and whole days). In every fifth second it is over at once if it is closer than the
+window: so many seconds before now may be a whole minute by chance. Every constant of this kind is taken for one: that costs it a
 shorter life. The unit is that in which the request *began*: if it ended while the handler ran, the value is over at once. A day
 ends where its zone says: an aware datetime's own; else UTC and the process' own; of text, which may be anybody's, where the next
 one begins in the world.
 
 *Constant*: all others, and what the request itself names in its path or query, because that is keyed.
 
-Not told by a value: amounts like 77 s when only whole seconds are left, or 7 minutes when only hours are; days that begin at odd
-hours; numbers of an hour, a weekday, a month. Pure: no clock.
+Not told by a value: amounts like 77 s or 7 s when only whole seconds are left, or 7 minutes when only hours are; days that begin
+at odd hours; numbers of an hour, a weekday, a month. Pure: no clock.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _SHORT_MS: Final = 100
 """Requests that took no longer are told by any whole second."""
 _SLACK_MS: Final = 1
 _ROUND_MS: Final = (60_000, 100_000)
+_ROUND_SECONDS_MS: Final = 5_000
+"""Fractions of a minute that somebody may have subtracted are multiples of this."""
 _UNITS: Final = (
     (MINUTE_MS, 5 * MINUTE_MS),
     (5 * MINUTE_MS, 15 * MINUTE_MS),
@@ -204,6 +207,8 @@ def valid_until_ms(
     second_ms = started_ms // 1000 * 1000
     if second_ms % MINUTE_MS == 0 and _is_round(second_ms - value.at_ms, MINUTE_MS, value):
         return started_ms  # it may as well be so long before this very second
+    if away_ms <= window_ms and (value.at_ms - second_ms) % _ROUND_SECONDS_MS <= now_ms // 1000 * 1000 - second_ms:
+        return started_ms  # or 30 seconds before it, where that happens to be a whole minute
     return _unit_end(value, started_ms, local_ms)
 
 

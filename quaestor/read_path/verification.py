@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from quaestor.errors import QueryError
-from quaestor.model import CapturedRead
+from quaestor.model import CapturedRead, Operation
+from quaestor.planning.index_order import leaves_order_open
 from quaestor.planning.plan import plan_query
 
 _COMPARED = frozenset({b"content-type", b"location", b"etag"})
@@ -43,6 +44,8 @@ class Fingerprint:
     fields: content-type, location and etag as the handler set them, sorted.
     digest, size_bytes: of the body; unpacked, if it is a gzip.
     queries: ids of the queries that its handler ran.
+    chosen: of those finds among them whose order is left to the database: the query's id, the number of records, a digest of
+        which they were.
     """
 
     status: int
@@ -50,6 +53,7 @@ class Fingerprint:
     digest: str
     size_bytes: int
     queries: frozenset[str]
+    chosen: frozenset[tuple[str, int, str]] = frozenset()
 
 
 def fingerprint(
@@ -60,12 +64,18 @@ def fingerprint(
     headers: names in lower case.
     """
     digest, size_bytes = _digest(body, packed=(b"content-encoding", b"gzip") in headers)
+    by_query = [(_query_id(read), read) for read in reads]
     return Fingerprint(
         status=status,
         fields=tuple(sorted(field for field in headers if field[0] in _COMPARED)),
         digest=digest,
         size_bytes=size_bytes,
-        queries=frozenset(map(_query_id, reads)),
+        queries=frozenset(query_id for query_id, _ in by_query),
+        chosen=frozenset(
+            (query_id, len(read.ids), _digest_of(repr(read.ids).encode()))
+            for query_id, read in by_query
+            if read.ids is not None and read.query.operation is Operation.FIND and leaves_order_open(read.query, None)
+        ),
     )
 
 
@@ -74,6 +84,13 @@ def differences(stored: Fingerprint, again: Fingerprint) -> tuple[str, ...]:
     found = [name for name in ("status", "digest", "queries") if getattr(stored, name) != getattr(again, name)]
     fields = {name.decode("ascii") for name, _ in set(stored.fields) ^ set(again.fields)}
     return tuple("body" if name == "digest" else name for name in found) + tuple(sorted(fields))
+
+
+def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
+    """Whether the database returned as many, but other records for the same queries, or in another order, where they leave it the
+    choice: since there is a new index, say. Nothing was written for that, and both answers are right."""
+    counts, counts_again = ({one[:2] for one in made.chosen} for made in (stored, again))
+    return stored.queries == again.queries and counts == counts_again and stored.chosen != again.chosen
 
 
 def _query_id(read: CapturedRead) -> str:
@@ -89,7 +106,11 @@ def _digest(body: bytes, *, packed: bool) -> tuple[str, int]:
             return _unpacked_digest(body)
         except (zlib.error, ValueError):
             pass  # no gzip after all: its bytes are what was sent
-    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).hexdigest(), len(body)
+    return _digest_of(body), len(body)
+
+
+def _digest_of(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _unpacked_digest(body: bytes) -> tuple[str, int]:

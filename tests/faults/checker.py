@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.history import History, Span, intersection
@@ -27,7 +27,9 @@ LOOK_BACK_S = 120.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """One response. shown: the records in it with their numbers. group: the list it is, None: the page of one record.
-    known: of this page, by record, the version of the newest write whose invalidation the worker had processed before."""
+    known: of this page, by record, the version of the newest write whose invalidation the worker had processed before.
+    agrees: whether a record (its key) in a state (its number) agrees with the response, where that is not said by `shown`.
+    together: whether all records in these states do, for what cannot be said of each by itself."""
 
     worker: int
     group: int | None
@@ -37,6 +39,8 @@ class Served:
     answered_s: float
     hit: bool
     known: Mapping[int, int] = field(default_factory=dict)
+    agrees: Callable[[int, int], bool] | None = None
+    together: Callable[[Sequence[int]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,8 @@ class Checker:
 
     def _moments(self, served: Served, since: float, floors: Mapping[int, int]) -> list[Span]:
         moments: list[Span] = [(since, served.answered_s)]
+        if served.together is not None:
+            return list(self._together(served.together, moments, floors, ()))
         keys = range(len(self._history.records)) if served.group is not None else (served.key or 0,)
         for key in keys:
             spans = self._history.records[key].spans(self._wanted(served, key, floors.get(key, -1)), since=since)
@@ -102,9 +108,27 @@ class Checker:
                 break
         return moments
 
+    def _together(
+        self,
+        agree: Callable[[Sequence[int]], bool],
+        moments: list[Span],
+        floors: Mapping[int, int],
+        numbers: tuple[int, ...],
+    ) -> Iterator[Span]:
+        """The moments of all combinations of states that agree, record by record."""
+        key = len(numbers)
+        if key == len(self._history.records):
+            yield from moments if agree(numbers) else ()
+            return
+        for number, span in list(self._history.records[key].states(since=moments[0][0])):
+            if number > floors.get(key, -1) and (left := intersection(moments, [span])):
+                yield from self._together(agree, left, floors, (*numbers, number))
+
     def _wanted(self, served: Served, key: int, floor: int) -> Callable[[int], bool]:
         """Which numbers of this record agree with the response."""
         shown, group, group_of = served.shown.get(key), served.group, self._history.group_of
+        if (agrees := served.agrees) is not None:
+            return lambda number: agrees(key, number) and number > floor
         if group is None:
             return lambda number: number == shown and number > floor
         if shown is None:

@@ -43,17 +43,20 @@ class RecordHistory:
     def newest(self) -> int:
         return len(self._begun) - 1
 
-    def spans(self, wanted: Callable[[int], bool], *, since: float) -> Iterator[Span]:
-        """When the record may have been in a wanted state: newest first, as far as that was after `since`."""
+    def states(self, *, since: float) -> Iterator[tuple[int, Span]]:
+        """Each number with when the record may have been in that state: newest first, as far as that was after `since`."""
         with self._lock:
             number, end = len(self._begun) - 1, FOREVER
             while number >= 0 and end >= since:
                 begun, acknowledged = self._begun[number], self._acknowledged[number]
-                if wanted(number):
-                    yield begun, end
+                yield number, (begun, end)
                 if acknowledged is not None:
                     end = min(end, acknowledged)
                 number -= 1
+
+    def spans(self, wanted: Callable[[int], bool], *, since: float) -> Iterator[Span]:
+        """When the record may have been in a wanted state: newest first, as far as that was after `since`."""
+        return (span for number, span in self.states(since=since) if wanted(number))
 
     def before(self, version: int) -> int:
         """The newest number that was acknowledged at an older version than this one; -1: none."""

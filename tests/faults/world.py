@@ -147,13 +147,20 @@ class World:
         shutil.rmtree(server.folder / "appendonlydir", ignore_errors=True)
 
 
-def site_server(folder: Path, name: str, *, factory: str = "create_app", environment: dict[str, str]) -> Server:
+def site_server(
+    folder: Path,
+    name: str,
+    *,
+    module: str = "tests.faults.site",
+    factory: str = "create_app",
+    environment: dict[str, str],
+) -> Server:
     """One worker of the site: a process of its own on a port of its own."""
     port = servers.free_port()
     url = f"http://{HOST}:{port}"
     return Server(
         name,
-        [sys.executable, "-m", "uvicorn", f"tests.faults.site:{factory}", "--factory", "--host", HOST, "--port", str(port),
+        [sys.executable, "-m", "uvicorn", f"{module}:{factory}", "--factory", "--host", HOST, "--port", str(port),
          "--log-level", "warning", "--no-access-log", "--timeout-graceful-shutdown", "2"],
         folder, port, url, lambda: httpx.get(f"{url}/health", timeout=2).status_code == 200, environment,
     )  # fmt: skip

@@ -123,6 +123,20 @@ async def test_what_is_floored_to_a_unit_is_cached_until_the_unit_ends(mongo_url
             assert (await made.get(now))[0] == str(FLOORED[name](now)), now
 
 
+@pytest.mark.parametrize("seconds", [5, 10, 15, 20, 30, 45, 90, 150])
+async def test_some_seconds_ago_is_not_taken_for_a_minute_where_it_is_one_by_chance(
+    mongo_url: str, prefix: str, seconds: int
+) -> None:
+    """At 9:31:30 the time of 30 seconds ago is 9:31:00."""
+    amount = timedelta(seconds=seconds)
+    async with shop(mongo_url, prefix, lambda now: bson.ObjectId.from_datetime(now - amount).generation_time) as made:
+        now = NOW.replace(second=0) + amount
+        assert (await made.get(now))[0].endswith(":00+00:00")
+        value, how = await made.get(now + timedelta(seconds=1))
+        assert value.endswith(":01+00:00")
+        assert "hit" not in how
+
+
 async def test_clients_may_not_keep_it_longer_either(mongo_url: str, prefix: str) -> None:
     async with shop(mongo_url, prefix, FLOORED["HH:MM"], client_ttl="estimated") as made:
         await made.get(NOW)

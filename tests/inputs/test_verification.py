@@ -168,6 +168,30 @@ async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str, 
         assert site.quaestor.read_path.probation.quarantines == []
 
 
+async def test_other_records_that_the_database_was_free_to_choose_are_no_divergence(
+    mongo_url: str, prefix: str
+) -> None:
+    """A new index lets it find others first: nothing was written, and the first answer was right too; it goes all the same."""
+    async with verified_site(mongo_url, prefix, probation_answers=200, ttl_min_ms=600_000) as site:
+
+        async def source(_: Request) -> Any:
+            found = await site.seen.records.find({"group": {"$gte": 0}}).limit(2).to_list()
+            return [record["_id"] for record in found]
+
+        site.source = source
+        await eventually(lambda: _is_hit(site))
+        before = (await site.get())[0]["besides"]
+        site.records.create_index([("group", -1)])
+
+        async def chosen_otherwise() -> bool:
+            return bool((await site.get())[0]["besides"] != before)
+
+        await eventually(chosen_otherwise)
+        await eventually(lambda: site.verified("excused") > 0)
+        assert site.verified("diverged") == 0
+        assert site.quaestor.read_path.probation.quarantines == []
+
+
 @pytest.mark.usefixtures("patient_redis")
 async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_as_any(
     mongo_url: str, prefix: str, settings: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead, Operation, Query
 from quaestor.read_path.probation import MOST_ROUTES, Probation
-from quaestor.read_path.verification import Finding, Fingerprint, differences, fingerprint
+from quaestor.read_path.verification import Finding, Fingerprint, chosen_otherwise, differences, fingerprint
 from quaestor.read_path.verification_samples import MOST_SAMPLES, Samples
 from quaestor.settings import Settings
 
@@ -51,6 +52,22 @@ def of(
 def test_answers_are_told_apart_by_what_a_client_goes_by(again: Fingerprint, differs: tuple[str, ...]) -> None:
     """Status, body, type, target and validator, and the queries; not by fields that differ from request to request anyway."""
     assert differences(of(), again) == differs
+
+
+def found(*ids: int, query: Query) -> Fingerprint:
+    return of(repr(ids).encode(), reads=(CapturedRead(query=query, read_at=1, ids=ids),))
+
+
+def test_what_the_database_was_free_to_choose_is_told_apart() -> None:
+    """As many records for the same query, which leaves their order open: others, or the same in another order."""
+    free = Query(namespace="shop.items", operation=Operation.FIND, filter={"a": 1}, limit=2)
+    bound = replace(free, sort=(("_id", 1),))
+    assert chosen_otherwise(found(1, 2, query=free), found(2, 1, query=free))
+    assert chosen_otherwise(found(1, 2, query=free), found(3, 4, query=free))
+    assert not chosen_otherwise(found(1, 2, query=free), found(1, 2, query=free))
+    assert not chosen_otherwise(found(1, 2, query=free), found(1, query=free))
+    assert not chosen_otherwise(found(1, 2, query=bound), found(3, 4, query=bound))
+    assert not chosen_otherwise(found(1, 2, query=free), found(3, 4, query=replace(free, filter={"a": 2})))
 
 
 def test_equal_contents_are_equal_although_they_were_packed_at_different_times() -> None:
