@@ -121,6 +121,7 @@ class Audit:
         sample = Sample(
             request=request, route=plan.route, name=plan.route_name, probation=plan.probation, key="",
             registrations=registered.ids, fingerprint=first.fingerprint,
+            fresh_until_ms=first.outcome.valid_until_ms or expires_at_ms,
         )  # fmt: skip
         try:
             finding, differs, _ = await self._verifications.compared(sample)

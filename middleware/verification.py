@@ -56,6 +56,7 @@ class Sample:
     """An entry that can be verified.
 
     route, name, probation: see `middleware.routes.Plan`.
+    fresh_until_ms: the end of its lifetime; what the handler answers later it need not be.
     """
 
     request: Repeatable
@@ -64,6 +65,7 @@ class Sample:
     probation: Any
     key: str
     registrations: tuple[str, ...]
+    fresh_until_ms: int
     fingerprint: Fingerprint
 
 
@@ -134,6 +136,7 @@ class Verifications:
             name=plan.route_name,
             key=response.key,
             registrations=response.registrations,
+            fresh_until_ms=response.fresh_until_ms,
             fingerprint=fingerprint(response.status, response.headers, response.body, reads),
         )
         if on_probation:
@@ -200,7 +203,8 @@ class Verifications:
         if not differs:
             return Finding.SAME, (), again
         chosen = chosen_otherwise(sample.fingerprint, again.fingerprint)
-        if chosen or not all(read.primary for read in again.reads):
+        over = self._read_path.clock() >= sample.fresh_until_ms
+        if chosen or over or not all(read.primary for read in again.reads):
             return Finding.EXCUSED, differs, again
         newest = max((read.read_at for read in again.reads), default=0)
         return (Finding.DIVERGED if await self._proved_live(sample, newest) else Finding.EXCUSED), differs, again

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fastapi import Request
 
 from quaestor import AdminApi, AdminToken, cached, public
 from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
+from tests.inputs.movable_clock import MovableClock
 from tests.inputs.verified_site import VerifiedSite, verified_site
 from tests.support import eventually
 
@@ -228,6 +230,31 @@ async def test_what_begins_to_differ_later_is_found_by_verifying_hits(
         said[0] = "after"
         await eventually(site.found_out)
         assert (await site.get())[0]["besides"] == "after"
+
+
+async def test_what_is_over_with_its_unit_of_the_clock_need_not_be_what_the_handler_answers_later(
+    mongo_url: str, prefix: str
+) -> None:
+    """A hit at the end of a minute is verified in the next one."""
+    clock = MovableClock()
+    settings = {"probation_answers": 0, "verify_share": 1.0, "verify_per_second": 10.0, "ttl_min_ms": 600_000}
+    async with verified_site(mongo_url, prefix, clock=clock, **settings) as site:
+
+        @site.app.get("/this-minute")
+        async def this_minute() -> list[Any]:
+            minute = clock.now().replace(second=0, microsecond=0)
+            return [str(minute), await site.seen.records.count_documents({"at": {"$gte": minute}})]
+
+        def verifications() -> float:
+            return sum(map(site.verified, ("same", "excused", "diverged")))
+
+        while not site.verified("excused"):
+            known = verifications()
+            await eventually(lambda: _is_hit(site, "/this-minute"))
+            clock.advance(timedelta(minutes=1))
+            await eventually(lambda known=known: verifications() > known)  # type: ignore[misc]
+            assert site.verified("diverged") == 0
+        assert site.quaestor.read_path.probation.quarantines == []
 
 
 async def test_nothing_is_made_again_when_it_is_off(mongo_url: str, prefix: str, tmp_path: Path) -> None:
