@@ -23,7 +23,7 @@ from quaestor.query.allowance import charge
 from quaestor.query.bounded_engine import BoundedEngine
 from quaestor.query.bson_order import regex_flags
 from quaestor.query.compiled_patterns import ENGINES_BYTES, PATTERNS_BYTES, WithinBytes
-from quaestor.query.pcre.pieces import Options
+from quaestor.query.pcre.pieces import LONGEST, Options
 from quaestor.query.pcre.translate import translate
 from quaestor.query.pcre.translation import Translation
 
@@ -34,6 +34,10 @@ _SMALL_WORK: Final = 200
 _BYTES: Final = 2_000
 _BYTES_PER_CHARACTER: Final = 8
 """Of what is known of a pattern: its source, its prefix, a small engine."""
+_MOST_BYTES: Final = 32_764
+"""Of a pattern, in PCRE as mongod uses it."""
+_TEXT: Final = re.compile(r"[A-Za-z0-9 _-]+")
+"""A pattern without anything that means more than itself."""
 _ENGINE_BYTES: Final = 16_000
 _RE2_BYTES_PER_STEP: Final = 200
 """For its program and for the automaton that grows while it is used; it is told to keep to that."""
@@ -85,7 +89,8 @@ def pattern(source: str, options: str) -> Pattern:
         UnsupportedQueryError: neither engine can express it, or it is too large to be compiled.
     """
     made = _PATTERNS.get((source, options), lambda: _made(source, options))
-    charge((source, options), _work(source, made.work))
+    if made.work:
+        charge((source, options), _work(source, made.work))
     return made
 
 
@@ -106,6 +111,12 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
         raise MalformedQueryError(f"invalid option {''.join(sorted(unknown))!r} of regular expression {source!r}")
     if "\0" in source:
         raise MalformedQueryError(f"regular expression {source!r} contains a null byte")
+    if len(source.encode("utf-8", "surrogatepass")) > _MOST_BYTES:
+        raise MalformedQueryError(f"a regular expression of more than {_MOST_BYTES:,} bytes")
+    if len(source) > LONGEST and not {"i", "x"} & set(options) and _TEXT.fullmatch(source):
+        # Nothing is translated or compiled for it, so its length is nobody's concern.
+        held = _BYTES + _BYTES_PER_CHARACTER * len(source)
+        return Pattern(source, options, "", lambda value: source in value, bounded=False, work=0), held
     try:
         translation = translate(source, _switched(options))
     except RecursionError as error:

@@ -28,6 +28,7 @@ BLOCKS = blocks()
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SHELL = [block for block in BLOCKS if block.language == "bash"]
 JSON = [block for block in BLOCKS if block.language == "json"]
+MONGOSH = [block for block in BLOCKS if block.language == "js"]
 URL = re.compile(r"mongodb://localhost(:27017)?/\?replicaSet=rs0")
 Names = dict[str, Any]
 Use = Callable[[Names, Any], Awaitable[None]]
@@ -39,6 +40,16 @@ from quaestor import Quaestor
 app = FastAPI()
 quaestor = Quaestor()
 client = AsyncMongoClient("mongodb://localhost:27017/?replicaSet=rs0", event_listeners=[quaestor.capture])
+"""
+MIDDLEWARES = """
+from starlette.authentication import AuthenticationBackend
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.sessions import SessionMiddleware
+class Nobody(AuthenticationBackend):
+    async def authenticate(self, conn): return None
+secret, backend, origins = "a-secret-of-enough-characters", Nobody(), ["https://shop.test"]
 """
 PRIVACY = """
 from typing import Annotated
@@ -114,6 +125,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
     "docs/admin.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/observability.md-python-1": (APP, None),
+    "docs/middleware_order.md-python-1": (f"{APP}\n{MIDDLEWARES}", answers),
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),
     "docs/statistics.md-python-1": ("from pathlib import Path", None),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
@@ -193,6 +205,19 @@ def test_json(block: Block) -> None:
     assert json.loads(block.text)
 
 
+@pytest.mark.parametrize("block", MONGOSH, ids=lambda block: block.name)
+def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
+    """What is to be typed into mongosh is a command that mongod takes."""
+    found = re.fullmatch(r"db\.runCommand\((?P<command>{.*})\)\n", block.text)
+    assert found, "only commands are known"
+    command = json.loads(re.sub(r"(\w+):", r'"\1":', found["command"]))
+    with pymongo.MongoClient[Any](mongo_url) as mongo:
+        mongo[prefix].create_collection(next(iter(command.values())))
+        mongo[prefix].command(command)
+
+
 def test_every_block_says_what_it_is() -> None:
     """Python, commands and JSON are run; only pictures and answers are text."""
-    assert {block.name for block in BLOCKS if block.language not in ("python", "bash", "json", "text", "http")} == set()
+    assert {
+        block.name for block in BLOCKS if block.language not in ("python", "bash", "json", "js", "text", "http")
+    } == set()

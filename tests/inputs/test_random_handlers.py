@@ -142,7 +142,7 @@ def fields_are_not_noticed(patched: pytest.MonkeyPatch) -> None:
 
 
 def entries_are_not_noticed(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(asked_fields, "refusal", lambda *_: None)
+    patched.setattr(asked_fields, "refusal", lambda *_, **__: None)
 
 
 def the_clock_is_not_noticed(patched: pytest.MonkeyPatch) -> None:

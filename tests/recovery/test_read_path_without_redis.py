@@ -35,7 +35,10 @@ class Process:
 
     def __init__(self, client: Redis, registry: HandRegistry, deployment: str) -> None:
         store = TwoLevelStore(MemoryStore(budget_bytes=10**6), RedisStore(client, deployment=deployment))
-        self.engine = HandEngine(store=store, index=RedisIndex(client, deployment=deployment), registry=registry)
+        # Where the order of parameters does not matter, an entry has many spellings.
+        self.engine = HandEngine(
+            store=store, index=RedisIndex(client, deployment=deployment), registry=registry, sort_query=True
+        )
         self.runs = 0
 
         async def page(request: Request) -> Response:

@@ -45,6 +45,7 @@ class World:
             place=sort_key_function(SORT),
             fetch=self._fetch,
             fetch_some=self._fetch_some,
+            asked="",
         )
 
     async def answer(self) -> Any:
