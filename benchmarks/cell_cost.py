@@ -10,7 +10,7 @@ The model, with w writes/s to the whole grid, u of the queries without an index,
     CPU seconds a second of one cell = w / W * (read + tried * u / Q)
 
 Fitted by least squares; its residuals are in the result. What it says of larger grids is a calculation, and says so.
-Run: python -m benchmarks.cell_cost (5 minutes)
+Run: python -m benchmarks.cell_cost (4 minutes)
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ QUERIES: Final = 10_000
 UNINDEXED: Final = 1_000
 RANGES_HZ: Final = 2_000
 UNINDEXED_HZ: Final = 200
-SECONDS: Final = 8.0
-IDLE_S: Final = 4.0
+SECONDS: Final = 5.0
+IDLE_S: Final = 3.0
 MEASURED: Final = 100
 ROUNDS: Final = 2
 _CALCULATED: Final = ((1, 16), (16, 1), (8, 8))
