@@ -9,7 +9,8 @@ The model, with w writes/s to the whole grid, u of the queries without an index,
 
     CPU seconds a second of one cell = w / W * (read + tried * u / Q)
 
-Fitted by least squares; its residuals are in the result. What it says of larger grids is a calculation, and says so.
+Fitted by least squares; its residuals are in the result. At low rates a cell wakes up for every write, which costs more than the
+write: the model leaves that out, so its residuals are large there. What it says of larger grids is a calculation, and says so.
 Run: python -m benchmarks.cell_cost (4 minutes)
 """
 

@@ -118,6 +118,7 @@ def matching_rows() -> list[Row]:
     def at(workload: str, queries: int) -> str:
         return next(count(one["writes_per_s"]) for one in workloads[workload]["node"] if one["queries"] == queries)
 
+    most = max(int(one["queries"]) for one in workloads["papers"]["node"])
     return [
         (
             "one matching node, 100,000 queries, CPU time of one core: ranges; a mix that indexes find",
@@ -126,7 +127,7 @@ def matching_rows() -> list[Row]:
             f"{at('mixed', 1_000)} (that is why a node keeps at most 5,000 of them for a namespace)",
         ),
         (
-            "what 1,000,000 queries cost a write, over what 1,000 cost: ranges; a mix that indexes find",
+            f"what {most:,} queries cost a write, over what 1,000 cost: ranges; a mix that indexes find",
             f"{workloads['papers']['growth']:.2f}; {workloads['indexed']['growth']:.2f}",
             f"the mix with 10 % that no index finds: {count(workloads['mixed']['growth'])}",
         ),
@@ -166,38 +167,6 @@ def grid_rows() -> list[Row]:
     ]
 
 
-def cell_rows() -> list[Row]:
-    """What a write costs a cell, by the grid's shape."""
-    measured = result("cell_cost")
-
-    def costs(unindexed: bool) -> str:
-        return ", ".join(
-            f"{point['grid'].replace('x', ' x ')}: {count(point['us_per_write_of_the_grid']['mean_cell'])}"
-            for point in measured["points"]
-            if bool(point["queries_without_index"]) == unindexed
-        )
-
-    model = measured["model"]
-    off = [abs(ratio - 1) for ratio in model["calculated_over_measured"]]
-    calculated = model["writes_per_s_calculated"]
-    return [
-        (
-            "CPU time of one cell for each write to the whole grid (query x write partitions), 10,000 ranges: query "
-            "partitions do not make a write cheaper, write partitions do",
-            f"{costs(False)} us",
-            f"a model of two costs is at most {share(max(off))} off; calculated with it, not measured, a core for each cell: "
-            + ", ".join(
-                f"{shape.replace('x', ' x ')} {count(rates['ranges'])} writes/s" for shape, rates in calculated.items()
-            ),
-        ),
-        (
-            "... and 1,000 queries that no index finds: here both dimensions count",
-            f"{costs(True)} us",
-            "every one of them is tried on every write",
-        ),
-    ]
-
-
 def exactness_rows() -> list[Row]:
     """Needless evictions, and wrong answers under load."""
     vain, soak = result("false_invalidation"), result("soak")
@@ -223,7 +192,6 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     latency_rows,
     matching_rows,
     grid_rows,
-    cell_rows,
     exactness_rows,
 )
 
