@@ -169,7 +169,8 @@ def grid_rows() -> list[Row]:
 
 def exactness_rows() -> list[Row]:
     """Needless evictions, and wrong answers under load."""
-    vain, soak = result("false_invalidation"), result("soak")
+    vain, soak, inputs = result("false_invalidation"), result("soak"), result("inputs_soak")
+    unseen = inputs["unseen"].values()
     images, none = vain["with_images"]["exact"]["share"], vain["without_images"]["exact"]["share"]
     return [
         (
@@ -183,6 +184,15 @@ def exactness_rows() -> list[Row]:
             f"{soak['violations']} of {soak['responses']:,}",
             f"the stalest was {soak['stalest_ms'] / 1_000:.2f} s old (the bound is {soak['bound_ms'] / 1_000:.0f} s); "
             f"{soak['outcomes'].get('no answer', 0)} requests had no answer while their worker was dead",
+        ),
+        (
+            f"{inputs['requests']:,} requests whose answers depend on more than their queries (fields, cookies, addresses, "
+            f"the clock, order, own writes), {share(inputs['hits'] / inputs['requests'])} of them hits: stale; somebody else's",
+            f"{inputs['stale']}; {inputs['foreign']}",
+            f"of {len(unseen)} inputs that nobody can see (a file, a global variable, a memo ...) verification found "
+            f"{sum(one['found'] for one in unseen)}; until then "
+            f"{sum(one['wrong_until_then'] for one in unseen):,} answers were older "
+            f"than the bound",
         ),
     ]
 
