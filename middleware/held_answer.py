@@ -1,4 +1,4 @@
-"""A handler's answer while it is held back: until it is whole, or until it turns out that it will not be stored."""
+"""Held-back answer of a handler: until it is whole, or until it turns out that it will not be stored."""
 
 from __future__ import annotations
 

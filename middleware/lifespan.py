@@ -1,4 +1,4 @@
-"""The life of a Quaestor with its app: around the app's own lifespan, or at the first request if there is none."""
+"""Lifespan of a Quaestor with its app: around the app's own lifespan, or at the first request if there is none."""
 
 from __future__ import annotations
 

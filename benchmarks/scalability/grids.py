@@ -106,11 +106,7 @@ class Grid:
 
     def add(self, registrations: Iterable[tuple[str, bytes]], count: int) -> None:
         """Register these besides what is held, and wait until every cell has its part: pairs of query id and registration."""
-        self.tick()
-        batches: list[list[bytes]] = [[] for _ in range(self.shape.query_partitions)]
-        for query, payload in registrations:
-            batches[query_partition(query, self.shape.query_partitions)].append(payload)
-        self._flush(batches)
+        self._send(registrations)
         self._added += count
         self._until(self.held, 60)
 
@@ -128,12 +124,18 @@ class Grid:
 
     def _register(self, numbers: range, collections: Collections) -> None:
         since = workload.now_version()
+        self._send(
+            (workload.query_id(number, collections), workload.registration(number, collections, since=since))
+            for number in numbers
+        )
+
+    def _send(self, registrations: Iterable[tuple[str, bytes]]) -> None:
         self.tick()
         partitions = self.shape.query_partitions
         batches: list[list[bytes]] = [[] for _ in range(partitions)]
-        for number in numbers:
-            batch = batches[workload.partition_of_query(number, collections, partitions)]
-            batch.append(workload.registration(number, collections, since=since))
+        for query, payload in registrations:
+            batch = batches[query_partition(query, partitions)]
+            batch.append(payload)
             if len(batch) >= _AT_ONCE:
                 self._flush(batches)
         self._flush(batches)

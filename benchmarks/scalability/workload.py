@@ -15,7 +15,7 @@ from typing import Final
 
 from quaestor.event_layer import streams
 from quaestor.event_layer.codec import encode_image, encode_query_event
-from quaestor.event_layer.partitioning import query_partition, write_partition
+from quaestor.event_layer.partitioning import write_partition
 from quaestor.event_layer.tenancy import origin_of
 from quaestor.model import AfterImage, Cancellation, Operation, Query, Registration, WriteKind
 
@@ -103,10 +103,6 @@ def cancellations(numbers: range, collections: Collections) -> list[bytes]:
         for first in range(collections.count)
         if (some := numbers[first :: collections.count])
     ]
-
-
-def partition_of_query(number: int, collections: Collections, partitions: int) -> int:
-    return query_partition(query_id(number, collections), partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

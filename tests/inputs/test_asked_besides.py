@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from middleware import QuaestorMiddleware
 from tests.hand_driven import HandEngine, reads
-from tests.inputs.by_hand import client_of
+from tests.inputs.hand_driven_page import client_of
 from tests.inputs.orgs import is_hit, varies_by
 
 pytestmark = pytest.mark.anyio

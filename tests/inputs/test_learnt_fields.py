@@ -14,7 +14,7 @@ from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.two_level import TwoLevelStore
 from tests.hand_driven import HandEngine, HandRegistry, TaggingCdn, reads
-from tests.inputs.by_hand import client_of
+from tests.inputs.hand_driven_page import client_of
 from tests.inputs.orgs import is_hit
 from tests.support import eventually
 
