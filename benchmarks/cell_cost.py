@@ -45,7 +45,7 @@ from quaestor.invalidation.grid.cell_processes import cell_pids
 from quaestor.model import GridShape
 
 PARTITIONS: Final = (1, 2, 4)
-RANGES: Final = 2_000
+RANGES: Final = 1_000
 UNINDEXED: Final = 200
 """Queries for each query partition."""
 RANGES_WRITES: Final = 4_000
@@ -53,7 +53,7 @@ UNINDEXED_WRITES: Final = 500
 """Writes for each write partition: without, and with queries that no index finds."""
 MATCHED: Final = 0.01
 """Of all writes."""
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 ALONE: Final = 500
 ON_SPARK: Final = (2, 2)
 SPARK_ROUNDS: Final = 2

@@ -168,6 +168,41 @@ def grid_rows() -> list[Row]:
     ]
 
 
+def cell_rows() -> list[Row]:
+    """What a write costs one cell, by the shape of its grid."""
+    if not (harness.RESULTS / "cell_cost.json").exists():
+        return []
+    measured = result("cell_cost")
+    points, model = measured["points"], measured["model"]
+
+    def used(grid: str, view: str, *, unindexed: bool) -> float:
+        point = next(
+            one
+            for one in points
+            if one["grid"] == grid and one[view] and bool(one["queries_without_index"]) == unindexed
+        )
+        return float(point["us_of_a_cell_per_write_of_the_grid"]) * float(point["writes"])
+
+    def fall(grid: str, *, unindexed: bool) -> str:
+        view = "equal_load_in_all"
+        return f"{used(grid, view, unindexed=unindexed) / used('1x1', view, unindexed=unindexed):.2f}"
+
+    def kept(*, unindexed: bool) -> str:
+        view = "equal_load_per_cell"
+        return f"{used('4x4', view, unindexed=unindexed) / used('1x1', view, unindexed=unindexed):.2f}"
+
+    return [
+        (
+            "CPU time of one cell of a 4 x 4 grid, over that of a 1 x 1: same load in all; same load per cell (queries that no "
+            "index finds among them)",
+            f"{fall('4x4', unindexed=True)}; {kept(unindexed=True)}",
+            f"ranges, which an index finds: {fall('4x4', unindexed=False)}; {kept(unindexed=False)}: query partitions do not "
+            f"divide those ({fall('4x1', unindexed=False)} with 4 x 1); a write that wakes a cell for itself alone costs "
+            f"{model['us_of_a_write_that_wakes_the_cell_alone']:.0f} us instead of {model['read_us']:.0f}",
+        )
+    ]
+
+
 def exactness_rows() -> list[Row]:
     """Needless evictions, and wrong answers under load."""
     vain, soak, inputs = result("false_invalidation"), result("soak"), result("inputs_soak")
@@ -203,6 +238,7 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     latency_rows,
     matching_rows,
     grid_rows,
+    cell_rows,
     exactness_rows,
 )
 

@@ -30,7 +30,7 @@ RETENTION_MS: Final = 600_000
 """Longer than any run: what the last cell is to read is not to be trimmed by the first."""
 _ANY: Final = 10**9
 _AT_ONCE: Final = 1_000
-_DEADLINE_S: Final = 60.0
+_DEADLINE_S: Final = 240.0
 _METHOD: Final = multiprocessing.get_context("forkserver")
 _METHOD.set_forkserver_preload([__name__])
 
