@@ -21,15 +21,13 @@ from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, brack
 from quaestor.query.pcre.first_character import PASSED, First, Opening, any_of, literal
 from quaestor.query.pcre.groups import read_group
 from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LARGEST_WORK, LONGEST, NAME, Options, Piece, Shape
+from quaestor.query.pcre.quantifiers import QUANTIFIER, read_quantifier
 from quaestor.query.pcre.reader import Reader
 from quaestor.query.pcre.translation import Translation
 
-_QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
 _WORD: Final = "[A-Za-z0-9_]"
 _BOUNDARY: Final = f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"
 _NO_BOUNDARY: Final = f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))"
-_LONGEST_REPEAT: Final = 65535
-_LARGEST_RE2_REPEAT: Final = 1000
 _COUNTED: Final = 10**12
 """What is more is told as this."""
 
@@ -181,69 +179,17 @@ class Translator:
         while True:
             if reader.take("(?#"):
                 reader.until(")", "comment")
-            elif not (reader.take("\\Q\\E") or reader.take("\\E") or self._unread()):
+            elif not (reader.take("\\Q\\E") or reader.take("\\E") or reader.skip_one(extended=self.options.extended)):
                 return
-
-    def _unread(self) -> bool:
-        """Go past one thing that does not count with the option x, if it comes next."""
-        reader = self.reader
-        if not self.options.extended:
-            return False
-        if reader.peek() == "#":
-            reader.until("\n", "comment")
-            return True
-        if reader.peek() in _SPACES:
-            reader.next()
-            return True
-        return False
 
     def _quantified(self, piece: Piece) -> tuple[int, int | None, Piece]:
         """Reads the quantifier that may follow. Returns least and greatest (None: no bound) repetition too."""
-        found = _QUANTIFIER.match(self.reader.source, self.reader.at)
-        if found is None:
+        quantifier = read_quantifier(self.reader, self.options, quantifiable=piece.quantifiable)
+        if quantifier is None:
             return 1, 1, piece
-        if not piece.quantifiable:
-            raise self.reader.malformed("nothing to repeat")
-        self.reader.at = found.end()
         self.plain = False
-        lowest, highest = self._bounds(found)
-        greedy = not self.options.ungreedy
-        # Less may stand here than between items: no quotation, and of comments in parentheses one, the last.
-        while self._unread():
-            pass
-        if self.reader.take("(?#"):
-            self.reader.until(")", "comment")
-        lazy = self.reader.take("?")
-        possessive = not lazy and self.reader.take("+")
-        if possessive or max(lowest, highest or 0) > _LARGEST_RE2_REPEAT:
-            self.linear = False
-        suffix = f"{{{lowest},{'' if highest is None else highest}}}"
-        width = piece.width * lowest if piece.width is not None and lowest == highest else None
-        mode = "+" if possessive else "?" if lazy == greedy else ""
-        return (
-            lowest,
-            highest,
-            Piece(
-                f"(?:{piece.linear}){suffix}",
-                f"(?:{piece.full}){suffix}{mode}",
-                width,
-                literal=piece.literal,
-                size=_repeated_size(piece, lowest, highest),
-                work=max(lowest + 1 if highest is None else highest, 1) * piece.work + 1,
-                first=piece.first,
-            ),
-        )
-
-    def _bounds(self, found: re.Match[str]) -> tuple[int, int | None]:
-        if found[0] in ("*", "+", "?"):
-            return (1 if found[0] == "+" else 0), (1 if found[0] == "?" else None)
-        lowest = int(found[1])
-        highest = lowest if found[2] is None else int(found[3]) if found[3] else None
-        if max(lowest, highest or 0) > _LONGEST_REPEAT:
-            raise self.reader.malformed("number too big in {} quantifier")
-        if highest is not None and highest < lowest:
-            raise self.reader.malformed("numbers out of order in {} quantifier")
-        return lowest, highest
+        self.linear = self.linear and quantifier.linear
+        return quantifier.lowest, quantifier.highest, quantifier.of(piece)
 
     def _atoms(self, depth: int) -> list[Piece]:
         """What comes next: mostly one piece; several for a quotation, none for something without meaning by itself."""
@@ -270,7 +216,7 @@ class Translator:
             if self.options.multiline:
                 return [Piece("(?m:$)", "(?m:$)", 0, quantifiable=False)]
             return [Piece("\\z", "$", 0, quantifiable=False)]
-        if character in "*+?" or (character == "{" and _QUANTIFIER.match(reader.source, reader.at - 1)):
+        if character in "*+?" or (character == "{" and QUANTIFIER.match(reader.source, reader.at - 1)):
             raise reader.malformed("nothing to repeat")
         return [self._literal(ord(character))]
 
@@ -387,14 +333,6 @@ def _require_work(steps: int) -> None:
         )
 
 
-def _repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
-    if not piece.group:
-        return piece.size + 4
-    optional = 0 if highest is None else highest - lowest
-    return max(lowest, 1) * piece.size + optional * (piece.size + 7)
-
-
-_SPACES: Final = frozenset(" \t\n\v\f\r")
 _LEADING_VERB: Final = re.compile(r"\(\*(UTF8?|UCP)\)")
 _NAMED_CHARACTER: Final = re.compile(r"\{(?![0-9]+(?:,[0-9]*)?\})")
 _ASSERTIONS: Final = {
