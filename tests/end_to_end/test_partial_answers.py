@@ -7,15 +7,20 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from quaestor.proxy.options import ProxyOptions
 from quaestor.read_path.partial_answers import MAX_PARTS, key_of_parts, pieces
 from quaestor.settings import Settings
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.two_level import TwoLevelStore
 from tests.end_to_end.scripted_origin import Asked, answer, proxy, scripted_origin
 from tests.end_to_end.site import Site, status_of
 from tests.hand_driven import reads
+from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -113,6 +118,48 @@ async def test_a_combined_answer_dies_with_the_reads_of_each_of_its_parts(tmp_pa
     assert "hit" in status_of(await film.get(range="bytes=50-150"))
     film.engine.registry.kill(*(first, second)[dies])
     assert "hit" not in status_of(await film.get(range="bytes=50-150"))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_part_is_verified_against_the_same_part(tmp_path: Path, changed: bool) -> None:
+    """The handler is asked for the range again, and compared with what it answered, not with what that became part of."""
+    film = Film(tmp_path, read=True, verification=True, probation_answers=3)
+    await film.get(range="bytes=0-99")
+    if changed:
+        film.path.write_bytes(CONTENT[::-1])
+    registry = film.engine.registry
+    await eventually(lambda: film.runs == 2)
+    registry.newest = 7
+    probation = film.engine.read_path.probation
+    if changed:
+        await eventually(lambda: bool(probation.quarantines))
+        return
+    await eventually(lambda: film.engine.count("verifications", verdict="same") == 1)
+    await film.get(range="bytes=100-199")
+    assert film.parts() == [(0, 199)]
+    await eventually(lambda: film.engine.count("verifications", verdict="same") >= 2)
+    assert probation.quarantines == []
+
+
+async def test_a_part_out_of_the_shared_store_is_served_and_combined(
+    tmp_path: Path, redis_url: str, prefix: str
+) -> None:
+    """What one process has fetched the others need not."""
+    connection = Redis.from_url(redis_url, protocol=2)
+    shared = RedisStore(connection, deployment=prefix)
+    films = [
+        Film(tmp_path, store=TwoLevelStore(MemoryStore(budget_bytes=10**6), shared), leases=shared) for _ in range(2)
+    ]
+    await films[0].get(range="bytes=0-99")
+    assert (await films[1].get(range="bytes=10-19")).content == CONTENT[10:20]
+    assert films[1].runs == 0
+    await films[1].get(range="bytes=100-199")
+    assert films[1].parts() == [(0, 199)]
+    await films[1].get(range="bytes=200-")
+    films[0].engine.store.drop(key_of_parts(KEY))
+    assert (await films[0].get()).content == CONTENT
+    assert films[0].runs == 1, "the whole that the other has made of the parts"
+    await connection.aclose()
 
 
 async def test_a_part_of_another_version_takes_the_place_of_what_is_stored(tmp_path: Path) -> None:
