@@ -111,10 +111,11 @@ def without_place(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [field for field in headers if field[0] not in _OF_ONE_PART]
 
 
-def pieces(entry: CachedResponse) -> tuple[Pieces, int]:
-    """The parts of a partial entry in order, and the size of the whole. Nothing if it is none, or damaged."""
+def places(entry: CachedResponse) -> tuple[tuple[tuple[Span, int], ...], int]:
+    """The places of the parts of a partial entry, in order, with where each begins in its body; and the size of the whole.
+    Nothing if it is none, or damaged. O(parts)."""
     matches = [_CONTENT_RANGE.fullmatch(value) for value in values(entry.headers, b"content-range")]
-    found: list[tuple[Span, bytes]] = []
+    found: list[tuple[Span, int]] = []
     at, before, sizes = 0, -1, set()
     for match in matches:
         if match is None:
@@ -123,7 +124,7 @@ def pieces(entry: CachedResponse) -> tuple[Pieces, int]:
         sizes.add(int(match[3]))
         if not before < span.first <= span.last:
             return (), 0
-        found.append((span, entry.body[at : at + span.size]))
+        found.append((span, at))
         at, before = at + span.size, span.last
     size = sizes.pop() if len(sizes) == 1 else 0
     if entry.status != 206 or at != len(entry.body) or not before < size:
@@ -131,19 +132,24 @@ def pieces(entry: CachedResponse) -> tuple[Pieces, int]:
     return tuple(found), size
 
 
+def pieces(entry: CachedResponse) -> Pieces:
+    """The parts of a partial entry, in order. O(bytes)."""
+    return tuple((span, entry.body[at : at + span.size]) for span, at in places(entry)[0])
+
+
 def selected(entry: CachedResponse, facts: RequestFacts) -> tuple[Part, bytes] | None:
     """Place and bytes of what a request asks for, if a part of this entry contains it. None otherwise, also if If-Range does
     not name this very representation."""
-    held, size = pieces(entry)
+    held, size = places(entry)
     found = ranges.spans(facts.byte_range, size) if held else None
     if found is None or len(found) != 1:
         return None
     if facts.if_range is not None and facts.if_range.strip() != strong_validator(entry.headers):
         return None
-    for span, body in held:
-        if span.first <= found[0].first and found[0].last <= span.last:
-            start = found[0].first - span.first
-            return Part(found[0], size), body[start : start + found[0].size]
+    for span, at in held:
+        if _covers(span, found[0]):
+            start = at + found[0].first - span.first
+            return Part(found[0], size), entry.body[start : start + found[0].size]
     return None
 
 
@@ -152,12 +158,12 @@ def beginning(entry: CachedResponse) -> tuple[Part, bytes, bytes] | None:
 
     None if its first byte is not there, or if nothing would show that the rest is of the same representation.
     """
-    held, size = pieces(entry)
+    held, size = places(entry)
     validator = strong_validator(entry.headers)
     if not held or held[0][0].first or validator is None:
         return None
-    span, body = held[0]
-    return Part(Span(span.last + 1, size - 1), size), body, validator
+    span, _ = held[0]
+    return Part(Span(span.last + 1, size - 1), size), entry.body[: span.size], validator
 
 
 def negligible(entry: CachedResponse, part: Part, headers: Headers) -> bool:
@@ -189,7 +195,7 @@ def combined(old: CachedResponse | None, new: CachedResponse, part: Part, *, mos
     The fields are the new part's (RFC 9111, section 3.4). What registrations guard carries those of all parts, and lives no
     longer than the shortest of them; what its own fields vouch for is confirmed by the new part's as by a 304.
     """
-    held: Pieces = pieces(old)[0] if old is not None and _of_one_representation(old, new, part.size) else ()
+    held: Pieces = pieces(old) if old is not None and _of_one_representation(old, new, part.size) else ()
     joined = _joined(held, part.span, new.body)
     if joined is None:
         held, joined = (), [(part.span, new.body)]
@@ -221,7 +227,7 @@ def _of_one_representation(old: CachedResponse, new: CachedResponse, size: int) 
     return (
         validator is not None
         and validator == strong_validator(old.headers)
-        and pieces(old)[1] == size
+        and places(old)[1] == size
         and bool(old.registrations) == bool(new.registrations)
         and values(old.headers, b"content-encoding") == values(new.headers, b"content-encoding")
     )

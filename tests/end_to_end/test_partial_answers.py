@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from quaestor.proxy.options import ProxyOptions
-from quaestor.read_path.partial_answers import MAX_PARTS, key_of_parts, pieces
+from quaestor.read_path.partial_answers import MAX_PARTS, key_of_parts, places
 from quaestor.settings import Settings
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
@@ -50,7 +50,7 @@ class Film(Site):
 
     def parts(self) -> list[tuple[int, int]]:
         resident = self.engine.store.resident(key_of_parts(KEY))
-        return [] if resident is None else [(span.first, span.last) for span, _ in pieces(resident.response)[0]]
+        return [] if resident is None else [(span.first, span.last) for span, _ in places(resident.response)[0]]
 
 
 def part_of(answered: httpx.Response) -> tuple[int, str, bytes]:
