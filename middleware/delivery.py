@@ -43,7 +43,7 @@ class Delivery:
         try:
             with read_path.telemetry.tracing.inside(self._span):
                 return await read_path.admission.admit(
-                    Answer(status=answer.status, headers=answer.headers, body=answer.body),
+                    Answer(status=answer.status, headers=answer.headers, body=answer.body, part=answer.part),
                     AnsweredRequest(
                         target=context.target,
                         headers=context.scope["headers"],

@@ -20,14 +20,16 @@ from middleware.handovers import Missed, WholeAnswer
 from middleware.headers import UNKEYED, storable
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
+from middleware.partial_answers import BegunEntry, as_received, storable_part
 from middleware.stale_entry import Settled
 from quaestor.capture import Recorder, recording
 from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end
-from quaestor.read_path import freshness, shared_cache_rules, validation
+from quaestor.read_path import freshness, partial_answers, shared_cache_rules, validation
 from quaestor.read_path.asked_fields import CONDITION, AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
+from quaestor.read_path.partial_answers import Part
 
 
 class HandlerRun:
@@ -52,6 +54,7 @@ class HandlerRun:
         self._timer = ReleaseTimer(self._release)
         self._turn = asyncio.Lock()
         self._settled: Settled | None = None
+        self._part: Part | None = None
         validators = [] if missed.stale is None else missed.stale.conditions()
         self._asked = AskedFields()
         whole = missed.flight is not None
@@ -135,7 +138,7 @@ class HandlerRun:
         fields = [(name.lower(), value) for name, value in self._held.headers]
         if await self._settles_stale(fields):
             return
-        reason = self._refusal(message, fields)
+        reason = self._refusal(message, self._held.headers if self._held.completed else fields)
         if self._held.status == 304 and self._asked.conditions is not None and self._asked.conditions.shown:
             assert self._recorder is not None
             # What it has read says that the whole could be stored.
@@ -157,6 +160,10 @@ class HandlerRun:
             case Settled.MISLED:
                 self._settled = settled
                 return True
+            case Settled.COMPLETED:
+                assert isinstance(stale, BegunEntry)
+                self._held.complete(*stale.completed(fields))
+                return False
             case Settled.SERVED_ON_ERROR:
                 return await self._serve_on_error(b"fwd=stale; fwd-status=%d" % status)
             case _:
@@ -164,7 +171,13 @@ class HandlerRun:
 
     def _refusal(self, message: Message, fields: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Why an answer that begins like this will not be stored."""
-        status, settings = message["status"], self._read_path.settings
+        status, settings = self._held.status, self._read_path.settings
+        if self._missed.part:
+            self._part = storable_part(self._context, status, fields, self._missed.key)
+            if self._part is None:
+                return "partial"
+            # A part is stored if the whole might be (RFC 9111, section 3.3).
+            status, fields = 200, partial_answers.without_place(fields)
         reason = freshness.refusal(status, fields, personal=self._context.policy.personal)
         if reason is not None and settings.explicit:
             now_s = self._read_path.clock() / 1000
@@ -208,6 +221,8 @@ class HandlerRun:
         headers = storable(self._held.headers, body, status=self._held.status)
         if headers is None:
             return await self._withhold("length", more=False)
+        if self._part is not None and self._part.span.size != len(body):
+            return await self._withhold("length", more=False)
         if self._settled is Settled.CONFIRMED and UNKEYED in headers:
             # It is ours, from when the confirmed answer was made: an origin's own is never stored.
             headers.remove(UNKEYED)
@@ -218,6 +233,9 @@ class HandlerRun:
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
         outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._request_text())
+        if self._held.completed and outcome.reads:
+            # What it read tells of the rest alone.
+            return await self._withhold("partial", more=False)
         self._recorder.close()
         self._step(Event.ANSWERED)
         context, repeatable = self._context, self._repeatable
@@ -225,13 +243,14 @@ class HandlerRun:
         self._hand_back()
         verdict = await self._delivery.admit(
             WholeAnswer(
-                status=self._held.status,
-                headers=headers,
+                status=self._held.status if self._part is None else 200,
+                headers=headers if self._part is None else partial_answers.without_place(headers),
                 body=body,
                 outcome=outcome,
                 asked=self._asked,
                 since=self._since,
                 asked_ms=self._asked_ms,
+                part=self._part,
             ),
             at_most_ms=None if repeatable is None else verifications.lives_at_most_ms(context.plan),
         )
@@ -242,7 +261,9 @@ class HandlerRun:
         await self._after_own_writes()
         if verdict.resident is not None:
             if repeatable is not None:
-                verifications.stored(repeatable, context.plan, verdict.resident.response, outcome.reads)
+                stored = verdict.resident.response
+                stored = stored if self._part is None else as_received(stored, headers, body)
+                verifications.stored(repeatable, context.plan, stored, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         self._learn()
         return await self._delivery.hand_on(

@@ -6,6 +6,7 @@ import secrets
 
 from middleware.context import ExchangeContext
 from middleware.interface import RawHeaders, Send
+from middleware.partial_answers import in_part
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
 from quaestor.read_path.request import RequestFacts
@@ -53,6 +54,8 @@ async def send_entry(
         body = b""
     elif response.status == 200 and facts.byte_range is not None:
         status, headers, body = in_parts(response, facts, headers)
+    elif response.status == 206:
+        status, headers, body = in_part(response, facts, headers)
     # Fresh messages and a fresh list: whoever wraps us may change them.
     await context.send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await context.send({"type": "http.response.body", "body": body})

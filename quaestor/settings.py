@@ -79,6 +79,8 @@ class Settings:
         as a shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
     heuristic_fraction: with `explicit`, how long an answer that does not say so is taken for fresh: a share of the time since
         its Last-Modified (RFC 9111, section 4.2.2; 0.1 is usual), a day at most; 0: such answers are not stored.
+    partial_answers: parts of answers (206) are stored too, combined and completed, within `max_body_bytes` an entry; see
+        docs/http.md.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
@@ -125,6 +127,7 @@ class Settings:
     tracing: bool = False
     explicit: bool = False
     heuristic_fraction: float = 0.0
+    partial_answers: bool = False
     grid: bool = True
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import Registered
 from quaestor.read_path import freshness, validation
 from quaestor.read_path.decision import Event
+from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
 COPY_SLACK_MS = 2_000
@@ -20,11 +21,13 @@ class Answer:
     """A handler's answer.
 
     headers: raw pairs, names in lower case, in order.
+    part: the body is this part of the whole; then status and fields are those of the whole.
     """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

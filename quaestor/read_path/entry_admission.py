@@ -17,7 +17,16 @@ from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Ve
 from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
-from quaestor.read_path import asked_fields, explaining, freshness, refresh, reuse, shared_cache_rules, vary
+from quaestor.read_path import (
+    asked_fields,
+    explaining,
+    freshness,
+    partial_answers,
+    refresh,
+    reuse,
+    shared_cache_rules,
+    vary,
+)
 from quaestor.read_path.answered import AnsweredRequest, HandlerRun
 from quaestor.read_path.asked_fields import EVERYTHING, WHOLES
 from quaestor.read_path.coalescing import RequestCoalescing
@@ -35,6 +44,7 @@ from quaestor.read_path.entries import (
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
@@ -133,6 +143,10 @@ class EntryAdmission:
             refused = Verdict(event=Event.UNGUARDED, reasons=barred[:1], detail=barred[1])
         if refused is not None:
             return refused
+        if answer.part is not None and not partial_answers.tagged(answer.headers):
+            return Verdict(
+                event=Event.UNGUARDED, reasons=("partial",)
+            )  # an entity tag of ours would be that of the part
         key, answer = self._keyed(answer, request, deciding)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
@@ -151,6 +165,8 @@ class EntryAdmission:
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
+        if answer.part is not None:
+            response = self._with_other_parts(response, answer.part)
         self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
@@ -232,12 +248,21 @@ class EntryAdmission:
         if key != target.key and self._store.resident(target.key) is not None:
             # From before it was known that anything else decides.
             self._store.drop(target.key, "outdated")
+        if answer.part is not None:
+            key = None if key is None else partial_answers.key_of_parts(key)
         further = [name for name in deciding if name not in named]
         if not further:
             return key, answer
         if not WHOLES.isdisjoint(further):
             further = [EVERYTHING]
         return key, replace(answer, headers=[*answer.headers, (b"vary", b", ".join(further))])
+
+    def _with_other_parts(self, response: CachedResponse, part: Part) -> CachedResponse:
+        """A part with those that are stored."""
+        resident = self._store.resident(response.key)
+        if resident is not None and not self._usability.servable(resident.response):
+            self._store.drop(response.key, "invalidated")
+        return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
 
     def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:
         ttl_ms = self._estimator.estimate_ms(
@@ -273,7 +298,7 @@ class EntryAdmission:
         try:
             resident = await self._explicit.keep(
                 answer.status, answer.headers, answer.body,
-                key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy,
+                key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy, part=answer.part,
             )  # fmt: skip
         except StoreError as error:
             self._telemetry.failure("store", "read_path.store_failed", error)

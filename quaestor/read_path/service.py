@@ -65,8 +65,9 @@ class ReadPath:
             ignored=frozenset(name.lower().encode() for name in settings.ignored_fields), normalised=settings.explicit
         )
         self.explicit = ExplicitEntries(
-            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction
-        )
+            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction,
+            partial_bytes=settings.max_body_bytes if settings.partial_answers else 0,
+        )  # fmt: skip
         self.usability = Usability(registry, settings, clock)
         self.lookup = EntryLookup(
             registry=registry,
