@@ -32,6 +32,9 @@ class Settings:
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     read_your_writes_ms: how long the answer to a request that wrote is held back at most, until nothing older than its
         writes is served any more; 0: it is not held back (see docs/read_your_writes.md).
+    journal_flush_ms: how often the primary is asked, while there are writers with `w: 1`, whether a write waits for the journal,
+        which is then flushed: its event comes within milliseconds instead of up to 100 ms; 0: never, mongod flushes when it
+        does (see docs/write_concern.md).
     retention_ms: how long after-images are kept for replay.
     pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a
         reader that has missed some takes everything for changed. What is registered in the oldest part of a query
@@ -92,6 +95,7 @@ class Settings:
     heartbeat_ms: int = 250
     activation_deadline_ms: int = 250
     read_your_writes_ms: int = 50
+    journal_flush_ms: int = 0
     retention_ms: int = 60_000
     pipeline_max_entries: int = 2_000_000
     pipeline_max_bytes: int = 512 * 1024 * 1024
@@ -151,6 +155,10 @@ class Settings:
         if self.read_your_writes_ms < 0:
             raise ConfigurationError(
                 f"read_your_writes_ms must be 0 (off) or a time in ms, not {self.read_your_writes_ms}"
+            )
+        if not 0 <= self.journal_flush_ms <= 100:
+            raise ConfigurationError(
+                f"journal_flush_ms must lie in 0..100 (mongod flushes every 100 ms anyway; 0: off), not {self.journal_flush_ms}"
             )
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")

@@ -27,6 +27,10 @@ WAITS = frozenset({"process", "workers"})
 STALE = frozenset({"accepted", "revalidating", "error"})
 OWN_WRITES = frozenset({"seen", "late", "unknown"})
 """late: not within the bound. unknown: nobody has dated the write, or nothing is served from cache anyway."""
+FLUSHES = frozenset({"effective", "vain"})
+"""Of mongod's journal; effective: afterwards a majority had the write that waited.
+
+vain: it was not the journal that it waited for."""
 LEVELS = frozenset({"memory", "redis"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
