@@ -40,7 +40,8 @@ class Settings:
         fewest reads gives way. A stage has the same for the results of subscribed queries; what is more is refused.
     pre_images: "enable" turns pre- and post-images on (collMod) for collections that answers depend on and that record none,
         where the user may; "leave" leaves collections as they are. See docs/doctor.md.
-    ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
+    ttl_min_ms: shortest estimated lifetime of copies outside, in CDNs and browsers.
+    ttl_max_ms: longest one, and how long an entry of our own is used at most: so long it is guarded.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
         (they keep the response and must consult the Cache Sketch).

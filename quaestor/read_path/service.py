@@ -1,8 +1,8 @@
 """The read path of one Quaestor: its parts, put together.
 
 `lookup` finds entries, `usability` says how they may be used, `coalescing` lets one request of many run the handler, `admission`
-makes entries of answers. They are async shells around pure decisions (`decision`, `reuse`, `freshness`, `vary`). `probation` and
-`samples` say which answers are verified.
+makes entries of answers, `copies` says how long others may keep them. They are async shells around pure decisions (`decision`,
+`reuse`, `freshness`, `vary`). `probation` and `samples` say which answers are verified.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.outside_copies import OutsideCopies
 from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.probation import Probation
 from quaestor.read_path.refresh import EarlyRefresh
@@ -68,6 +69,7 @@ class ReadPath:
             store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction
         )
         self.usability = Usability(registry, settings, clock)
+        self.copies = OutsideCopies(sketch=sketch, usability=self.usability, telemetry=telemetry, clock=clock)
         self.lookup = EntryLookup(
             registry=registry,
             store=store,
