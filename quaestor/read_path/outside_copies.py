@@ -2,8 +2,8 @@
 
 An entry is used here for as long as its registrations guard it. Copies in browsers and CDNs get a lifetime that is estimated: the
 Cache Sketch lists a written entry until the last of them is dead, so the longer they live, the fuller it is. When the lifetime
-that was given last is over and the entry still lives, the next request gives another one of the same length, as if the handler had
-confirmed it at that moment: that nothing has changed since is what a live registration says.
+that was given last is over and the entry still lives, the next request gives another one of the same length, as if the handler
+had confirmed it at that moment: that nothing has changed since is what a live registration says.
 """
 
 from __future__ import annotations
