@@ -17,6 +17,7 @@ from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CdnAdapter
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
+from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
 from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
@@ -59,6 +60,8 @@ class Reticence(Enum):
     """The handler's word stands: an error, it said itself that nobody may share it, or it read nothing."""
     UNKNOWN = auto()
     """It may depend on reads that nobody listened to: the handler's word stands; if it said nothing, `no-cache`."""
+    UNSTORED = auto()
+    """It could have been stored, and was not this once: `private, no-cache`, whatever the handler said."""
     PERSONAL = auto()
     """Made for one user: `private, no-cache` unless the handler said something."""
     FORBIDDEN = auto()
@@ -80,6 +83,8 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
     explicit: without evidence that it shows records, the origin's word stands.
     """
     reasons = set(reasons)
+    if DOORKEEPER in reasons:
+        return Reticence.UNSTORED
     if explicit and (Uncacheable.NO_READS.value in reasons or reasons.isdisjoint(_SHOWS_RECORDS)):
         return Reticence.UNTOUCHED
     if status not in STORABLE_STATUSES or reasons & _HANDLER_SAID:
@@ -273,6 +278,11 @@ class HeaderPolicy:
         match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
                 fields = self.without_leave([(name.lower(), value) for name, value in fields])
+            case Reticence.UNSTORED:
+                fields = [(name.lower(), value) for name, value in fields]
+                transform = b", no-transform" if "no-transform" in cache_control(fields) else b""
+                kept = [field for field in fields if field[0] not in _LIFETIMES]
+                fields = [*kept, (b"cache-control", b"private, no-cache" + transform)]
             case Reticence.PERSONAL if not said:
                 fields.append((b"cache-control", b"private, no-cache"))
             case Reticence.UNKNOWN if not said:

@@ -49,6 +49,8 @@ class Settings:
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
     max_body_bytes: larger bodies are streamed through, never stored.
+    doorkeeper_share: where fewer than this share of a route's entries are used even once (0..1), an answer is stored at the
+        second request for it; 0: always at the first (see docs/admission.md).
     early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)
         before its lifetime ends; 0: never.
     verification: whether stored answers are made again in the background and compared, to find what depends on something that
@@ -104,6 +106,7 @@ class Settings:
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
+    doorkeeper_share: float = 0.1
     early_refresh: float = 1.0
     verification: bool = True
     probation_answers: int = 3
@@ -150,6 +153,8 @@ class Settings:
             raise ConfigurationError(
                 f"read_your_writes_ms must be 0 (off) or a time in ms, not {self.read_your_writes_ms}"
             )
+        if not 0 <= self.doorkeeper_share <= 1:
+            raise ConfigurationError(f"doorkeeper_share must lie in 0..1, not {self.doorkeeper_share}")
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
         if not 0 <= self.heuristic_fraction <= 1:

@@ -2,7 +2,8 @@
 
 `lookup` finds entries, `usability` says how they may be used, `coalescing` lets one request of many run the handler, `admission`
 makes entries of answers, `copies` says how long others may keep them. They are async shells around pure decisions (`decision`,
-`reuse`, `freshness`, `vary`). `probation` and `samples` say which answers are verified.
+`reuse`, `freshness`, `vary`). `doorkeeper` says which answers are not stored at the first request, `probation` and `samples`
+which ones are verified.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.coalescing import RequestCoalescing
+from quaestor.read_path.doorkeeper import Doorkeeper
 from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
@@ -58,6 +60,7 @@ class ReadPath:
         self.store = store
         self.coalescing = RequestCoalescing(leases)
         self.early = EarlyRefresh(beta=settings.early_refresh)
+        self.doorkeeper = Doorkeeper(least_share=settings.doorkeeper_share)
         self.probation = Probation(
             answers=settings.probation_answers, ttl_ms=settings.probation_ttl_ms, quarantine_ms=settings.quarantine_ms
         )

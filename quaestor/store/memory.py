@@ -22,6 +22,7 @@ class Resident:
     """One response in memory, with what was worked out for it and goes when it goes.
 
     rendered: belongs to whoever sends the response; nothing here looks at it.
+    usefulness: where its first use is to be counted; belongs to the read path.
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
     hits: how often it was found since the admission policy was told of them last.
@@ -34,7 +35,7 @@ class Resident:
 
     __slots__ = (
         "copies_from_ms", "copies_until_ms", "explain", "hits", "reads", "refresh_at_ms", "rendered", "response",
-        "settled_until_ms", "size_bytes", "urls",
+        "settled_until_ms", "size_bytes", "urls", "usefulness",
     )  # fmt: skip
 
     def __init__(self, response: CachedResponse) -> None:
@@ -45,6 +46,7 @@ class Resident:
         self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
         self.size_bytes = size_bytes(response)
         self.rendered: Any = None
+        self.usefulness: Any = None
         self.explain = ""
         self.urls: set[str] = set()
         self.hits = 0
