@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from quaestor.errors import ConfigurationError
 from quaestor.read_path.doorkeeper import LEAST_ENTRIES, MOST_KEYS, PATIENCE_MS, PROBE, WINDOW_MS, Doorkeeper
+from quaestor.settings import Settings
 
 
 def learned(used: int, *, least_share: float = 0.1, entries: int = LEAST_ENTRIES) -> Doorkeeper:
@@ -81,3 +85,10 @@ def test_the_past_weighs_less_and_less() -> None:
 def test_it_can_be_turned_off() -> None:
     assert refused(learned(0, least_share=0.0), "a") == [False]
     assert learned(0, least_share=0.0).admitted("route", "GET /x", now_ms=0) is None
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_that_cannot_be_is_refused(share: float) -> None:
+    """A clear error names the value."""
+    with pytest.raises(ConfigurationError, match=f"doorkeeper_share .*{share}"):
+        Settings(doorkeeper_share=share)
