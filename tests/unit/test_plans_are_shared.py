@@ -27,7 +27,7 @@ def test_a_node_in_the_app_s_process_takes_the_plan_that_the_app_has_made() -> N
                 members=(1,),
                 last=None,
                 expires_at_ms=3,
-            )  # fmt: skip
+            )
         )
     )
     assert isinstance(told, Registration)
