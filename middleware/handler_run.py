@@ -30,6 +30,7 @@ from quaestor.read_path.asked_fields import CONDITION, AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.partial_answers import Part
+from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 
 
 class HandlerRun:
@@ -232,6 +233,8 @@ class HandlerRun:
         if self._context.routes.rerouted(self._context.plan, self._shown):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
+        if self._reading() and self._delivery.first_request():
+            return await self._withhold(DOORKEEPER, more=False)
         outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._request_text())
         if self._held.completed and outcome.reads:
             # What it read tells of the rest alone.

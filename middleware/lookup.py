@@ -116,6 +116,8 @@ class Lookup:
         found = await self._read_path.lookup.fetch(self._key, flight, self._context.policy)
         if coalescing.leases is not None:
             self.layer = "redis"
+            if found is not None:
+                self._read_path.doorkeeper.found(self._context.plan.probation)
         if flight.waited:
             self.waited += 1
             self._waited_for = "workers"

@@ -38,6 +38,13 @@ async def send_entry(
         leave = await read_path.admission.register_url(resident, target.url)
         if not leave and not read_path.usability.servable(response):
             return False
+    if leave and not by_itself and read_path.copies.over(resident):
+        if not outgoing.leaves(policy):
+            read_path.copies.leave_none(resident)
+        else:
+            leave = await read_path.copies.renew(resident)
+            if not leave and not read_path.usability.servable(response):
+                return False
     now_ms = read_path.clock()
     if how is None:
         headers = outgoing.hit(resident, now_ms, policy)

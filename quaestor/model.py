@@ -349,8 +349,10 @@ class CachedResponse:
     headers: raw (lower-case name, value) pairs as the application sent them, in order, duplicates kept, without the
         ones the cache computes per hit (Age, Cache-Status).
     etag: quoted, strong unless the handler set a weak one.
-    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at. An answer
-        that was old when it came was stored so much earlier.
+    stored_at_ms, fresh_until_ms: how long our stores use it; hits carry Age = now - stored_at. An answer that was old when
+        it came was stored so much earlier.
+    copies_until_ms: how long copies outside may be used that are handed out now; whoever hands out later ones renews that.
+        0: until fresh_until_ms.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
         are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.
@@ -371,6 +373,7 @@ class CachedResponse:
     resource: str
     stale_until_ms: int = 0
     cost_ms: int = 0
+    copies_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,8 @@ class Settings:
         fewest reads gives way. A stage has the same for the results of subscribed queries; what is more is refused.
     pre_images: "enable" turns pre- and post-images on (collMod) for collections that answers depend on and that record none,
         where the user may; "leave" leaves collections as they are. See docs/doctor.md.
-    ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
+    ttl_min_ms: shortest estimated lifetime of copies outside, in CDNs and browsers.
+    ttl_max_ms: longest one, and how long an entry of our own is used at most: so long it is guarded.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
         (they keep the response and must consult the Cache Sketch).
@@ -51,6 +52,8 @@ class Settings:
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
     max_body_bytes: larger bodies are streamed through, never stored.
+    doorkeeper_share: where fewer than this share of a route's entries are used even once (0..1), an answer is stored at the
+        second request for it; 0: always at the first (see docs/admission.md).
     early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)
         before its lifetime ends; 0: never.
     verification: whether stored answers are made again in the background and compared, to find what depends on something that
@@ -109,6 +112,7 @@ class Settings:
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
+    doorkeeper_share: float = 0.1
     early_refresh: float = 1.0
     verification: bool = True
     probation_answers: int = 3
@@ -160,6 +164,8 @@ class Settings:
             raise ConfigurationError(
                 f"journal_flush_ms must lie in 0..100 (mongod flushes every 100 ms anyway; 0: off), not {self.journal_flush_ms}"
             )
+        if not 0 <= self.doorkeeper_share <= 1:
+            raise ConfigurationError(f"doorkeeper_share must lie in 0..1, not {self.doorkeeper_share}")
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
         if not 0 <= self.heuristic_fraction <= 1:

@@ -153,6 +153,10 @@ class Endpoints:
                 {"route": one.route, "differs": list(one.differs), "until_ms": one.until_ms}
                 for one in quaestor.read_path.probation.quarantines
             ],
+            "doorkept": [
+                {"route": one.name or "paths whose routes nobody knows", "used": round(one.share, 3)}
+                for one in quaestor.read_path.doorkeeper.kept
+            ],
             "images_refused": dict(quaestor.parts.pre_images.refused),
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": _counts(quaestor),

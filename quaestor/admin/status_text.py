@@ -31,6 +31,10 @@ def text(status: Mapping[str, Any]) -> str:
         for one in status.get("quarantined", ())
     )
     lines.extend(
+        ("stored at the second request", f"{one['route']}: {one['used']:.1%} of its entries were used")
+        for one in status.get("doorkept", ())
+    )
+    lines.extend(
         ("no pre-images", f"{namespace}: {why}") for namespace, why in status.get("images_refused", {}).items()
     )
     for name, title in (

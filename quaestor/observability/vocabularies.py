@@ -55,7 +55,7 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the route
     "bypass", "private-route", "scope", "diverged",
     # of the moment
-    "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled",
+    "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled", "doorkeeper",
 }  # fmt: skip
 """Why an answer was not cached, or a request was passed by."""
 

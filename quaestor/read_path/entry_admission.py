@@ -45,6 +45,7 @@ from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.partial_answers import Part
+from quaestor.read_path.outside_copies import first_copies_until_ms
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
@@ -155,12 +156,13 @@ class EntryAdmission:
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
-        ttl_ms = self._ttl_ms(registered, policy, now_ms)
+        ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
             valid_until_ms=outcome.valid_until_ms,
+            copies_ms=self._copies_ms(registered, now_ms) if request.leave else None,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
@@ -264,11 +266,9 @@ class EntryAdmission:
             self._store.drop(response.key, "invalidated")
         return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
 
-    def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:
-        ttl_ms = self._estimator.estimate_ms(
-            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
-        )
-        return min(ttl_ms, self._settings.ttl_max_ms, ttl_ms if policy.ttl_ms is None else policy.ttl_ms)
+    def _copies_ms(self, registered: Registered, now_ms: int) -> int:
+        """How long copies outside may be used: nobody can tell them that a write has changed the entry."""
+        return self._estimator.estimate_ms(registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms)
 
     async def _admit_explicit(
         self,
@@ -313,7 +313,7 @@ class EntryAdmission:
         """Index and sketch first, because from the moment an entry is in the store it is handed out."""
         try:
             if leave:
-                until_ms, now_ms = response.fresh_until_ms + COPY_SLACK_MS, response.stored_at_ms
+                until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
                 await asyncio.gather(
                     self._index.add(dependent(response, (url,))),
                     self._sketch.report_read(response.resource, expires_at_ms=until_ms, now_ms=now_ms),

@@ -1,8 +1,9 @@
 """The read path of one Quaestor: its parts, put together.
 
 `lookup` finds entries, `usability` says how they may be used, `coalescing` lets one request of many run the handler, `admission`
-makes entries of answers. They are async shells around pure decisions (`decision`, `reuse`, `freshness`, `vary`). `probation` and
-`samples` say which answers are verified.
+makes entries of answers, `copies` says how long others may keep them. They are async shells around pure decisions (`decision`,
+`reuse`, `freshness`, `vary`). `doorkeeper` says which answers are not stored at the first request, `probation` and `samples`
+which ones are verified.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.coalescing import RequestCoalescing
+from quaestor.read_path.doorkeeper import Doorkeeper
 from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.outside_copies import OutsideCopies
 from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.probation import Probation
 from quaestor.read_path.refresh import EarlyRefresh
@@ -57,6 +60,7 @@ class ReadPath:
         self.store = store
         self.coalescing = RequestCoalescing(leases)
         self.early = EarlyRefresh(beta=settings.early_refresh)
+        self.doorkeeper = Doorkeeper(least_share=settings.doorkeeper_share)
         self.probation = Probation(
             answers=settings.probation_answers, ttl_ms=settings.probation_ttl_ms, quarantine_ms=settings.quarantine_ms
         )
@@ -69,6 +73,7 @@ class ReadPath:
             partial_bytes=settings.max_body_bytes if settings.partial_answers else 0,
         )  # fmt: skip
         self.usability = Usability(registry, settings, clock)
+        self.copies = OutsideCopies(sketch=sketch, usability=self.usability, telemetry=telemetry, clock=clock)
         self.lookup = EntryLookup(
             registry=registry,
             store=store,

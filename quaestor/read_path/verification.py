@@ -15,7 +15,7 @@ from enum import StrEnum
 from quaestor.errors import QueryError
 from quaestor.model import CapturedRead, Operation
 from quaestor.planning.index_order import leaves_order_open
-from quaestor.planning.plan import plan_query
+from quaestor.planning.plan_cache import plan_of
 
 _COMPARED = frozenset({b"content-type", b"location", b"etag"})
 _DIGEST_BYTES = 16
@@ -95,7 +95,7 @@ def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
 
 def _query_id(read: CapturedRead) -> str:
     try:
-        return plan_query(read.query).query_id
+        return plan_of(read.query).query_id
     except QueryError:
         return f"{read.query.operation.value} on {read.query.namespace}"
 

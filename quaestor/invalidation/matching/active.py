@@ -11,7 +11,8 @@ from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.tenants import Tenants
 from quaestor.model import Query
 from quaestor.namespaces import covers
-from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.planning.plan import QueryPlan
+from quaestor.planning.plan_cache import plan_of
 from quaestor.planning.rules import Rules, SharedRules
 
 
@@ -39,7 +40,8 @@ class ActiveQueries:
         known = account.queries.get(query_id)
         if known is not None:
             return known, None
-        plan = plan_query(query)
+        # An app in this process has just made it; what a node holds beside its queries would be in nobody's budget.
+        plan = plan_of(query, keep=False)
         return ActiveQuery(query_id, self._rules.of(plan), account, born_s=now_s), plan
 
     def add(self, live: LiveRegistration, plan: QueryPlan | None) -> None:
