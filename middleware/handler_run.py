@@ -28,6 +28,7 @@ from quaestor.read_path import freshness, shared_cache_rules, validation
 from quaestor.read_path.asked_fields import CONDITION, AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
+from quaestor.read_path.missing_reads import MISSING_READ
 
 
 class HandlerRun:
@@ -284,9 +285,11 @@ class HandlerRun:
         return self._recorder is not None and self._recorder.reading
 
     def _learn(self) -> None:
-        """Remember a route whose answers are not stored because its handler sees conditions."""
+        """Remember a route whose answers are not stored because its handler sees conditions, or has a memo of its own."""
         if CONDITION in self.reasons:
             self._context.asked_whole.learn(self._context.plan.route)
+        if MISSING_READ in self.reasons:
+            self._context.verifications.doubt(self._context.plan)
 
     def _client_has_it(self) -> bool:
         """Whether the handler would have answered 304, had it been shown the conditions that it asked for."""
