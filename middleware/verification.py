@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from middleware.admission import somebody
-from middleware.asked_scope import unrecorded
 from middleware.headers import storable
 from middleware.interface import App, Message, RawHeaders, Scope
 from middleware.refresh import asked_alone, only_request
@@ -23,7 +22,7 @@ from middleware.routes import Plan, Routes
 from quaestor.capture import Outcome, recording
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse, CapturedRead, Uncacheable
-from quaestor.read_path.request import inspect
+from quaestor.read_path.request import CONDITIONS, inspect
 from quaestor.read_path.service import ReadPath
 from quaestor.read_path.verification import (
     Finding,
@@ -110,22 +109,23 @@ class Verifications:
         self._under_way: set[asyncio.Task[None]] = set()
         self._releases: dict[Any, asyncio.TimerHandle] = {}
 
-    def repeatable(self, plan: Plan, shown: Scope) -> Repeatable | None:
+    def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
         """A request whose answer is to be verified if it is stored; None: it is not, or it is made for one client only.
 
-        shown: what its handler is going to be given.
+        given: its scope as it was before the handler was shown it.
+        surroundings: see Repeatable.
         """
-        if not self._on or shown["method"] != "GET" or plan.policy.personal:
+        if not self._on or given["method"] != "GET" or plan.policy.personal:
             return None
         if not (self._probation.on_probation(plan.probation) or self._samples.wanted(self._read_path.clock())):
             return None  # most of the time it ends here
-        shown = unrecorded(shown)
-        headers = shown["headers"]
+        # What is stored is the whole, whatever condition its handler was shown.
+        headers = [(name, value) for name, value in given["headers"] if name not in CONDITIONS]
         if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
             return None
-        if inspect(headers).personal or somebody(shown):
+        if inspect(headers).personal or somebody(given):
             return None
-        return Repeatable(scope=asked_alone(shown))
+        return Repeatable(scope=asked_alone({**given, "headers": headers}), surroundings=surroundings)
 
     def doubt(self, plan: Plan) -> None:
         """Verify a route more closely for a while: a run for a request of it read less than one before."""

@@ -122,9 +122,10 @@ class MissingReads:
 
 
 def _queries(registered: Registered) -> dict[str, tuple[str, str]]:
-    """Namespace and registration of each query, without the registration that is the response's own."""
+    """Namespace and registration of each query, without the registration that is the response's own. Empty if the registry does
+    not say what it has registered."""
     ids = registered.ids[len(registered.ids) - len(registered.query_ids) :]
     return {
         query_id: (query.namespace, registration)
-        for query_id, query, registration in zip(registered.query_ids, registered.queries, ids, strict=True)
+        for query_id, query, registration in zip(registered.query_ids, registered.queries, ids, strict=False)
     }
