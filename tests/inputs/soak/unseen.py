@@ -34,8 +34,8 @@ ASKED_S = 0.008
 PAGES = 3
 AFTERWARDS = 200
 """Answers that are looked at once the route is quarantined."""
-FINDS = frozenset({"diverged", "missing-read"})
-"""What `Cache-Status` says of an answer whose route, or whose request, was found to depend on what nobody can see."""
+MISSING = "missing-read"
+"""What `Cache-Status` says of an answer that is not stored because an earlier run of the same request has read more."""
 GIVE_UP_S = 90.0
 LATER_S = 12.0
 """When a route's probation is over for certain."""
@@ -49,8 +49,8 @@ class Watched:
     """One input.
 
     since_s: when it began to change.
-    found_s: when an answer first said that its route is quarantined, or that it is not stored because a read of an earlier run of
-        the same request is missing.
+    found_s: when an answer first said that its route is quarantined; of a memo, also that a read is missing: from then on answers
+        of other runs may be stored, none of them older than the memo allows.
     as_what: what it said then.
     """
 
@@ -66,7 +66,7 @@ class Watched:
 
     def judge(self, value: float, asked_s: float, answered_s: float, how: str) -> None:
         """Count one answer. The second one with the same random number is old."""
-        if how in FINDS and self.found_s is None:
+        if self.found_s is None and (how == "diverged" or (self.name == "memo" and how == MISSING)):
             self.found_s, self.as_what = answered_s, how
         self.quarantined = self.quarantined or how == "diverged"
         counts = self.until_found if self.found_s is None else self.afterwards
