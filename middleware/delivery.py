@@ -8,6 +8,7 @@ from typing import Any
 
 from middleware.context import ExchangeContext
 from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
+from middleware.never_stored import UNNOTICED
 from middleware.sending import send_entry
 from quaestor.model import Uncacheable
 from quaestor.read_path.answered import AnsweredRequest, HandlerRun
@@ -18,7 +19,9 @@ from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.entries import Answer, Verdict
 from quaestor.store.memory import Resident
 
-_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", CONDITION, DOORKEEPER, Uncacheable.READ_FAILED.value})
+_TRANSIENT = frozenset(
+    {"refused", "died", "failed", "lifetime", CONDITION, DOORKEEPER, UNNOTICED, Uncacheable.READ_FAILED.value}
+)
 """Reasons that say nothing about the next answer under the same key."""
 
 

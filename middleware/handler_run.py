@@ -7,19 +7,21 @@ a cache. Its answer is held back until it is complete, or until it turns out tha
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from middleware.asked_scope import hand_back
+from middleware.asked_scope import hand_back, recorded
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
 from middleware.delivery import Delivery
-from middleware.handler_scope import conditions, handler_scope
+from middleware.handler_scope import conditional, conditions, handler_scope
 from middleware.handovers import Missed, WholeAnswer
 from middleware.headers import UNKEYED, storable
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
+from middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
 from middleware.partial_answers import BegunEntry, as_received, storable_part
 from middleware.stale_entry import Settled
 from quaestor.capture import Recorder, recording
@@ -29,8 +31,9 @@ from quaestor.read_path import freshness, partial_answers, shared_cache_rules, v
 from quaestor.read_path.asked_fields import CONDITION, AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
-from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
+from quaestor.read_path.missing_reads import MISSING_READ
+from quaestor.read_path.partial_answers import Part
 
 
 class HandlerRun:
@@ -61,8 +64,12 @@ class HandlerRun:
         whole = missed.flight is not None
         self._asked.conditions = conditions(context, validators, whole=whole, reading=self._reading)
         self._withheld = whole or bool(validators)
-        self._shown = handler_scope(context, validators, self._asked, whole=whole)
-        self._repeatable = context.verifications.repeatable(context.plan, self._shown)
+        self._given = handler_scope(context, validators, self._asked, whole=whole)
+        self._notices = validators or conditional(context.facts) or missed.key not in context.never_stored
+        self._shown = (
+            recorded(self._given, self._asked, shared=context.shared_state) if self._notices else dict(self._given)
+        )
+        self._surroundings = contextvars.copy_context()
         self._recorder: Recorder | None = None
         self._since: Version = 0
         self._asked_ms = 0
@@ -228,6 +235,9 @@ class HandlerRun:
             # It is ours, from when the confirmed answer was made: an origin's own is never stored.
             headers.remove(UNKEYED)
             self._asked.note_everything()
+        if not self._notices:
+            self._context.never_stored.forget(self._missed.key)
+            return await self._withhold(UNNOTICED, more=False)
         if self._body.seen:
             return await self._withhold("request-body", more=False)
         if self._context.routes.rerouted(self._context.plan, self._shown):
@@ -241,8 +251,9 @@ class HandlerRun:
             return await self._withhold("partial", more=False)
         self._recorder.close()
         self._step(Event.ANSWERED)
-        context, repeatable = self._context, self._repeatable
-        verifications = context.verifications
+        context, verifications = self._context, self._context.verifications
+        # Before anything is handed back: it is to be asked again as it was asked now. Most answers without reads are not stored.
+        repeatable = verifications.repeatable(context.plan, self._given, self._surroundings) if outcome.reads else None
         self._hand_back()
         verdict = await self._delivery.admit(
             WholeAnswer(
@@ -308,9 +319,14 @@ class HandlerRun:
         return self._recorder is not None and self._recorder.reading
 
     def _learn(self) -> None:
-        """Remember a route whose answers are not stored because its handler sees conditions."""
+        """Remember a route whose answers are not stored because its handler sees conditions, or has a memo of its own; and a
+        request whose answers are not, whatever else is in it."""
         if CONDITION in self.reasons:
             self._context.asked_whole.learn(self._context.plan.route)
+        if MISSING_READ in self.reasons:
+            self._context.verifications.doubt(self._context.plan)
+        if not WORD_OF_ORIGIN.isdisjoint(self.reasons):
+            self._context.never_stored.learn(self._missed.key)
 
     def _client_has_it(self) -> bool:
         """Whether the handler would have answered 304, had it been shown the conditions that it asked for."""

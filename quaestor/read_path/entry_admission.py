@@ -44,8 +44,9 @@ from quaestor.read_path.entries import (
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
-from quaestor.read_path.partial_answers import Part
+from quaestor.read_path.missing_reads import MISSING_READ, MissingReads
 from quaestor.read_path.outside_copies import first_copies_until_ms
+from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
@@ -74,6 +75,7 @@ class EntryAdmission:
         variants: Variants,
         explicit: ExplicitEntries,
         early: refresh.EarlyRefresh,
+        missing_reads: MissingReads,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -89,6 +91,7 @@ class EntryAdmission:
         self._variants = variants
         self._explicit = explicit
         self._early = early
+        self._missing_reads = missing_reads
         self._settings = settings
         self._telemetry = telemetry
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
@@ -156,6 +159,12 @@ class EntryAdmission:
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
+        if missing := self._missing_reads.missing(key, registered, now_ms):
+            self._registry.lease(registered.ids, until_ms=0)
+            detail = (
+                f"an earlier run read {', '.join(missing)}, written since; this one did not: what stands in its place?"
+            )
+            return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
         ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
         response = guarded_entry(
             answer, registered,
@@ -221,6 +230,7 @@ class EntryAdmission:
     def _note_kept(self, resident: Resident, outcome: Outcome, registered: Registered) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
+        self._missing_reads.note(response.key, registered)
         if self._settings.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
         lifetime_ms = response.fresh_until_ms - response.stored_at_ms

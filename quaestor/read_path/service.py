@@ -18,6 +18,7 @@ from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.missing_reads import MissingReads
 from quaestor.read_path.outside_copies import OutsideCopies
 from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.probation import Probation
@@ -74,6 +75,7 @@ class ReadPath:
         )  # fmt: skip
         self.usability = Usability(registry, settings, clock)
         self.copies = OutsideCopies(sketch=sketch, usability=self.usability, telemetry=telemetry, clock=clock)
+        self.missing_reads = MissingReads(hold_ms=settings.quarantine_ms, dead=self._is_dead)
         self.lookup = EntryLookup(
             registry=registry,
             store=store,
@@ -95,11 +97,16 @@ class ReadPath:
             variants=self.variants,
             explicit=self.explicit,
             early=self.early,
+            missing_reads=self.missing_reads,
             settings=settings,
             telemetry=telemetry,
             clock=clock,
         )
         self._registry = registry
+
+    def _is_dead(self, registration: str) -> bool:
+        now_ms, one = self.clock(), (registration,)
+        return not self._registry.live(one, now_ms=now_ms) and not self._registry.lagging(one, now_ms=now_ms)
 
     def serving(self, now_ms: int) -> bool:
         """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""

@@ -86,6 +86,12 @@ def differences(stored: Fingerprint, again: Fingerprint) -> tuple[str, ...]:
     return tuple("body" if name == "digest" else name for name in found) + tuple(sorted(fields))
 
 
+def reads_more(stored: Fingerprint, again: Fingerprint) -> bool:
+    """Whether the second answer was made of all the queries of the first, and of further ones. Programs that begin read once what
+    they keep; who reads it later has renewed it."""
+    return stored.queries < again.queries
+
+
 def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
     """Whether the database returned as many, but other records for the same queries, or in another order, where they leave it the
     choice: since there is a new index, say. Nothing was written for that, and both answers are right."""
