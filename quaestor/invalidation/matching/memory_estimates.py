@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from quaestor.invalidation.matching.entities import ActiveQuery, Filter, LiveRegistration
-from quaestor.planning.access_paths import Access
+from quaestor.planning.access_entries import Access
 
 _FILTER: Final = 420
 """A filter, its identity, its entries in the index and in the namespace."""

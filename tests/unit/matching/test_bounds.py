@@ -17,6 +17,7 @@ from quaestor.invalidation.matching.leases import Leases
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.retention import Record, Retention
 from quaestor.model import AfterImage, WriteKind
+from quaestor.planning.access_entries import Equality
 from quaestor.planning.plan import plan_query
 from quaestor.planning.rules import SharedRules
 from tests.unit.matching.scene import Scene, find, types
@@ -64,7 +65,10 @@ def test_compacting_loses_no_lease_and_takes_turns() -> None:
 
 
 def filters(number: int) -> list[Filter]:
-    return [Filter(b"%d" % n, bson.encode({"a": n})) for n in range(number)]
+    made = [Filter(b"%d" % n, bson.encode({"a": n})) for n in range(number)]
+    for n, item in enumerate(made):
+        item.access = Equality("a", (n,))
+    return made
 
 
 def test_only_so_many_predicates_are_kept_compiled_and_all_answer() -> None:
