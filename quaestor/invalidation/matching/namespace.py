@@ -48,7 +48,7 @@ class Namespace:
     unremembered: queries with registrations that need to know how the record was before.
     always: queries that every write changes.
     foreign: those of other namespaces whose pipeline reads this one.
-    unindexed: the filters that every write tries for the sake of cached results, by the tenant who brought them.
+    unindexed: the filters that nearly every write tries for the sake of cached results, by the tenant who brought them.
     unindexed_filters: how many.
     tried, epoch: how often it is written, see trial_rates.py.
     subscribed: the sides of subscribed queries, if there are any.

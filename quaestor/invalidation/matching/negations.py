@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from quaestor.invalidation.matching.compact_set import added, removed, size
+from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
 from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.ranges import Ranges
 from quaestor.planning.access_entries import Absent, Negative, Outside, Range, Unequal, hash_key
 from quaestor.query.bson_order import MISSING, order_key
 
+_Keys = tuple[Hashable, ...]
+"""A set of values that filters deny."""
 _Axis = tuple[int, bool]
 """A bracket of the BSON order, and whether only records without arrays on the path are judged."""
 
@@ -27,8 +29,8 @@ class NegationIndex:
     def __init__(self) -> None:
         self._absent: FilterSlot | None = None
         self._outside: dict[_Axis, Ranges] = {}
-        self._unequal: dict[tuple[Hashable, ...], FilterSlot] = {}
-        self._by_key: dict[Hashable, dict[tuple[Hashable, ...], None]] = {}
+        self._unequal: dict[_Keys, FilterSlot] = {}
+        self._by_key: dict[Hashable, _Keys | CompactSet[_Keys]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._absent is not None or self._outside or self._unequal)
@@ -39,7 +41,7 @@ class NegationIndex:
             self._absent = added(self._absent, item)
         elif isinstance(entry, Unequal):
             for key in entry.keys if entry.keys not in self._unequal else ():
-                self._by_key.setdefault(key, {})[entry.keys] = None
+                self._by_key[key] = added(self._by_key.get(key), entry.keys)
             self._unequal[entry.keys] = added(self._unequal.get(entry.keys), item)
         else:
             self._outside.setdefault((entry.bracket, entry.whole), Ranges()).add(_range(entry), item)
@@ -54,9 +56,10 @@ class NegationIndex:
                 self._unequal[entry.keys] = slot
             elif self._unequal.pop(entry.keys, None) is not None:
                 for key in entry.keys:
-                    del self._by_key[key][entry.keys]
-                    if not self._by_key[key]:
-                        del self._by_key[key]
+                    sets = self._by_key.pop(key)
+                    # Equal sets need not be the same object, which is what a slot of one goes by.
+                    if isinstance(sets, CompactSet) and (rest := removed(sets, entry.keys)) is not None:
+                        self._by_key[key] = rest
         else:
             axis = (entry.bracket, entry.whole)
             self._outside[axis].remove(_range(entry), item)
@@ -128,12 +131,10 @@ class NegationIndex:
         return found
 
     def _find_unequal(self, keys: set[Hashable], found: list[FilterSlot]) -> None:
-        excluded = [self._by_key[key] for key in keys if key in self._by_key]
-        if not excluded:
+        gone = {denied for key in keys if key in self._by_key for denied in elements(self._by_key[key])}
+        if not gone:
             found.extend(self._unequal.values())
-            return
-        gone = set().union(*excluded)
-        if len(gone) < len(self._unequal):
+        elif len(gone) < len(self._unequal):
             found.extend(slot for denied, slot in self._unequal.items() if denied not in gone)
 
 

@@ -50,7 +50,7 @@ def in_own(tenant: str, number: int) -> Query:
     return find({"customer": number}, namespace=f"{tenant}.orders")
 
 
-def unlike(number: int, namespace: str = "shop.orders") -> Query:
+def unlike(number: int, namespace: str = "shop.items") -> Query:
     """No index finds it."""
     return find({"a": {"$not": {"$elemMatch": {"$eq": number}}}}, namespace=namespace)
 
