@@ -19,7 +19,8 @@ from xxhash import xxh128_hexdigest
 
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
 from quaestor.model import Document, Operation, Query
-from quaestor.planning.access_paths import Access, access_paths
+from quaestor.planning.access_entries import Access, describe_choice
+from quaestor.planning.access_paths import access_paths
 from quaestor.planning.filter_fields import searched_paths
 from quaestor.planning.hidden_types import hidden_type
 from quaestor.planning.index_order import NOTHING, also, leaves_order_open, tied_fields
@@ -181,7 +182,7 @@ def plan_query(query: Query) -> QueryPlan:
         predicate=predicate,
         window=window,
         result=result,
-        index="every write" if predicate is None else access[0].describe() if access else "always try",
+        index="every write" if predicate is None else describe_choice(access),
         access=access,
         fields=also(fields, tied),
         visible=also(fields if root is None else _visible(query, shape, fields), tied),

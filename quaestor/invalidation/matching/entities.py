@@ -18,7 +18,7 @@ from quaestor.invalidation.matching.compact_set import CompactSet
 from quaestor.invalidation.matching.sampling_set import SamplingSet
 from quaestor.invalidation.matching.trial_rates import Tried
 from quaestor.model import Document, Version
-from quaestor.planning.access_paths import Access
+from quaestor.planning.access_entries import Access, is_broad
 from quaestor.planning.rules import Rules
 
 Matches = Callable[[Document], bool]
@@ -51,6 +51,11 @@ class Filter:
         self.tried = 0
         self.epoch = 0
         self.place = 0
+
+    @property
+    def broad(self) -> bool:
+        """Whether nearly every write tries it: no index finds it, or by nothing that tells records apart."""
+        return is_broad(self.access)
 
 
 FilterSlot = Filter | CompactSet[Filter]

@@ -25,7 +25,7 @@ from quaestor.invalidation.matching.subscribed_sides import SubscribedSides
 from quaestor.invalidation.matching.tally import Tally
 from quaestor.invalidation.matching.trial_rates import SAMPLED
 from quaestor.model import Document, MatchType
-from quaestor.planning.access_paths import Access
+from quaestor.planning.access_entries import Access
 from quaestor.planning.plan import QueryPlan
 from quaestor.query.compiled import CompiledQuery
 from quaestor.query.encoding import OPTIONS
@@ -48,7 +48,7 @@ class Namespace:
     unremembered: queries with registrations that need to know how the record was before.
     always: queries that every write changes.
     foreign: those of other namespaces whose pipeline reads this one.
-    unindexed: the filters that every write tries for the sake of cached results, by the tenant who brought them.
+    unindexed: the filters that nearly every write tries for the sake of cached results, by the tenant who brought them.
     unindexed_filters: how many.
     tried, epoch: how often it is written, see trial_rates.py.
     subscribed: the sides of subscribed queries, if there are any.
@@ -92,8 +92,6 @@ class Namespace:
         if item is None:
             item = Filter(predicate.identity, bson.encode(condition, codec_options=OPTIONS))
             self.index.add(item, access)
-            if item.access is None:
-                item.matches = predicate.matches
             self.filters[predicate.identity] = item
         return item
 
@@ -126,7 +124,7 @@ class Namespace:
     def _charge(self, item: Filter, tenant: Tenant) -> None:
         """Put the filter on the account of this tenant."""
         item.tenant = tenant
-        if item.access is None:
+        if item.broad:
             filters = self.unindexed.get(tenant)
             if filters is None:
                 filters = self.unindexed[tenant] = tenant.unindexed[self] = SamplingSet()
@@ -136,7 +134,7 @@ class Namespace:
     def _discharge(self, item: Filter) -> None:
         """Take the filter off the account it is on."""
         tenant, item.tenant = item.tenant, None
-        if item.access is None and tenant is not None:
+        if item.broad and tenant is not None:
             filters = self.unindexed[tenant]
             filters.remove(item)
             self.unindexed_filters -= 1

@@ -62,8 +62,8 @@ class MatchingNode:
     max_images, max_image_bytes: at most so many of them.
     max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; subscribed queries may take half
         of them.
-    max_unindexed: so many different predicates without an index a namespace may have, since every write tries them
-        all.
+    max_unindexed: so many different predicates without an index a namespace may have, or with one that most records
+        satisfy ($ne, $nin), since nearly every write tries them all.
     max_tried_per_s: predicates tried a second, over all. What is more makes room for what has more benefit (see
         eviction.py), or is refused.
     grace_ms: after which what is new may be made to go.

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from quaestor.query.pcre.pieces import Options, Piece
+from quaestor.query.pcre.pieces import Options, Piece, repeated_size
 from quaestor.query.pcre.reader import Reader
 
 QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
@@ -37,9 +37,12 @@ class Quantifier:
             f"(?:{piece.full}){suffix}{self.mode}",
             piece.width * lowest if piece.width is not None and lowest == highest else None,
             literal=piece.literal,
-            size=_repeated_size(piece, lowest, highest),
+            size=repeated_size(piece, lowest, highest),
             work=max(lowest + 1 if highest is None else highest, 1) * piece.work + 1,
             first=piece.first,
+            character=piece.character,
+            caseless=piece.caseless,
+            required=piece.required,
         )
 
 
@@ -81,10 +84,3 @@ def _bounds(reader: Reader, found: re.Match[str]) -> tuple[int, int | None]:
     if highest is not None and highest < lowest:
         raise reader.malformed("numbers out of order in {} quantifier")
     return lowest, highest
-
-
-def _repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
-    if not piece.group:
-        return piece.size + 4
-    optional = 0 if highest is None else highest - lowest
-    return max(lowest, 1) * piece.size + optional * (piece.size + 7)

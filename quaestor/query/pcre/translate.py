@@ -15,21 +15,17 @@ from dataclasses import replace
 from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
+from quaestor.query.pcre.assertions import ASSERTIONS, WORD
 from quaestor.query.pcre.brackets import Bracket, property_escape, read_bracket
 from quaestor.query.pcre.case import CASED, other_cases
 from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped, set_work
 from quaestor.query.pcre.first_character import PASSED, First, Opening, any_of, literal
 from quaestor.query.pcre.groups import read_group
-from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LARGEST_WORK, LONGEST, NAME, Options, Piece, Shape
+from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LONGEST, NAME, Options, Piece, Shape, require_work
 from quaestor.query.pcre.quantifiers import QUANTIFIER, read_quantifier
 from quaestor.query.pcre.reader import Reader
+from quaestor.query.pcre.required_text import LiteralRuns, any_required
 from quaestor.query.pcre.translation import Translation
-
-_WORD: Final = "[A-Za-z0-9_]"
-_BOUNDARY: Final = f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"
-_NO_BOUNDARY: Final = f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))"
-_COUNTED: Final = 10**12
-"""What is more is told as this."""
 
 
 def translate(source: str, options: Options) -> Translation:
@@ -86,7 +82,7 @@ class Translator:
             raise reader.malformed("unmatched parentheses")
         if piece.size > LARGEST_SIZE:
             raise reader.malformed("regular expression is too large")
-        _require_work(piece.work)
+        require_work(piece.work)
         for reference in self.references:
             known = reference in self.names if isinstance(reference, str) else 0 < reference <= self.groups
             if not known:
@@ -103,6 +99,7 @@ class Translator:
             prefix="".join(self.shape.text),
             only_prefix=self.shape.simple,
             ends=self.shape.ends,
+            required=piece.required,
             work=piece.work,
         )
 
@@ -137,6 +134,7 @@ class Translator:
             size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1),
             work=sum(piece.work for piece in pieces) + len(pieces) - 1,
             first=any_of(piece.first for piece in pieces),
+            required=any_required(piece.required for piece in pieces),
         )
 
     def _sequence(self, depth: int) -> Piece:
@@ -145,11 +143,19 @@ class Translator:
         width: int | None = 0
         size = work = 0
         at_start = True
-        opening = Opening()
+        opening, runs = Opening(), LiteralRuns()
         while True:
             self._skip()
             if self.reader.done or self.reader.peek() in ("|", ")"):
-                return Piece("".join(linear), "".join(full), width, size=size, work=work, first=opening.first())
+                return Piece(
+                    "".join(linear),
+                    "".join(full),
+                    width,
+                    size=size,
+                    work=work,
+                    first=opening.first(),
+                    required=runs.required(),
+                )
             pieces = self._atoms(depth)
             self._skip()
             for position, atom in enumerate(pieces, start=1):
@@ -164,6 +170,10 @@ class Translator:
                     self.newline_sensitive = True
                 at_start = False
                 opening.see(piece.first, lowest)
+                if piece.character:
+                    runs.see_character(piece.character, caseless=piece.caseless, lowest=lowest, highest=highest)
+                elif piece.width != 0:
+                    runs.see_other(piece.required, lowest=lowest)
                 linear.append(piece.linear)
                 full.append(piece.full)
                 size += piece.size
@@ -204,7 +214,7 @@ class Translator:
             bracket = read_bracket(reader, self.options)
             if self.options.ignore_case:
                 self.cases += min(bracket.written, CASED)
-                _require_work(self.cases)
+                require_work(self.cases)
             text = bracket.text(ignore_case=self.options.ignore_case)
             return [Piece(text, text, size=33, work=set_work(text), first=self._first(bracket.only))]
         if character == ".":
@@ -233,8 +243,11 @@ class Translator:
         size = 1 + len(character.encode())
         if self.options.ignore_case and (others := other_cases(character)):
             text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
-            return Piece(text, text, size=size, work=set_work(text), first=self._first(character))
-        return Piece(text, text, literal=character, size=size, work=size - 1, first=self._first(character))
+            plain = character.lower() if character.isascii() else ""
+            first = self._first(character)
+            return Piece(text, text, size=size, work=set_work(text), first=first, character=plain, caseless=True)
+        first = self._first(character)
+        return Piece(text, text, literal=character, size=size, work=size - 1, first=first, character=character)
 
     def _first(self, character: str) -> First:
         """Of a literal, which is counted."""
@@ -259,12 +272,12 @@ class Translator:
         if letter in "pP":
             text = property_escape(reader, letter)
             return [Piece(text, text, work=set_work(text))]
-        if letter in _ASSERTIONS:
-            linear, full = _ASSERTIONS[letter]
+        if letter in ASSERTIONS:
+            linear, full = ASSERTIONS[letter]
             self.ascii_only = self.ascii_only or letter == "B"
             if letter in "bB" and self.options.unicode:
                 self.linear = False
-                full = full.replace(_WORD, UNICODE_WORD)
+                full = full.replace(WORD, UNICODE_WORD)
             return [Piece(linear, full, 0, quantifiable=False, first=PASSED if letter in "bB" else First())]
         if letter == "K":
             return []
@@ -325,21 +338,5 @@ class Translator:
         return self.reference(name)
 
 
-def _require_work(steps: int) -> None:
-    if steps > LARGEST_WORK:
-        raise UnsupportedQueryError(
-            f"a regular expression too large to compile: {min(steps, _COUNTED):,} steps with its repetitions multiplied out, "
-            f"more than {LARGEST_WORK:,}"
-        )
-
-
 _LEADING_VERB: Final = re.compile(r"\(\*(UTF8?|UCP)\)")
 _NAMED_CHARACTER: Final = re.compile(r"\{(?![0-9]+(?:,[0-9]*)?\})")
-_ASSERTIONS: Final = {
-    "b": ("\\b", _BOUNDARY),
-    "B": ("\\B", _NO_BOUNDARY),
-    "A": ("\\A", "\\A"),
-    "G": ("\\A", "\\A"),
-    "Z": ("\\z", "$"),
-    "z": ("\\z", "\\Z"),
-}
