@@ -56,7 +56,8 @@ class Explanation:
     index: how a written record leads to the query.
     window: which of the matching records the result holds.
     fields: which fields' changes matter for records that match before and after.
-    foreign: other collections every write to which counts.
+    foreign: what else it reads, by collection.
+    foreign_writes: the writes to those that count, in words.
     not_cached: why no response that ran this query is cached; empty: it is cached.
     valid_until_ms: when one that ran it now would be over without any write, because a value in it may have been floored to a
         unit of the clock; None: never.
@@ -72,6 +73,7 @@ class Explanation:
     window: str
     fields: str
     foreign: tuple[str, ...]
+    foreign_writes: tuple[str, ...]
     not_cached: tuple[str, ...]
     valid_until_ms: int | None
     remark: str | None
@@ -97,6 +99,7 @@ class Explanation:
                 "window": self.window,
                 "fields": self.fields,
                 "foreign": list(self.foreign),
+                "foreign_writes": list(self.foreign_writes),
                 "remark": self.remark,
             },
             ensure_ascii=False,
@@ -114,7 +117,7 @@ class Explanation:
                 "fields that matter",
                 self.fields + ("" if self.fields.startswith("all,") or self.fields == "all" else _OTHERS),
             ),
-            ("also depends on", ", ".join(f"every write to {name}" for name in self.foreign)),
+            ("also depends on", "; ".join(self.foreign_writes)),
             ("remark", self.remark or ""),
         ]
         width = max(len(name) for name, value in lines if value)
@@ -168,6 +171,7 @@ def explain(
         window=_window(plan),
         fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
+        foreign_writes=tuple(read.describe() for read in plan.foreign_reads),
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
         valid_until_ms=until_ms,
         remark="; ".join(_remarks(plan, images, indexes_known)) or None,

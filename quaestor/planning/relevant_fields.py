@@ -67,7 +67,7 @@ ALL: Final = Fields((), ())
 def fields_that_place(query: Query, root: Node) -> Fields:
     """The fields that decide whether a record belongs to the result and where: those of filter and sort."""
     read = filter_paths(root)
-    return _fields(None if read is None else read.union(path for path, _ in query.sort))
+    return fields_of_paths(None if read is None else read.union(path for path, _ in query.sort))
 
 
 def fields_that_show(query: Query) -> Fields:
@@ -79,7 +79,7 @@ def fields_that_show(query: Query) -> Fields:
         return ALL
     shows = [path for path, on in switches.items() if on]
     if shows and (shows != ["_id"] or len(switches) == 1):
-        return _fields(shows)
+        return fields_of_paths(shows)
     return Fields((), tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path))))
 
 
@@ -97,7 +97,7 @@ def fields_that_matter(query: Query, root: Node) -> Fields:
 def fields_of_values(query: Query, root: Node) -> Fields:
     """The fields of a count or distinct: those that the filter reads, and the values that are collected."""
     read = filter_paths(root)
-    return _fields(read | {query.distinct_key} if read is not None and query.distinct_key else read)
+    return fields_of_paths(read | {query.distinct_key} if read is not None and query.distinct_key else read)
 
 
 def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
@@ -106,11 +106,14 @@ def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
     stages: what follows the leading `$match`.
     root: its filter.
     """
-    return _fields(pipeline_paths(stages, root))
+    return fields_of_paths(pipeline_paths(stages, root))
 
 
-def _fields(paths: Iterable[str] | None) -> Fields:
-    """`_id` never changes. A path that begins with a number, for once, leaves nothing to go by."""
+def fields_of_paths(paths: Iterable[str] | None) -> Fields:
+    """The fields at these paths; None: all.
+
+    `_id` never changes. A path that begins with a number, for once, leaves nothing to go by.
+    """
     known = None if paths is None else tuple(sorted(path for path in paths if path != "_id"))
     return ALL if known is None or any(path.split(".", 1)[0].isdigit() for path in known) else Fields(known)
 

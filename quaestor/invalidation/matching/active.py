@@ -76,12 +76,14 @@ class ActiveQueries:
         self.namespaces[query.rules.namespace] = own
         self.tenants.opened(query)
         self.tenants.charge(query, query_bytes(query), 0)
-        for name in query.rules.foreign:
-            self.namespaces.setdefault(name, Namespace()).foreign[query] = None
+        for read in plan.foreign_reads:
+            self.namespaces.setdefault(read.namespace, Namespace()).foreign.add(query, read)
 
     def _close(self, name: str, query: ActiveQuery) -> None:
         namespace = self.namespaces[name]
-        namespace.close(query)
+        if name == query.rules.namespace:
+            namespace.close(query)
+        namespace.foreign.remove(query)
         if namespace.empty:
             del self.namespaces[name]
 

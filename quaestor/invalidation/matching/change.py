@@ -41,9 +41,7 @@ def first_change(
     if untouched and (member or live.members is None or rules.window is Window.NONE):
         return None  # whatever it was and is, this write is not what made it so
     if not rules.exact:
-        if before and after and _still_matching(rules, image) is None:
-            return None
-        return MatchType.MATCH if after or before is not False else None
+        return _widened(live, rules, image, member, after, before)
     if live.members is None:
         return _unremembered(live, rules, image, after, before)
     if rules.window is Window.OFFSET:
@@ -55,13 +53,34 @@ def first_change(
     return MatchType.ADD
 
 
+def _widened(
+    live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, after: bool, before: bool | None
+) -> MatchType | None:
+    """The change of a result whose predicate lets through more than belongs to it.
+
+    What it does not let through is no part of the result; members, where they are known, tell who was. They are the records
+    of a find, so who was none and stands where it stood is none unless others make room for it.
+    """
+    if live.members is not None and rules.window is not Window.OFFSET:
+        if member:
+            return _member(live, rules, image, after)
+        stays = not after or (rules.window is Window.NONE and _placed_as_before(rules, image))
+        return None if stays else MatchType.MATCH
+    if before and after and _still_matching(rules, image) is None:
+        return None
+    return MatchType.MATCH if after or before is not False else None
+
+
 def _outside_still(rules: Rules, image: AfterImage) -> bool:
     """Whether a record that is no member stands where it stood, and so outside of the window.
 
     An order that `_id` completes has one place for every record; among equals the database may choose others each time.
     """
-    if not any(path == "_id" for path, _ in rules.sort):
-        return False
+    return any(path == "_id" for path, _ in rules.sort) and _placed_as_before(rules, image)
+
+
+def _placed_as_before(rules: Rules, image: AfterImage) -> bool:
+    """Whether the write left alone what decides whether the record is in the result, and where."""
     if image.changed is not None and rules.placing.untouched(image.changed):
         return True
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:

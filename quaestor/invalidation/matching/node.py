@@ -311,7 +311,7 @@ class MatchingNode:
             members=members,
             empty=registration.members == (),
             boundary=boundary_of(registration, rules),
-            needs_before=members is None or rules.window is Window.OFFSET or not rules.exact,
+            needs_before=members is None or rules.window is Window.OFFSET,
             expires_at_ms=registration.expires_at_ms,
         )
         self._active.add(live, plan)
@@ -346,9 +346,10 @@ class MatchingNode:
         image, rules = entry.image, live.query.rules
         if image.kind is WriteKind.COLLECTION:
             return MatchType.MATCH if concerns(rules, image.namespace) else None
-        if image.namespace != rules.namespace:
-            return MatchType.MATCH if image.namespace in rules.foreign else None
-        return judged(live, entry, self._predicates, self.tally)
+        namespace = self._active.namespaces.get(image.namespace)
+        if namespace is not None and namespace.foreign.changes(live.query, image):
+            return MatchType.MATCH
+        return judged(live, entry, self._predicates, self.tally) if image.namespace == rules.namespace else None
 
     def _activated(self, live: LiveRegistration, now_ms: int) -> Activated:
         rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)

@@ -51,6 +51,33 @@ MATCH = {"$match": {"s": 1}}
             ),
             ("j.name", "k", "s"),
         ),
+        (
+            aggregate(
+                MATCH,
+                {
+                    "$setWindowFields": {
+                        "partitionBy": "$p",
+                        "sortBy": {"at": 1, "_id": 1},
+                        "output": {
+                            "r": {"$documentNumber": {}},
+                            "v": {"$sum": "$x", "window": {"documents": [-1, 1]}},
+                            "w": {"$shift": {"output": "$y", "by": 1, "default": "$z"}},
+                        },
+                    }
+                },
+                {"$project": {"r": 1}},
+            ),
+            ("at", "p", "r", "s", "x", "y", "z"),
+        ),
+        (
+            aggregate(
+                MATCH,
+                {"$fill": {"partitionByFields": ["p"], "sortBy": {"at": 1}, "output": {"v": {"method": "locf"}}}},
+                {"$densify": {"field": "at", "range": {"step": 1, "bounds": "full"}}},
+                {"$group": {"_id": "$g"}},
+            ),
+            ("at", "g", "p", "s", "v"),
+        ),
     ],
 )
 def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
@@ -73,7 +100,9 @@ def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
         aggregate(MATCH, {"$limit": 3}, {"$group": {"_id": "$g"}}),
         aggregate(MATCH, {"$facet": {"a": [{"$sortByCount": "$x"}], "b": [{"$sort": {"at": 1}}]}}),
         aggregate(MATCH, {"$project": {"a": {"b": 0}}}),
-        aggregate(MATCH, {"$setWindowFields": {"sortBy": {"a": 1}, "output": {}}}, {"$count": "n"}),
+        aggregate(
+            MATCH, {"$setWindowFields": {"sortBy": {"a": 1}, "output": {"r": {"$nonsense": {}}}}}, {"$count": "n"}
+        ),
         aggregate(MATCH, {"$set": {"x": {"$function": {}}}}, {"$count": "n"}),
     ],
 )
