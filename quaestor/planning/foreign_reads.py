@@ -91,7 +91,7 @@ class _Walk:
                 yield self._lookup(operand, rest)
                 yield from self.reads(operand.get("pipeline") or (), ())
             elif name == "$graphLookup":
-                yield self._graph(operand)
+                yield self._graph(operand, rest)
 
     def _union(self, operand: Any, rest: Sequence[Document]) -> ForeignRead:
         inner = _Inner.of(operand.get("pipeline") if isinstance(operand, Mapping) else None, frozenset())
@@ -109,10 +109,14 @@ class _Walk:
         ordered = by_id or self._told(inner.stages) or self._unwound(operand["as"], rest)
         return self._read("$lookup", operand, inner.conditions, shown, ordered=ordered)
 
-    def _graph(self, operand: Any) -> ForeignRead:
-        """In the order in which it is walked: every field may show it."""
+    def _graph(self, operand: Any, rest: Sequence[Document]) -> ForeignRead:
+        """What is found by `_id` comes in an order that no field shows."""
         restriction = operand.get("restrictSearchWithMatch")
-        return self._read("$graphLookup", operand, [restriction] if restriction else [], None, ordered=False)
+        conditions = [restriction] if restriction else []
+        shown = self._below(operand["as"], [{"$match": restriction}] if restriction else [], rest)
+        if shown is not None:
+            shown |= {operand["connectFromField"], operand["connectToField"]}
+        return self._read("$graphLookup", operand, conditions, shown, ordered=operand["connectToField"] == "_id")
 
     def _read(
         self, name: str, operand: Any, conditions: Iterable[Document], shown: frozenset[str] | None, *, ordered: bool

@@ -187,7 +187,9 @@ def plan_query(query: Query) -> QueryPlan:
         index="every write" if predicate is None else access[0].describe() if access else "always try",
         access=access,
         fields=also(fields, tied),
-        visible=also(fields if root is None or collated else _visible(query, shape, fields), tied),
+        visible=also(
+            fields if root is None or collated else _visible(query, shape, fields, ordered=not order_open), tied
+        ),
         placing=also(placing, tied),
         order_open=order_open,
         tied=tied,
@@ -259,9 +261,17 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
     return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
 
 
-def _visible(query: Query, shape: PipelineShape | None, fields: Fields) -> Fields:
-    """The fields that a find with a sort shows. Without one, what the filter reads may be the order (`$near`, an index)."""
-    return fields if shape is not None or not query.sort else fields_that_show(query)
+def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, ordered: bool) -> Fields:
+    """The fields that show of a record that stays: those that a find with a sort shows, or that a pipeline reads behind its
+    leading filter. Where the order is open, what the filter reads may decide it (`$near`, an index).
+
+    ordered: the order in which records are found cannot show.
+    """
+    if shape is None:
+        return fields_that_show(query) if query.sort else fields
+    if shape.as_find is not None or not ordered or _result(query, shape) is not Result.OPAQUE:
+        return fields
+    return fields_of_pipeline(shape.rest, compile_query({}).root)
 
 
 def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:

@@ -190,6 +190,15 @@ def test_later_filters_of_fields_that_are_still_their_own_lead_too(stages: Any, 
     assert (plan.match, plan.reason, plan.condition) == ("widened", TO_LEADING_MATCH, condition)
 
 
+def test_what_only_the_leading_filter_reads_shows_nowhere() -> None:
+    """Unless it may decide an order that does: then it counts of a record that passes the filter before and after, too."""
+    count, push = {"$sum": 1}, {"$push": "$b"}
+    by_id = {"$sort": {"_id": 1}}
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}}, by_id)).visible == Fields(("g",))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}})).visible == Fields(("a", "g"))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": push}}, by_id)).visible == Fields(("a", "b", "g"))
+
+
 @pytest.mark.parametrize(
     "stages",
     [
@@ -270,9 +279,24 @@ _JOIN: Any = {"from": "makers", "localField": "m", "foreignField": "_id", "as": 
                         "restrictSearchWithMatch": {"on": True},
                     }
                 },
+                {"$project": {"n": {"$size": "$o.x"}}},
+            ),
+            ("shop.items", {"on": True}, Fields(("on", "p", "x"))),
+        ),
+        (
+            (
+                {
+                    "$graphLookup": {
+                        "from": "items",
+                        "startWith": "$p",
+                        "connectFromField": "p",
+                        "connectToField": "k",
+                        "as": "o",
+                    }
+                },
                 {"$count": "n"},
             ),
-            ("shop.items", {"on": True}, ALL),
+            ("shop.items", {}, ALL),
         ),
     ],
 )
