@@ -64,7 +64,7 @@ def contributors_of(
 
 
 def describe_contributors(plan: QueryPlan) -> str | None:
-    """What is kept of the records that contribute to such a result, in words, for people; None: nothing."""
+    """Description, for people, of what is kept of the records that contribute to such a result; None: nothing is."""
     query = plan.query
     if plan.match != "exact" or plan.rank is not None or query.text_index is not None or plan.condition is None:
         return None

@@ -117,7 +117,7 @@ Kept = Counted | Holders | Page
 
 
 class Supplied:
-    """What a registration is judged by once its contributors are known.
+    """Members, boundary and contributions by which a registration is judged once its contributors are known.
 
     members: hashes of the records whose writes lead to it; None: they do not, see `kept`.
     boundary: see LiveRegistration.
