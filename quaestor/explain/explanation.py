@@ -14,6 +14,7 @@ from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, ends_ms
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.text_indexes import searches
 from quaestor.model import Operation, Query, Reason, Uncacheable
+from quaestor.planning.contributing import describe_contributors
 from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
 from quaestor.query import aggregation
 
@@ -35,7 +36,7 @@ _OTHERS = "; an update that touches none of them changes nothing"
 _TIES = "records with equal sort keys stand in any order: with _id as the last sort key a tie at the end does not count"
 _BEFORE_IMAGES = (
     "without pre-images in the collection (changeStreamPreAndPostImages) every delete counts, and every update that touches "
-    "fields that matter"
+    "fields that matter, wherever more records contribute than max_contributors"
 )
 _INDEXES = (
     "the order is left open, so the fields of compound indexes matter as well: with --mongo-url they are looked up"
@@ -61,6 +62,8 @@ class Explanation:
     not_cached: why no response that ran this query is cached; empty: it is cached.
     valid_until_ms: when one that ran it now would be over without any write, because a value in it may have been floored to a
         unit of the clock; None: never.
+    kept: what is kept of the records that contribute to the result without being shown, if they are few enough (setting
+        `max_contributors`).
     remark: something that can be done to make it better, or to have it explained better.
     """
 
@@ -76,6 +79,7 @@ class Explanation:
     foreign_writes: tuple[str, ...]
     not_cached: tuple[str, ...]
     valid_until_ms: int | None
+    kept: str | None
     remark: str | None
 
     @property
@@ -100,6 +104,7 @@ class Explanation:
                 "fields": self.fields,
                 "foreign": list(self.foreign),
                 "foreign_writes": list(self.foreign_writes),
+                "kept": self.kept,
                 "remark": self.remark,
             },
             ensure_ascii=False,
@@ -118,6 +123,7 @@ class Explanation:
                 self.fields + ("" if self.fields.startswith("all,") or self.fields == "all" else _OTHERS),
             ),
             ("also depends on", "; ".join(self.foreign_writes)),
+            ("kept", self.kept or ""),
             ("remark", self.remark or ""),
         ]
         width = max(len(name) for name, value in lines if value)
@@ -174,6 +180,7 @@ def explain(
         foreign_writes=tuple(read.describe() for read in plan.foreign_reads),
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
         valid_until_ms=until_ms,
+        kept=describe_contributors(plan),
         remark="; ".join(_remarks(plan, images, indexes_known)) or None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quaestor.invalidation.matching.compact_set import added, elements, removed
+from quaestor.invalidation.matching.contributors import Supplied
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration
 from quaestor.invalidation.matching.memory_estimates import query_bytes, registration_bytes
 from quaestor.invalidation.matching.namespace import Namespace
@@ -50,6 +51,19 @@ class ActiveQueries:
         query.registrations = added(query.registrations, live)
         self.namespaces[query.rules.namespace].add(live)
         self.tenants.charge(query, registration_bytes(live), 1)
+
+    def supply(self, live: LiveRegistration, known: Supplied) -> None:
+        """Judge a registration by its contributors from now on. O(their number)."""
+        namespace = self.namespaces[live.query.rules.namespace]
+        namespace.remove(live)
+        before = registration_bytes(live)
+        if known.members is not None:
+            live.members = known.members
+        live.boundary = known.boundary if live.boundary is None else live.boundary
+        live.kept = known.kept
+        live.needs_before = known.members is None
+        namespace.add(live)
+        self.tenants.charge(live.query, registration_bytes(live) - before, 0)
 
     def forget(self, live: LiveRegistration) -> None:
         """Stop matching this registration. O(its members)."""

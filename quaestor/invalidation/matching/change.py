@@ -12,6 +12,7 @@ from typing import Any
 import bson
 
 from quaestor.invalidation.matching.boundary import behind
+from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, MatchType, WriteKind
@@ -22,13 +23,14 @@ from quaestor.query.sorting import sort_key
 
 
 def first_change(
-    live: LiveRegistration, image: AfterImage, *, member: bool, after: bool, before: bool | None
+    live: LiveRegistration, image: AfterImage, *, member: bool, after: bool, before: bool | None, identity: int = 0
 ) -> MatchType | None:
     """The match type of the change that `image` makes to the result of `live`; None: it makes none.
 
     member: the record is among the members; meaningless if they are unknown.
     after: the record matches after the write.
     before: it matched before the write; None: not known.
+    identity: the record's hash.
 
     Images up to `live.since` never do: the read has seen them.
     """
@@ -40,10 +42,14 @@ def first_change(
     untouched = image.changed is not None and rules.fields.untouched(image.changed)
     if untouched and (member or live.members is None or rules.window is Window.NONE):
         return None  # whatever it was and is, this write is not what made it so
+    if live.kept is not None:
+        return _contributed_to(live, live.kept, image, identity, member, after)
     if not rules.exact:
         return _widened(live, rules, image, member, after, before)
     if live.members is None:
         return _unremembered(live, rules, image, after, before)
+    if rules.result is Result.COUNT:
+        return None if member is after else MatchType.ADD if after else MatchType.REMOVE
     if rules.window is Window.OFFSET:
         return _behind_offset(live, rules, image, member, after, before)
     if member:
@@ -69,6 +75,25 @@ def _widened(
     if before and after and _still_matching(rules, image) is None:
         return None
     return MatchType.MATCH if after or before is not False else None
+
+
+def _contributed_to(
+    live: LiveRegistration, kept: Kept, image: AfterImage, identity: int, member: bool, after: bool
+) -> MatchType | None:
+    """The change of a result whose contributors are known."""
+    if isinstance(kept, Counted):
+        return kept.change(identity, after)
+    if isinstance(kept, Holders | Inputs):
+        return kept.change(identity, image.after if after else None)
+    if identity in kept.skipped:
+        stays = kept.still_skips(image.after if after else None)
+        return None if stays else MatchType.CHANGE_INDEX if after else MatchType.REMOVE
+    rules = live.query.rules
+    if member:
+        return _member(live, rules, image, after)
+    if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
+        return None
+    return MatchType.ADD
 
 
 def _outside_still(rules: Rules, image: AfterImage) -> bool:

@@ -232,6 +232,7 @@ def _judge(live: LiveRegistration, entry: Retained, member: bool, results: Predi
             member=member,
             after=item is not None and results.matches_now(item),
             before=None if item is None or not live.needs_before else results.matched_before(item),
+            identity=entry.identity,
         )
     except Exception:
         results.comparison_failed()
