@@ -29,12 +29,12 @@ SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6)
 _WITH_IMAGES: Final = {
     "$unwind": 0.35,
     "$setWindowFields": 0.3,
-    "$lookup, unwound and grouped": 0.4,
+    "$lookup, unwound and grouped": 0.5,
     "$lookup of a field": 0.8,
     "$graphLookup": 0.85,
     "view that computes": 0.6,
     "view that unwinds": 0.6,
-    "collation": 0.35,
+    "collation": 0.4,
 }
 """The share of a shape's invalidations that may be for nothing; 0.2 where it is not said. Which records a join reaches is not
 known, nor what a view computes."""
