@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import bson
 
-from quaestor.model import Document, Query
+from quaestor.model import Document, Operation, Query
 from quaestor.planning.filter_fields import filter_paths
 from quaestor.planning.pipeline_fields import pipeline_paths
 from quaestor.query.ast import Node
@@ -80,6 +80,8 @@ def fields_that_show(query: Query) -> Fields:
     said = list(_said(query.projection))
     switches = {path: value for path, value in said if isinstance(value, bool | int | float)}
     parts = [path for path, value in said if isinstance(value, Mapping) and list(value) in _PARTS]
+    if parts and query.operation is not Operation.FIND:
+        return ALL  # a stage computes by `$slice`, from whatever fields
     if len(switches) + len(parts) < len(said) or any("$" in path for path in (*switches, *parts)):
         return ALL
     if parts and not any(on for path, on in switches.items() if path != "_id"):

@@ -6,7 +6,7 @@ alike. https://www.mongodb.com/docs/manual/reference/operator/projection/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -45,11 +45,11 @@ def shows_same(encoded: bytes, before: Document, after: Document) -> bool:
 def _compiled(encoded: bytes) -> _Projected | None:
     specification = bson.decode(encoded, codec_options=OPTIONS)
     parts = {name: part for name, value in specification.items() if (part := _part(name, value)) is not None}
-    rest: dict[str, Any] = {name: 1 if name in parts else value for name, value in specification.items()}
-    sliced = all(_is(specification[name], "$slice") for name in parts)
-    if parts and sliced and not any(on for name, on in rest.items() if name != "_id" and name not in parts):
-        # `$slice` alone shows everything else as well.
-        rest = {name: value for name, value in rest.items() if name not in parts}
+    rest: dict[str, Any] | None = specification
+    if parts:
+        rest = _beside_parts(specification, parts)
+        if rest is None:
+            return None
     try:
         step = projection(rest) if rest else None
     except QueryError:
@@ -66,6 +66,22 @@ def _compiled(encoded: bytes) -> _Projected | None:
         return row
 
     return shown
+
+
+def _beside_parts(specification: Mapping[str, Any], parts: Collection[str]) -> dict[str, Any] | None:
+    """What a projection that shows parts of arrays shows besides; None if that is not evaluated.
+
+    With a field that is switched on, or with `$elemMatch` alone, only what is named; with `$slice` alone everything else too.
+    """
+    others = {name: value for name, value in specification.items() if name not in parts}
+    if not all(isinstance(value, bool | int | float) for value in others.values()):
+        return None
+    switches = {bool(value) for name, value in others.items() if name != "_id"}
+    sliced = {_is(specification[name], "$slice") for name in parts}
+    if switches == {True} or (not switches and sliced == {False}):
+        return {**dict.fromkeys(parts, 1), **others}
+    alone = True not in switches and sliced == {True} and not others.get("_id", 0)
+    return others if alone else None
 
 
 def _is(value: Any, operator: str) -> bool:
