@@ -7,19 +7,22 @@ reader of the result; without images, the paths that an update touched tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import bson
 
-from quaestor.model import Document, Query
+from quaestor.model import Document, Operation, Query
 from quaestor.planning.filter_fields import filter_paths
 from quaestor.planning.pipeline_fields import pipeline_paths
 from quaestor.query.ast import Node
 from quaestor.query.encoding import OPTIONS
 from quaestor.query.paths import is_array
+
+_PARTS: Final = (["$slice"], ["$elemMatch"])
+"""Projections that show a part of an array."""
 
 Tree = dict[str, "Tree"]
 """Paths by component; an empty tree is everything below."""
@@ -80,13 +83,28 @@ def fields_that_show(query: Query) -> Fields:
     """The fields that a result shows, by its projection. Whatever cannot be read off a path (computed fields) makes it all."""
     if not query.projection:
         return ALL
-    switches = {path: value for path, value in query.projection.items() if isinstance(value, bool | int | float)}
-    if len(switches) < len(query.projection) or any("$" in path for path in switches):
+    said = list(_said(query.projection))
+    switches = {path: value for path, value in said if isinstance(value, bool | int | float)}
+    parts = [path for path, value in said if isinstance(value, Mapping) and list(value) in _PARTS]
+    if parts and query.operation is not Operation.FIND:
+        return ALL  # a stage computes by `$slice`, from whatever fields
+    if len(switches) + len(parts) < len(said) or any("$" in path for path in (*switches, *parts)):
         return ALL
-    shows = [path for path, on in switches.items() if on]
+    if parts and not any(on for path, on in switches.items() if path != "_id"):
+        return ALL  # of `$slice` all else is shown as well
+    shows = [path for path, on in switches.items() if on] + parts
     if shows and (shows != ["_id"] or len(switches) == 1):
         return fields_of_paths(shows)
     return Fields((), tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path))))
+
+
+def _said(projection: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """What a projection says of each path: `{a: {b: 1}}` is `{"a.b": 1}`."""
+    for name, value in projection.items():
+        if isinstance(value, Mapping) and not next(iter(value), "$").startswith("$"):
+            yield from _said(value, f"{above}{name}.")
+        else:
+            yield above + name, value
 
 
 def fields_that_matter(query: Query, root: Node) -> Fields:

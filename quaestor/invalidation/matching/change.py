@@ -14,8 +14,9 @@ import bson
 from quaestor.invalidation.matching.boundary import behind
 from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept
 from quaestor.invalidation.matching.entities import LiveRegistration
+from quaestor.invalidation.matching.projected import shows_same
 from quaestor.invalidation.matching.values import reachable
-from quaestor.model import AfterImage, MatchType, WriteKind
+from quaestor.model import AfterImage, Document, MatchType, WriteKind
 from quaestor.planning.plan import Result, Window
 from quaestor.planning.rules import Rules
 from quaestor.query.encoding import OPTIONS
@@ -130,7 +131,16 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     sort = rules.sort
     if sort and sort_key(image.before, sort) != sort_key(image.after, sort):
         return MatchType.CHANGE_INDEX
-    return None if rules.visible.same(image.before, image.after) else MatchType.CHANGE
+    if rules.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after):
+        return None
+    return MatchType.CHANGE
+
+
+def _shows_same(rules: Rules, before: Document, after: Document) -> bool:
+    """Whether a projection shows both alike. Without a sort what the filter reads may be the order, so that has to stay."""
+    if not rules.projection or not rules.tied.same(before, after):
+        return False
+    return (bool(rules.sort) or rules.placing.same(before, after)) and shows_same(rules.projection, before, after)
 
 
 def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:

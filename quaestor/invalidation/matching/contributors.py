@@ -171,7 +171,7 @@ class Supplied:
 def supplied(
     contributors: Contributors, rules: Rules, query: Query, hashes: Sequence[int | None], *, cells: int
 ) -> Supplied | None:
-    """What contributors tell; None if that is not enough.
+    """Rules that contributors supply; None if they do not tell enough.
 
     query: as planned.
     hashes: of the records, in order; None for those of other write partitions.

@@ -39,7 +39,7 @@ class WaitingContributors:
         found = supplied(known, live.query.rules, query, hashes, cells=self._cells)
         if found is None:
             return None
-        if known.version < registration.since and found.kept is not None and not isinstance(found.kept, Page | Inputs):
+        if known.version < live.since and found.kept is not None and not isinstance(found.kept, Page | Inputs):
             return None  # taken over: who came and went in between without changing the result is not known
         self._known[live.id] = found
         heappush(self._by_version, (known.version, live.id))
