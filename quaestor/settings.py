@@ -67,6 +67,9 @@ class Settings:
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it
         is purged a second time after this.
     control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
+    max_contributors: records that a registration may keep the ids of because they decide its result without being shown (counted,
+        skipped, holders of distinct values; docs/query_semantics_changes.md); read in the background, once; with more, or 0, it
+        is judged by the images of each write alone.
     subscription_lease_ms: how long the grid goes on maintaining a subscribed query for a process it does not hear
         from.
     subscription_extend_ms: how often a process says that it is still there; at most a third of the lease.
@@ -124,6 +127,7 @@ class Settings:
     compression_level: int = 3
     repurge_after_ms: int = 1_000
     control_namespace: str = "quaestor.control"
+    max_contributors: int = 1_000
     subscription_lease_ms: int = 120_000
     subscription_extend_ms: int = 30_000
     subscription_queue: int = 1_000
@@ -166,6 +170,10 @@ class Settings:
             )
         if not 0 <= self.doorkeeper_share <= 1:
             raise ConfigurationError(f"doorkeeper_share must lie in 0..1, not {self.doorkeeper_share}")
+        if not 0 <= self.max_contributors <= 100_000:
+            raise ConfigurationError(
+                f"max_contributors must lie in 0 (none are kept) to 100000, not {self.max_contributors}"
+            )
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")
         if not 0 <= self.heuristic_fraction <= 1:

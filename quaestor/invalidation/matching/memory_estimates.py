@@ -63,7 +63,8 @@ def query_bytes(query: ActiveQuery) -> int:
 def registration_bytes(live: LiveRegistration) -> int:
     """Bytes of one registration. O(1)."""
     boundary = 0 if live.boundary is None else _BOUNDARY
-    return _REGISTRATION + boundary + (_MEMBER * len(live.members) if live.members else 0)
+    kept = 0 if live.kept is None else live.kept.bytes
+    return _REGISTRATION + boundary + kept + (_MEMBER * len(live.members) if live.members else 0)
 
 
 def side_bytes(source: int, access: Sequence[Access]) -> int:
