@@ -46,7 +46,7 @@ class Fields:
         return self.hidden is None or _equal(_without(before, _tree(self.hidden)), _without(after, _tree(self.hidden)))
 
     def seen(self, record: Document) -> bytes:
-        """What matters of a record: equal for records in which nothing that matters differs. O(size of the record)."""
+        """The part of a record that matters: equal for records in which nothing that matters differs. O(size of the record)."""
         only = _only(record, _tree(self.shown))
         rest = None if self.hidden is None else _without(record, _tree(self.hidden))
         return bson.encode({"": [only, rest]}, codec_options=OPTIONS)
