@@ -164,6 +164,8 @@ def drained(redis_url: str, deployment: str, shape: GridShape) -> Iterator[Drain
             theirs.close()
             pipes[cell] = ours
             processes.append(process)
+        for pipe in pipes.values():
+            pipe.recv()  # begun: what is told to the grid before, a cell would not know of
         with closing(DrainedGrid(redis_url, deployment, shape, pipes)) as grid:
             yield grid
     finally:
@@ -201,6 +203,7 @@ def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell, pipe: C
             retention_ms=RETENTION_MS,
         )
         loop.start()
+        pipe.send(None)
         while (task := _received(pipe)) is not None:
             tried, read = node.tally.tried, node.tally.writes
             try:
