@@ -164,8 +164,6 @@ def drained(redis_url: str, deployment: str, shape: GridShape) -> Iterator[Drain
             theirs.close()
             pipes[cell] = ours
             processes.append(process)
-        for pipe in pipes.values():
-            pipe.recv()  # begun: what is told to the grid before, a cell would not know of
         with closing(DrainedGrid(redis_url, deployment, shape, pipes)) as grid:
             yield grid
     finally:
@@ -202,9 +200,11 @@ def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell, pipe: C
             heartbeat_ms=HEARTBEAT_MS,
             retention_ms=RETENTION_MS,
         )
-        loop.start()
-        pipe.send(None)
+        begun = False
         while (task := _received(pipe)) is not None:
+            if not begun:
+                loop.start()  # not before: it would read registrations before the tick that dates what it knows of
+                begun = True
             tried, read = node.tally.tried, node.tally.writes
             try:
                 if task.until == "alone":
