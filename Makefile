@@ -40,8 +40,9 @@ test: $(READY) servers ## the tests, without the slow families (TESTS=tests/unit
 	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: test-all
-test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md
+test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
 	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
+	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
@@ -73,7 +74,11 @@ docs: $(READY) ## the documentation site, into site/
 
 # The same libraries at the lowest versions that pyproject.toml allows, in an environment of their own.
 LOWEST := .venv-lowest
-LOWEST_TESTS ?= $(wildcard tests/unit/test_*.py) tests/unit/admin tests/unit/rest tests/inputs/test_request_fields.py
+# Where we touch those libraries: servers and frameworks, drivers, HTTP on both sides, the codecs, and what is quick anyway.
+LOWEST_TESTS ?= $(wildcard tests/unit/test_*.py) tests/unit/admin tests/unit/rest tests/inputs/test_request_fields.py \
+	tests/inputs/test_middleware_order.py $(addprefix tests/conformance/test_,event_layer.py response_store.py) \
+	$(addprefix tests/end_to_end/test_,middleware.py middleware_on_uvicorn.py frameworks.py embedded.py capture.py \
+	capture_contexts.py mappers.py rest_router.py rest_access.py proxy_forwarding.py proxy_bodies.py)
 
 $(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
 	@$(call say,installing the lowest versions that pyproject.toml allows into $(LOWEST))
@@ -86,7 +91,7 @@ $(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
 	@touch $@
 
 .PHONY: test-lowest
-test-lowest: $(LOWEST)/.ready servers ## quick tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
+test-lowest: $(LOWEST)/.ready servers ## tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
 	@$(LOWEST)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(LOWEST_TESTS)
 
 LOCK := pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11

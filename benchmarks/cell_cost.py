@@ -1,172 +1,407 @@
 """What a write costs one cell of the grid, by its shape: the scaling in two dimensions, on a machine with fewer cores than cells.
 
-How many writes a grid sustains depends on the machine's cores; the CPU time that a write costs a cell does not. So every shape
-gets the same load, far below what the machine can do, and what is measured is each cell's own CPU time (a process of its own,
-its beginning and its idle time taken off). Two loads: ranges, which an index finds, so that a write costs a cell the same
-whatever its number of queries is; and besides them queries that no index finds, all of which are tried.
+How many writes a grid sustains depends on the machine's cores; the CPU time that its work costs a cell does not. So all work is
+appended to the pipelines first, and each cell drains its part alone, as a process of its own that runs the grid's own loop.
 
-The model, with w writes/s to the whole grid, u of the queries without an index, Q query and W write partitions:
+Two views. Equal load per cell: queries grow with the query partitions, writes with the write partitions; what a cell uses
+should not change. Equal load in all: the same queries and writes for every shape; what a cell uses should fall. Two kinds of
+queries, because they scale differently: ranges, which an index finds, so that a write costs a cell the same whatever their number
+is; and besides them queries that no index finds, all of which are tried. The model and what is left out of it:
+benchmarks/scalability/cell_model.py.
 
-    CPU seconds a second of one cell = w / W * (read + tried * u / Q)
-
-Fitted by least squares; its residuals are in the result. At low rates a cell wakes up for every write, which costs more than the
-write: the model leaves that out, so its residuals are large there. What it says of larger grids is a calculation, and says so.
-Run: python -m benchmarks.cell_cost (4 minutes)
+One shape runs on Spark as well, to show that a Spark task uses what a drained process uses. Times are CPU times, the cheapest
+of several rounds: other work on the machine makes one dearer and nothing makes it cheaper.
+Result: benchmarks/results/cell_cost.json, .md and .svg. Run: python -m benchmarks.cell_cost (4 minutes)
 """
 
 from __future__ import annotations
 
+import signal
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import psutil
 import redis
 
 from benchmarks import harness
-from benchmarks.scalability import grids, workload
-from benchmarks.scalability.client import Client, client
-from benchmarks.scalability.grids import Grid
+from benchmarks.scalability import grids, plots, workload
+from benchmarks.scalability.cell_model import CellModel, CellPoint, fitted
+from benchmarks.scalability.cell_report import text
+from benchmarks.scalability.drained import Drained, DrainedGrid, drained
 from benchmarks.scalability.workload import Collections, Load
-from quaestor.demo import servers
+from quaestor.demo import reaper, servers
+from quaestor.event_layer import streams
+from quaestor.event_layer.redis import RedisEventLayer
+from quaestor.invalidation.grid.cell_processes import cell_pids
 from quaestor.model import GridShape
 
-SHAPES: Final = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 4), (4, 1), (4, 4))
-"""Query partitions, write partitions."""
-QUERIES: Final = 10_000
-UNINDEXED: Final = 1_000
-RANGES_HZ: Final = 2_000
-UNINDEXED_HZ: Final = 200
-SECONDS: Final = 5.0
-IDLE_S: Final = 3.0
-MEASURED: Final = 100
+PARTITIONS: Final = (1, 2, 4)
+RANGES: Final = 1_000
+UNINDEXED: Final = 200
+"""Queries for each query partition."""
+RANGES_WRITES: Final = 4_000
+UNINDEXED_WRITES: Final = 500
+"""Writes for each write partition: without, and with queries that no index finds."""
+MATCHED: Final = 0.01
+"""Of all writes."""
 ROUNDS: Final = 2
-_CALCULATED: Final = ((1, 16), (16, 1), (8, 8))
-_SUSTAINED: Final = 0.7
+ALONE: Final = 500
+ON_SPARK: Final = (2, 2)
+SPARK_ROUNDS: Final = 2
+IDLE_S: Final = 3.0
+SUSTAINED: Final = 0.7
 """Of a core: what a cell may use in the calculation, so that its queue does not grow."""
+CALCULATED: Final = ((1, 1), (4, 4), (1, 16), (16, 1), (16, 16))
 _ONE: Final = Collections()
+_FITTED_UP_TO: Final = 2
 Point = dict[str, Any]
 
 
-def cpu_s(pids: Sequence[int]) -> list[float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one grid is given.
+
+    queries, writes: multiples of what one query and one write partition get where the load per cell is equal.
+    """
+
+    shape: GridShape
+    queries: int
+    writes: int
+
+    @property
+    def name(self) -> str:
+        """Query x write partitions."""
+        return f"{self.shape.query_partitions}x{self.shape.write_partitions}"
+
+    @property
+    def per_cell(self) -> bool:
+        """Whether each cell has the load of the only cell of the smallest grid."""
+        return (self.queries, self.writes) == (self.shape.query_partitions, self.shape.write_partitions)
+
+    @property
+    def in_all(self) -> bool:
+        """Whether the grid has the load of the largest one."""
+        return self.queries == self.writes == PARTITIONS[-1]
+
+
+def works() -> list[Work]:
+    """Every shape with both loads; those of the largest are the same."""
+    found: dict[Work, None] = {}
+    for queries in PARTITIONS:
+        for writes in PARTITIONS:
+            shape = GridShape(query_partitions=queries, write_partitions=writes)
+            found[Work(shape=shape, queries=queries, writes=writes)] = None
+            found[Work(shape=shape, queries=PARTITIONS[-1], writes=PARTITIONS[-1])] = None
+    return list(found)
+
+
+def ranges(first: int, number: int) -> Iterator[tuple[str, bytes]]:
+    """The papers' queries with these numbers."""
+    since = workload.now_version()
+    for one in range(first, first + number):
+        yield workload.query_id(one, _ONE), workload.registration(one, _ONE, since=since)
+
+
+def unindexed(first: int, number: int) -> Iterator[tuple[str, bytes]]:
+    """Queries that no index finds and no write matches."""
+    since = workload.now_version()
+    for one in range(first, first + number):
+        condition: dict[str, object] = {"s0": {"$regex": f"[0-9]{one}"}}
+        yield workload.query_id(one, _ONE), workload.registration(one, _ONE, since=since, condition=condition)
+
+
+def load_of(work: Work, experiment: int, *, with_unindexed: bool) -> Load:
+    """The writes of one round."""
+    writes = work.writes * (UNINDEXED_WRITES if with_unindexed else RANGES_WRITES)
+    return Load(
+        experiment=experiment,
+        rate_hz=writes,
+        seconds=1,
+        background=work.queries * RANGES,
+        write_partitions=work.shape.write_partitions,
+        collections=_ONE,
+        measured=int(writes * MATCHED),
+    )
+
+
+def measured_queries(load: Load) -> Iterator[tuple[str, bytes]]:
+    """Those that the writes of a load match, once each."""
+    return ranges(workload.measured_number(load.experiment, 0), load.measured)
+
+
+def cheapest(rounds: Sequence[Sequence[Drained]]) -> list[Drained]:
+    """Of each cell the round that took it the least time a write, as if it had read as many as in the others on average."""
+    found = []
+    for cell in zip(*rounds, strict=True):
+        best = min(cell, key=lambda one: one.cpu_s / one.entries)
+        factor = statistics.mean(one.entries for one in cell) / best.entries
+        found.append(
+            replace(
+                best,
+                entries=round(best.entries * factor),
+                cpu_s=best.cpu_s * factor,
+                tried=best.tried * factor,
+            )
+        )
+    return found
+
+
+def point_of(work: Work, cells: Sequence[Drained], *, unindexed_in_all: int) -> Point:
+    """One row of the result."""
+    of_write = [one.cpu_s / one.entries * 1e6 for one in cells]
+    whole = work.writes * (UNINDEXED_WRITES if unindexed_in_all else RANGES_WRITES)
+    return {
+        "grid": work.name,
+        "equal_load_per_cell": work.per_cell,
+        "equal_load_in_all": work.in_all,
+        "ranges": work.queries * RANGES,
+        "queries_without_index": unindexed_in_all,
+        "writes": whole,
+        "us_per_write_of_a_cell": {
+            "mean": round(statistics.mean(of_write), 2),
+            "dearest_cell": round(max(of_write), 2),
+            "tried": round(statistics.mean(one.tried / one.entries for one in cells), 2),
+        },
+        "us_of_a_cell_per_write_of_the_grid": round(statistics.mean(one.cpu_s for one in cells) / whole * 1e6, 2),
+        "us_of_all_cells_per_write_of_the_grid": round(sum(one.cpu_s for one in cells) / whole * 1e6, 2),
+        "busiest_over_mean_cell": round(
+            max(one.cpu_s for one in cells) / statistics.mean(one.cpu_s for one in cells), 3
+        ),
+        "cells": [
+            {
+                "cell": f"{one.cell.query_partition},{one.cell.write_partition}",
+                "us_per_write": round(one.cpu_s / one.entries * 1e6, 3),
+                "tried_per_write": round(one.tried / one.entries, 3),
+                "writes": one.entries,
+                "registrations": one.held,
+            }
+            for one in cells
+        ],
+    }
+
+
+def rounds_of(grid: DrainedGrid, work: Work, experiments: Iterator[int], *, with_unindexed: bool) -> list[Drained]:
+    """Several rounds of one load, of each cell the cheapest."""
+    rounds = []
+    for _ in range(ROUNDS):
+        load = load_of(work, next(experiments), with_unindexed=with_unindexed)
+        grid.hold(measured_queries(load))
+        grid.publish(load)
+        rounds.append(grid.drain())
+    return cheapest(rounds)
+
+
+def measure(redis_url: str, work: Work, deployment: str) -> tuple[list[Point], float]:
+    """Both kinds of queries on a new grid; and what registering a range cost a cell, in CPU microseconds."""
+    experiments = count(1)
+    number = work.queries * UNINDEXED
+    with drained(redis_url, deployment, work.shape) as grid:
+        filled = grid.hold(ranges(0, work.queries * RANGES))
+        points = [point_of(work, rounds_of(grid, work, experiments, with_unindexed=False), unindexed_in_all=0)]
+        grid.hold(unindexed(work.queries * RANGES, number))
+        cells = rounds_of(grid, work, experiments, with_unindexed=True)
+        points.append(point_of(work, cells, unindexed_in_all=number))
+    for one in points:
+        print({name: value for name, value in one.items() if name != "cells"}, flush=True)
+    return points, statistics.mean(one.cpu_s / one.entries for one in filled) * 1e6
+
+
+def alone(redis_url: str) -> float:
+    """CPU microseconds of a write that wakes a cell for itself alone."""
+    work = Work(shape=GridShape(query_partitions=1, write_partitions=1), queries=1, writes=1)
+    with drained(redis_url, "alone", work.shape) as grid:
+        grid.hold(ranges(0, RANGES))
+        load = Load(
+            experiment=1, rate_hz=ALONE, seconds=1, background=RANGES, write_partitions=1, collections=_ONE, measured=1
+        )
+        grid.hold(measured_queries(load))
+        done = grid.one_at_a_time(load)
+        return done.cpu_s / done.entries * 1e6
+
+
+def on_spark(folder: Path, redis_url: str, mongo_url: str) -> list[Point]:
+    """The same load in all on Spark: cells are tasks that run all the time, so what they use when idle is taken off."""
+    queries, writes = ON_SPARK
+    shape = GridShape(query_partitions=queries, write_partitions=writes)
+    work = Work(shape=shape, queries=PARTITIONS[-1], writes=PARTITIONS[-1])
+    experiments, points = count(1), []
+    deployment = f"spark-{work.name}"
+    with (
+        grids.on_spark(folder / work.name, redis_url, mongo_url, deployment, shape) as grid,
+        closing(RedisEventLayer(redis_url, deployment)) as layer,
+    ):
+        grid.hold(work.queries * RANGES, _ONE)
+        pids = list(cell_pids(layer, deployment).values())
+        before = _cpu_s(pids)
+        time.sleep(IDLE_S)
+        idle = [(after - was) / IDLE_S for after, was in zip(_cpu_s(pids), before, strict=True)]
+        for number in (0, work.queries * UNINDEXED):
+            if number:
+                grid.add(unindexed(work.queries * RANGES, number), number)
+            used = min(
+                _burst(grid, layer, work, next(experiments), pids, idle, bool(number)) for _ in range(SPARK_ROUNDS)
+            )
+            points.append(
+                {
+                    "grid": work.name,
+                    "ranges": work.queries * RANGES,
+                    "queries_without_index": number,
+                    "us_of_a_cell_per_write_of_the_grid": round(used, 2),
+                    "idle_cpu_share_of_a_cell": round(statistics.mean(idle), 4),
+                }
+            )
+            print(f"Spark: {points[-1]}", flush=True)
+    return points
+
+
+def _burst(
+    grid: grids.Grid,
+    layer: RedisEventLayer,
+    work: Work,
+    experiment: int,
+    pids: Sequence[int],
+    idle: Sequence[float],
+    with_unindexed: bool,
+) -> float:
+    """CPU microseconds of a cell for each write of a load that is appended all at once."""
+    load = load_of(work, experiment, with_unindexed=with_unindexed)
+    # The grid counts experiments itself; its numbers are the same as long as nobody else asks.
+    assert grid.measure_with(load.measured, _ONE) == experiment
+    batches: list[list[bytes]] = [[] for _ in range(load.write_partitions)]
+    for write in workload.writes(load, start_ms=int(time.time() * 1000)):
+        batches[write.partition].append(write.payload)
+    before, begun_s = _cpu_s(pids), time.monotonic()
+    for part, batch in enumerate(batches):
+        for first in range(0, len(batch), 1_000):
+            layer.append(streams.writes(grid.deployment, part), batch[first : first + 1_000])
+    grid.settle(load.writes)
+    took_s = time.monotonic() - begun_s
+    grid.forget_measured(experiment, load.measured, _ONE)
+    used = [after - was - took_s * unused for after, was, unused in zip(_cpu_s(pids), before, idle, strict=True)]
+    return statistics.mean(used) / load.writes * 1e6
+
+
+def _cpu_s(pids: Sequence[int]) -> list[float]:
     """CPU seconds that each of these has used so far."""
     times = [psutil.Process(pid).cpu_times() for pid in pids]
     return [float(one.user + one.system) for one in times]
 
 
-def unindexed() -> Iterator[tuple[str, bytes]]:
-    """Queries that no index finds and no write matches, with their ids."""
-    since = workload.now_version()
-    for number in range(QUERIES, QUERIES + UNINDEXED):
-        condition: dict[str, object] = {"s0": {"$regex": f"[0-9]{number}"}}
-        yield (
-            workload.query_id(number, _ONE),
-            workload.registration(number, _ONE, since=since, condition=condition),
+def cell_points(points: Sequence[Point]) -> list[CellPoint]:
+    """Every cell that was measured."""
+    return [
+        CellPoint(
+            query_partitions=int(point["grid"].split("x")[0]),
+            write_partitions=int(point["grid"].split("x")[1]),
+            tried=cell["tried_per_write"],
+            us=cell["us_per_write"],
         )
+        for point in points
+        for cell in point["cells"]
+    ]
 
 
-def measure(grid: Grid, measuring: Client, *, rate_hz: int, idle: Sequence[float], with_unindexed: int) -> Point:
-    """CPU time of every cell under one load."""
-    experiment = grid.measure_with(MEASURED, _ONE)
-    load = Load(
-        experiment=experiment,
-        rate_hz=rate_hz,
-        seconds=SECONDS,
-        background=QUERIES,
-        write_partitions=grid.shape.write_partitions,
-        collections=_ONE,
-        measured=MEASURED,
-    )
-    before, begun_s = cpu_s(grid.pids), time.monotonic()
-    outcome = measuring.run(load)
-    grid.settle(load.writes)
-    took_s = time.monotonic() - begun_s
-    grid.forget_measured(experiment, MEASURED, _ONE)
-    used = [after - was - took_s * unused for after, was, unused in zip(cpu_s(grid.pids), before, idle, strict=True)]
+def modelled(points: Sequence[Point], *, registering_us: float, alone_us: float) -> dict[str, Any]:
+    """The fit, how far it is from each cell, whether small grids tell of large ones, and what it says of larger ones."""
+    cells = cell_points(points)
+    model = fitted(cells)
+    small = [one for one in cells if max(one.query_partitions, one.write_partitions) <= _FITTED_UP_TO]
+    large = [one for one in cells if one not in small]
+    from_small = fitted(small)
+    most = PARTITIONS[-1] * UNINDEXED
     return {
-        "grid": grid.name,
-        "writes_per_s": rate_hz,
-        "achieved_writes_per_s": round(outcome.achieved_hz),
-        "queries_without_index": with_unindexed,
-        "lost": outcome.lost,
-        "us_per_write_of_the_grid": {
-            "mean_cell": round(statistics.mean(used) / load.writes * 1e6, 2),
-            "dearest_cell": round(max(used) / load.writes * 1e6, 2),
-            "all_cells": round(sum(used) / load.writes * 1e6, 2),
+        "what": "CPU us of a cell for each write that it reads: read_us + tried_us x predicates tried; it reads 1/W of the "
+        "grid's writes and tries 1/Q of the queries without an index",
+        "read_us": round(model.read_us, 2),
+        "tried_us": round(model.tried_us, 4),
+        "cells_fitted": len(cells),
+        "calculated_over_measured": _spread(model, cells),
+        f"fitted_to_shapes_up_to_{_FITTED_UP_TO}x{_FITTED_UP_TO}_only": {
+            "read_us": round(from_small.read_us, 2),
+            "tried_us": round(from_small.tried_us, 4),
+            "calculated_over_measured_of_the_larger": _spread(from_small, large),
         },
+        "registering_us_per_cell": round(registering_us, 1),
+        "us_of_a_write_that_wakes_the_cell_alone": round(alone_us, 1),
+        "writes_per_s_calculated": {
+            f"{queries}x{writes}": {
+                "ranges": round(model.writes_per_s(queries, writes, unindexed=0, share=SUSTAINED)),
+                f"and {most:,} without an index": round(
+                    model.writes_per_s(queries, writes, unindexed=most, share=SUSTAINED)
+                ),
+            }
+            for queries, writes in CALCULATED
+        },
+        "calculated_with": f"a core for each cell, {SUSTAINED} of it in use; cells that always find work; Redis, ingest and the "
+        "network not counted",
     }
 
 
-def of_shape(redis_url: str, shape: GridShape) -> list[Point]:
-    """Both loads on a new grid of one shape, each several times; the cheapest round counts, because other work on the machine
-    makes one dearer and nothing makes it cheaper."""
-    deployment = f"cost-{shape.query_partitions}x{shape.write_partitions}"
-    with grids.as_processes(redis_url, deployment, shape) as grid, client(redis_url, deployment) as measuring:
-        grid.hold(QUERIES, _ONE)
-        before = cpu_s(grid.pids)
-        time.sleep(IDLE_S)
-        idle = [(after - was) / IDLE_S for after, was in zip(cpu_s(grid.pids), before, strict=True)]
-        points = []
-        for count, rate_hz in ((0, RANGES_HZ), (UNINDEXED, UNINDEXED_HZ)):
-            if count:
-                grid.add(unindexed(), count)
-            rounds = [measure(grid, measuring, rate_hz=rate_hz, idle=idle, with_unindexed=count) for _ in range(ROUNDS)]
-            best = min(rounds, key=lambda point: float(point["us_per_write_of_the_grid"]["mean_cell"]))
-            best["idle_cpu_share_of_a_cell"] = round(statistics.mean(idle), 4)
-            points.append(best)
-            print(best, flush=True)
-        return points
-
-
-def fit(points: Sequence[Point]) -> dict[str, Any]:
-    """The model's two costs, and how far it is from each point."""
-    rows, costs = [], []
-    for point in points:
-        queries, writes = map(int, point["grid"].split("x"))
-        rows.append([1 / writes, point["queries_without_index"] / queries / writes])
-        costs.append(point["us_per_write_of_the_grid"]["mean_cell"])
-    # Relative errors count: a cell of a large grid has little to do.
-    weights = 1 / np.array(costs)
-    (read, tried), *_ = np.linalg.lstsq(np.array(rows) * weights[:, None], np.array(costs) * weights, rcond=None)
-    calculated = np.array(rows) @ np.array([read, tried])
+def _spread(model: CellModel, cells: Sequence[CellPoint]) -> dict[str, float]:
+    ratios = model.ratios(cells)
     return {
-        "read_us": round(float(read), 2),
-        "tried_us": round(float(tried), 4),
-        "calculated_over_measured": [round(float(a / b), 3) for a, b in zip(calculated, costs, strict=True)],
-        "writes_per_s_calculated": {
-            f"{queries}x{writes}": {
-                "ranges": round(_SUSTAINED * 1e6 * writes / read),
-                f"and {UNINDEXED:,} without an index": round(
-                    _SUSTAINED * 1e6 * writes / (read + tried * UNINDEXED / queries)
-                ),
-            }
-            for queries, writes in ((1, 1), *_CALCULATED)
-        },
-        "calculated_with": f"a core for each cell, {_SUSTAINED} of it in use; Redis and ingest not counted",
+        "least": round(min(ratios), 3),
+        "median": round(statistics.median(ratios), 3),
+        "most": round(max(ratios), 3),
     }
 
 
 def main() -> None:
-    """Measure every shape and save the result."""
+    """Measure every shape, one on Spark, and save result, text and plot."""
+    begun_s = time.monotonic()
+    reaper.adopt_orphans()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     points: list[Point] = []
-    with servers.running(partial(servers.redis_server, persistent=False), "valkey") as server:
-        for queries, writes in SHAPES:
-            points += of_shape(server.url, GridShape(query_partitions=queries, write_partitions=writes))
-            with redis.Redis.from_url(server.url) as emptied:
-                emptied.flushall()
-    harness.save(
-        "cell_cost",
-        {
-            "what": "CPU us of a cell for each write to the whole grid; cells as processes of their own, the same load for every "
-            f"shape: {QUERIES:,} ranges at {RANGES_HZ:,} writes/s; and {UNINDEXED:,} queries without an index more at "
-            f"{UNINDEXED_HZ} writes/s",
-            "points": points,
-            "model": fit(points),
-        },
+    registering: list[float] = []
+    with ExitStack() as stack:
+        stack.callback(reaper.sweep)
+        server = stack.enter_context(servers.running(partial(servers.redis_server, persistent=False), "valkey"))
+        for number, work in enumerate(works()):
+            measured, registering_us = measure(server.url, work, f"cost-{number}")
+            points += measured
+            registering.append(registering_us)
+            _forget(server.url)
+        alone_us = alone(server.url)
+        mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
+        spark = on_spark(folder, server.url, mongo.url)
+    for one in spark:
+        one["over_drained"] = _over_drained(one, points)
+    result = {
+        "what": "CPU us of a cell; writes appended beforehand, cells drain them one after the other, each a process of its own; "
+        f"{100 * MATCHED:.0f} % of the writes match one query",
+        "took_s": round(time.monotonic() - begun_s),
+        "model": modelled(points, registering_us=statistics.median(registering), alone_us=alone_us),
+        "on_spark": spark,
+        "points": points,
+    }
+    harness.save("cell_cost", result).with_suffix(".md").write_text(text(result))
+    plots.draw_cell_cost(harness.RESULTS, result)
+
+
+def _over_drained(one: Point, points: Sequence[Point]) -> float:
+    """What a Spark task used, as a multiple of what the drained process did."""
+    same = ("grid", "ranges", "queries_without_index")
+    beside = next(
+        point for point in points if point["equal_load_in_all"] and all(point[name] == one[name] for name in same)
     )
+    return round(
+        float(one["us_of_a_cell_per_write_of_the_grid"]) / float(beside["us_of_a_cell_per_write_of_the_grid"]), 3
+    )
+
+
+def _forget(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as server:
+        server.flushall()
 
 
 if __name__ == "__main__":

@@ -143,6 +143,7 @@ def grid_rows() -> list[Row]:
     most = max((one for one in measured["table_3"] if one["grid"] == "1x1"), key=lambda one: float(one["queries"]))
     bare = measured["bare_redis"]["round_trips"]["1000"]
     mongo = measured["from_mongodb"]
+    queries = measured.get("fixed_load", {}).get("queries", "1,000 queries")
     return [
         (
             f"the grid on Spark, write in its pipeline to notification read: 1 x 1, {most['queries']:,} queries, "
@@ -152,7 +153,7 @@ def grid_rows() -> list[Row]:
             f"it took {most['registering_s']:.0f} s to register them",
         ),
         (
-            "... highest write rate with a p99 under 20 ms, 1,000 queries; cells and all else share the cores of one machine",
+            f"... highest write rate with a p99 under 20 ms, {queries}; cells and all else share the cores of one machine",
             ", ".join(f"{shape.replace('x', ' x ')}: {rate}/s" for shape, rate in sustained.items()),
             "more cells than cores bring nothing on one machine",
         ),
@@ -164,6 +165,41 @@ def grid_rows() -> list[Row]:
             ),
             "",
         ),
+    ]
+
+
+def cell_rows() -> list[Row]:
+    """What a write costs one cell, by the shape of its grid."""
+    if not (harness.RESULTS / "cell_cost.json").exists():
+        return []
+    measured = result("cell_cost")
+    points, model = measured["points"], measured["model"]
+
+    def used(grid: str, view: str, *, unindexed: bool) -> float:
+        point = next(
+            one
+            for one in points
+            if one["grid"] == grid and one[view] and bool(one["queries_without_index"]) == unindexed
+        )
+        return float(point["us_of_a_cell_per_write_of_the_grid"]) * float(point["writes"])
+
+    def fall(grid: str, *, unindexed: bool) -> str:
+        view = "equal_load_in_all"
+        return f"{used(grid, view, unindexed=unindexed) / used('1x1', view, unindexed=unindexed):.2f}"
+
+    def kept(*, unindexed: bool) -> str:
+        view = "equal_load_per_cell"
+        return f"{used('4x4', view, unindexed=unindexed) / used('1x1', view, unindexed=unindexed):.2f}"
+
+    return [
+        (
+            "CPU time of one cell of a 4 x 4 grid, over that of a 1 x 1: same load in all; same load per cell (queries that no "
+            "index finds among them)",
+            f"{fall('4x4', unindexed=True)}; {kept(unindexed=True)}",
+            f"ranges, which an index finds: {fall('4x4', unindexed=False)}; {kept(unindexed=False)}: query partitions do not "
+            f"divide those ({fall('4x1', unindexed=False)} with 4 x 1); a write that wakes a cell for itself alone costs "
+            f"{model['us_of_a_write_that_wakes_the_cell_alone']:.0f} us instead of {model['read_us']:.0f}",
+        )
     ]
 
 
@@ -202,6 +238,7 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     latency_rows,
     matching_rows,
     grid_rows,
+    cell_rows,
     exactness_rows,
 )
 

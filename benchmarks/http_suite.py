@@ -26,7 +26,7 @@ from quaestor.demo.servers import HOST, free_port
 
 SUITE = "http-cache-tests@0.4.5"
 CLIENT = "node-fetch@2.7.0"
-OPT_IN = {"QUAESTOR_HEURISTIC_FRACTION": "0.1"}
+OPT_IN = {"QUAESTOR_HEURISTIC_FRACTION": "0.1", "QUAESTOR_PARTIAL_ANSWERS": "true"}
 """What a shared cache may do, and the proxy does if it is told to."""
 _KINDS = """
 import tests from './tests/index.mjs'

@@ -62,14 +62,18 @@ def text(result: dict[str, Any]) -> str:
             "What nobody can see changes twice a second here. *Old*: it had changed before the request; *wrong*: longer ago than "
             "the bound.",
             "",
-            "| what decides | quarantined after | requests until then | hits | old | wrong | afterwards | old |",
-            "|---|---|---|---|---|---|---|---|",
+            "Found: the route is quarantined (`diverged`), or an answer is not stored because an earlier run of the same request "
+            "has read more (`missing-read`).",
+            "",
+            "| what decides | found after | as | requests until then | hits | old | wrong | afterwards | hits | old | wrong |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         for name, one in unseen_ones.items():
             found = f"{one['after_s']} s" if one["found"] else "not found"
             lines.append(
-                f"| {UNSEEN[name]} | {found} | {one['after_requests']:,} | {one['hits_until_then']:,} | "
-                f"{one['old_until_then']:,} | {one['wrong_until_then']:,} | {one['asked_afterwards']} | {one['old_afterwards']} |"
+                f"| {UNSEEN[name]} | {found} | {one['as']} | {one['after_requests']:,} | {one['hits_until_then']:,} | "
+                f"{one['old_until_then']:,} | {one['wrong_until_then']:,} | {one['asked_afterwards']:,} | "
+                f"{one['hits_afterwards']:,} | {one['old_afterwards']:,} | {one['wrong_afterwards']:,} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -102,6 +106,9 @@ def main() -> None:
             (place := folder / "unseen").mkdir()
             result["unseen"] = unseen(place, mongo_url=mongo_url)
             wrong += [f"{name}: not found" for name, one in result["unseen"].items() if not one["found"]]
+            wrong += [
+                f"{name}: wrong once it was found" for name, one in result["unseen"].items() if one["wrong_afterwards"]
+            ]
     if options.print_only:
         print(text(result))
     else:

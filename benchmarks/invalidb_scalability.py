@@ -4,6 +4,10 @@
 the 99th percentile; (c) latency as in their Table 3; (d) the same work spread over 1, 10 and 100 collections, each of a tenant
 of its own. For grids of 1x1, 2x1, 1x2 and 2x2 cells (query x write partitions), beside a bare Redis round trip.
 
+At equal load per cell: in (a) the grid gets 1,000 writes/s for each write partition, in (b) 1,000 queries for each query
+partition, and the loads that are tried begin there and are multiplied alike, up to the same total. So bars side by side say the
+same of every cell. With fewer cores than cells and client need no scaling is to be seen: for that, benchmarks/cell_cost.py.
+
 Grids run on Spark, as in production; one is measured as plain processes as well, to tell what Spark itself costs.
 Latency is measured from before a write is appended to its pipeline until its notification has been read by the
 client, as in the papers; the rows "from MongoDB" count from the acknowledged write and include change stream and ingest.
@@ -55,7 +59,7 @@ FULL: Final = Effort(
     budget_s=840,
     reserve_s=95,
     factor=2,
-    spreads=(10, 100),
+    spreads=(1, 10, 100),
     most_queries=1_000_000,
     most_writes_hz=32_000,
 )
@@ -68,7 +72,7 @@ QUICK: Final = Effort(
     budget_s=215,
     reserve_s=45,
     factor=4,
-    spreads=(100,),
+    spreads=(1, 100),
     most_queries=100_000,
     most_writes_hz=16_000,
 )
@@ -147,14 +151,15 @@ class Run:
 
     def _everything(self, bench: Bench, grid: Grid, database: Connection | None) -> None:
         effort, name = self.effort, grid.name
-        self.writes[name] = bench.sustained_writes(queries=FIXED, least=FIXED)
+        queries, rate_hz = FIXED * grid.shape.query_partitions, FIXED * grid.shape.write_partitions
+        self.writes[name] = bench.sustained_writes(queries=queries, least=rate_hz)
         self.table_3.append(bench.points[0])
         for count in effort.spreads:
             bench.point(queries=FIXED, rate_hz=FIXED, collections=Collections(count=count))
         if database is not None:
-            for rate_hz in FROM_DATABASE_HZ:
-                bench.point(queries=FIXED, rate_hz=rate_hz, instead=database, what=FROM_DATABASE)
-        self.reads[name] = bench.sustained_queries(rate_hz=FIXED, least=FIXED)
+            for written_hz in FROM_DATABASE_HZ:
+                bench.point(queries=FIXED, rate_hz=written_hz, instead=database, what=FROM_DATABASE)
+        self.reads[name] = bench.sustained_queries(rate_hz=rate_hz, least=queries)
         self.table_3.append(bench.points[-1])
         if database is not None:
             bench.point(queries=grid.held, rate_hz=FIXED, instead=database, what=FROM_DATABASE)
@@ -169,6 +174,10 @@ class Run:
             "what": "ms from before the append to the notification read by the client; client, Redis, MongoDB and grid on one "
             "machine; 'from MongoDB': from the acknowledged write, change stream and ingest included",
             "kinds": {"spark": "cells as Spark tasks", "processes": "the same cells as plain Python processes"},
+            "fixed_load": {
+                "writes": f"{FIXED:,} writes/s for each write partition",
+                "queries": f"{FIXED:,} active queries for each query partition",
+            },
             "notifications": self.effort.measured,
             "took_s": round(seconds),
             "bare_redis": {

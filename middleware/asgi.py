@@ -23,6 +23,7 @@ from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Engine, Receive, Scope, Send
 from middleware.lifespan import Lifespan
+from middleware.never_stored import NeverStored
 from middleware.order import report_misplaced
 from middleware.own_writes import after_own_writes
 from middleware.refresh import Refreshes
@@ -92,6 +93,7 @@ class QuaestorMiddleware:
         self._verifications = Verifications(app, quaestor.read_path, self._routes)
         self._plans = self._routes.plans
         self._asked_whole = AskedWhole()
+        self._never_stored = NeverStored()
         for adapter in cdn:
             quaestor.add_cdn(adapter)
 
@@ -208,7 +210,7 @@ class QuaestorMiddleware:
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
             refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
-            asked_whole=self._asked_whole,
+            asked_whole=self._asked_whole, never_stored=self._never_stored,
         )  # fmt: skip
         await Exchange(context).run()
 

@@ -81,14 +81,14 @@ class AskedEntries(dict[str, Any]):
         return super().pop(name, *default)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        self._note(name)
-        if not super().__contains__(name):
-            self[name] = default
-        return super().__getitem__(name)
+        if name not in self._same:
+            self._note(name)
+        return dict.setdefault(self, name, default)
 
     def update(self, *given: Any, **named: Any) -> None:
-        for name, value in dict(*given, **named).items():
-            self[name] = value
+        new = dict(*given, **named)
+        self._same.update(new)
+        dict.update(self, new)
 
     def items(self) -> Any:
         self._note_all()

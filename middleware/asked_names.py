@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, SupportsIndex
+from typing import Any, Self, SupportsIndex
 
 from quaestor.read_path.asked_fields import AskedFields
 
@@ -34,17 +34,21 @@ def _caller(depth: int) -> str:
     return "" if frame is None else str(frame.f_globals.get("__name__"))
 
 
-class AskedName(bytes):
-    """Name of a field that notes what it is compared with."""
+class _Telling:
+    """Value that tells somebody of its use."""
 
     _asked: AskedFields
 
     @classmethod
-    def of(cls, name: bytes, asked: AskedFields) -> AskedName:
-        """The same name, telling asked."""
-        made = cls(name)
+    def of(cls, value: Any, asked: AskedFields) -> Self:
+        """The same value, telling asked."""
+        made = cls(value)  # type: ignore[call-arg]
         made._asked = asked
         return made
+
+
+class AskedName(_Telling, bytes):
+    """Name of a field that notes what it is compared with."""
 
     def __eq__(self, other: object) -> bool:
         # FastAPI parses the cookies for every route, and hands on those that it declares.
@@ -101,19 +105,8 @@ class AskedCondition(AskedName):
         return super().decode(encoding, errors)
 
 
-class AskedText(str):
+class AskedText(_Telling, str):
     """Name of a field as text that notes what it is compared with."""
-
-    __slots__ = ("_asked",)
-
-    _asked: AskedFields
-
-    @classmethod
-    def of(cls, text: str, asked: AskedFields) -> AskedText:
-        """The same text, telling asked."""
-        made = cls(text)
-        made._asked = asked
-        return made
 
     def __eq__(self, other: object) -> bool:
         self._asked.note(other)
@@ -136,12 +129,8 @@ class AskedText(str):
         return AskedText.of(str.title(self), self._asked)
 
 
-class _Address(str):
+class _Address(_Telling, str):
     """A client's address that notes its use."""
-
-    __slots__ = ("_asked",)
-
-    _asked: AskedFields
 
 
 class NoFields(list[tuple[bytes, bytes]]):
@@ -156,16 +145,8 @@ class NoFields(list[tuple[bytes, bytes]]):
         return super().__iter__()
 
 
-class AskedClient(tuple[Any, ...]):
+class AskedClient(_Telling, tuple[Any, ...]):
     """Address of the client that notes when it is looked at; that there is one is no secret."""
-
-    _asked: AskedFields
-
-    @classmethod
-    def of(cls, client: Any, asked: AskedFields) -> AskedClient:
-        made = cls(client)
-        made._asked = asked
-        return made
 
     def __iter__(self) -> Iterator[Any]:
         self._asked.client = True
@@ -175,9 +156,7 @@ class AskedClient(tuple[Any, ...]):
         part = tuple.__getitem__(self, at)
         caller = _caller(2)
         if isinstance(part, str) and caller in _COMPARES_COPIES:
-            made = _Address(part)
-            made._asked = self._asked
-            return made
+            return _Address.of(part, self._asked)
         if caller not in _DECIDES_NOTHING:
             self._asked.client = True
         return part

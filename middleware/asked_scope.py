@@ -46,12 +46,17 @@ def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
 
     changed: also what it has replaced.
     """
-    for name in dict.keys(shown) - _SHOWN_OTHERWISE:
-        value = dict.__getitem__(shown, name)
+    for name, value in dict.items(shown):
+        if name in scope:
+            # Nearly all of them: nothing is called for those.
+            if scope[name] is value or not (changed or name == "state") or name in _SHOWN_OTHERWISE:
+                continue
+        elif name in _SHOWN_OTHERWISE:
+            continue
         if isinstance(value, AskedEntries):  # the state: others may hold on to theirs
             if own := dict(dict.items(value)):
                 scope.setdefault("state", own).update(own)
-        elif changed or name not in scope:
+        else:
             scope[name] = value
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from middleware.asked_whole import AskedWhole
 from middleware.headers import HeaderPolicy
 from middleware.interface import App, Receive, Scope, Send
+from middleware.never_stored import NeverStored
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.verification import Verifications
@@ -32,6 +33,7 @@ class ExchangeContext:
     shared_state: what the app's lifespan has put into the state of every request.
     credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for it.
     asked_whole: routes whose handlers are shown no conditions.
+    never_stored: requests of whose handlers nothing is noticed.
     """
 
     app: App
@@ -49,6 +51,7 @@ class ExchangeContext:
     shared_state: Mapping[str, Any] = field(default_factory=dict)
     credentials: bool = False
     asked_whole: AskedWhole = field(default_factory=AskedWhole)
+    never_stored: NeverStored = field(default_factory=NeverStored)
 
     @property
     def policy(self) -> RoutePolicy:

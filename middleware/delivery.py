@@ -8,16 +8,20 @@ from typing import Any
 
 from middleware.context import ExchangeContext
 from middleware.handovers import HandlerAnswer, Missed, WholeAnswer
+from middleware.never_stored import UNNOTICED
 from middleware.sending import send_entry
 from quaestor.model import Uncacheable
 from quaestor.read_path.answered import AnsweredRequest, HandlerRun
 from quaestor.read_path.asked_fields import CONDITION
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import Event
+from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.entries import Answer, Verdict
 from quaestor.store.memory import Resident
 
-_TRANSIENT = frozenset({"refused", "died", "failed", "lifetime", CONDITION, Uncacheable.READ_FAILED.value})
+_TRANSIENT = frozenset(
+    {"refused", "died", "failed", "lifetime", CONDITION, DOORKEEPER, UNNOTICED, Uncacheable.READ_FAILED.value}
+)
 """Reasons that say nothing about the next answer under the same key."""
 
 
@@ -43,7 +47,7 @@ class Delivery:
         try:
             with read_path.telemetry.tracing.inside(self._span):
                 return await read_path.admission.admit(
-                    Answer(status=answer.status, headers=answer.headers, body=answer.body),
+                    Answer(status=answer.status, headers=answer.headers, body=answer.body, part=answer.part),
                     AnsweredRequest(
                         target=context.target,
                         headers=context.scope["headers"],
@@ -68,6 +72,7 @@ class Delivery:
         confirmed: it is an older one, and the handler's 304 has confirmed it.
         """
         self._land_stored(resident)
+        self._watch(resident)
         self._count_miss()
         how = self._missed.forwarded(confirmed=confirmed) + b"; stored"
         await send_entry(
@@ -110,7 +115,9 @@ class Delivery:
         """
         context, requests = self._context, self._read_path.telemetry.requests
         failed = answer.status >= 500
-        self._missed.land(Landing.LEFT if failed or CONDITION in reasons else Landing.REFUSED)
+        # What was refused this once may be stored by whoever comes next.
+        again = failed or not {CONDITION, DOORKEEPER}.isdisjoint(reasons)
+        self._missed.land(Landing.LEFT if again else Landing.REFUSED)
         if not failed and not _TRANSIENT.issuperset(reasons):
             self._read_path.coalescing.leave_uncoalesced(self._missed.key, now_ms=self._read_path.clock())
         self._count_miss()
@@ -126,6 +133,22 @@ class Delivery:
         await context.send({"type": "http.response.start", "status": answer.status, "headers": headers})
         if answer.body is not None or not more:
             await context.send({"type": "http.response.body", "body": answer.body or b"", "more_body": more})
+
+    def first_request(self) -> bool:
+        """Whether the answer is handed on because nobody has asked for it before, nor asks now."""
+        missed, read_path = self._missed, self._read_path
+        flight = missed.flight
+        if missed.why != "absent" or flight is None or flight.waited or flight.followed:
+            return False
+        return read_path.doorkeeper.refuses(self._context.plan.probation, missed.key, now_ms=read_path.clock())
+
+    def _watch(self, resident: Resident) -> None:
+        """Have it learned whether an entry of this route is used."""
+        if self._missed.why == "absent":
+            plan, read_path = self._context.plan, self._read_path
+            resident.usefulness = read_path.doorkeeper.admitted(
+                plan.probation, "" if plan.probation is None else plan.route_name, now_ms=read_path.clock()
+            )
 
     def _land_stored(self, resident: Resident) -> None:
         """Followers are served from an entry that may be served as it is; others would only queue up for nothing."""

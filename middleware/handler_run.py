@@ -7,27 +7,33 @@ a cache. Its answer is held back until it is complete, or until it turns out tha
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from middleware.asked_scope import hand_back
+from middleware.asked_scope import hand_back, recorded
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
 from middleware.delivery import Delivery
-from middleware.handler_scope import conditions, handler_scope
+from middleware.handler_scope import conditional, conditions, handler_scope
 from middleware.handovers import Missed, WholeAnswer
 from middleware.headers import UNKEYED, storable
 from middleware.held_answer import HeldAnswer, ReleaseTimer
 from middleware.interface import Message
+from middleware.never_stored import UNNOTICED, WORD_OF_ORIGIN
+from middleware.partial_answers import BegunEntry, as_received, storable_part
 from middleware.stale_entry import Settled
 from quaestor.capture import Recorder, recording
 from quaestor.model import Uncacheable, Version
 from quaestor.observability.tracing import end
-from quaestor.read_path import freshness, shared_cache_rules, validation
+from quaestor.read_path import freshness, partial_answers, shared_cache_rules, validation
 from quaestor.read_path.asked_fields import CONDITION, AskedFields
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
+from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
+from quaestor.read_path.missing_reads import MISSING_READ
+from quaestor.read_path.partial_answers import Part
 
 
 class HandlerRun:
@@ -52,13 +58,18 @@ class HandlerRun:
         self._timer = ReleaseTimer(self._release)
         self._turn = asyncio.Lock()
         self._settled: Settled | None = None
+        self._part: Part | None = None
         validators = [] if missed.stale is None else missed.stale.conditions()
         self._asked = AskedFields()
         whole = missed.flight is not None
         self._asked.conditions = conditions(context, validators, whole=whole, reading=self._reading)
         self._withheld = whole or bool(validators)
-        self._shown = handler_scope(context, validators, self._asked, whole=whole)
-        self._repeatable = context.verifications.repeatable(context.plan, self._shown)
+        self._given = handler_scope(context, validators, self._asked, whole=whole)
+        self._notices = validators or conditional(context.facts) or missed.key not in context.never_stored
+        self._shown = (
+            recorded(self._given, self._asked, shared=context.shared_state) if self._notices else dict(self._given)
+        )
+        self._surroundings = contextvars.copy_context()
         self._recorder: Recorder | None = None
         self._since: Version = 0
         self._asked_ms = 0
@@ -135,7 +146,7 @@ class HandlerRun:
         fields = [(name.lower(), value) for name, value in self._held.headers]
         if await self._settles_stale(fields):
             return
-        reason = self._refusal(message, fields)
+        reason = self._refusal(message, self._held.headers if self._held.completed else fields)
         if self._held.status == 304 and self._asked.conditions is not None and self._asked.conditions.shown:
             assert self._recorder is not None
             # What it has read says that the whole could be stored.
@@ -157,6 +168,10 @@ class HandlerRun:
             case Settled.MISLED:
                 self._settled = settled
                 return True
+            case Settled.COMPLETED:
+                assert isinstance(stale, BegunEntry)
+                self._held.complete(*stale.completed(fields))
+                return False
             case Settled.SERVED_ON_ERROR:
                 return await self._serve_on_error(b"fwd=stale; fwd-status=%d" % status)
             case _:
@@ -164,7 +179,13 @@ class HandlerRun:
 
     def _refusal(self, message: Message, fields: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Why an answer that begins like this will not be stored."""
-        status, settings = message["status"], self._read_path.settings
+        status, settings = self._held.status, self._read_path.settings
+        if self._missed.part:
+            self._part = storable_part(self._context, status, fields, self._missed.key)
+            if self._part is None:
+                return "partial"
+            # A part is stored if the whole might be (RFC 9111, section 3.3).
+            status, fields = 200, partial_answers.without_place(fields)
         reason = freshness.refusal(status, fields, personal=self._context.policy.personal)
         if reason is not None and settings.explicit:
             now_s = self._read_path.clock() / 1000
@@ -208,30 +229,42 @@ class HandlerRun:
         headers = storable(self._held.headers, body, status=self._held.status)
         if headers is None:
             return await self._withhold("length", more=False)
+        if self._part is not None and self._part.span.size != len(body):
+            return await self._withhold("length", more=False)
         if self._settled is Settled.CONFIRMED and UNKEYED in headers:
             # It is ours, from when the confirmed answer was made: an origin's own is never stored.
             headers.remove(UNKEYED)
             self._asked.note_everything()
+        if not self._notices:
+            self._context.never_stored.forget(self._missed.key)
+            return await self._withhold(UNNOTICED, more=False)
         if self._body.seen:
             return await self._withhold("request-body", more=False)
         if self._context.routes.rerouted(self._context.plan, self._shown):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
+        if self._reading() and self._delivery.first_request():
+            return await self._withhold(DOORKEEPER, more=False)
         outcome = self._recorder.outcome(self._read_path.clock(), started_ms=self._asked_ms, asked=self._request_text())
+        if self._held.completed and outcome.reads:
+            # What it read tells of the rest alone.
+            return await self._withhold("partial", more=False)
         self._recorder.close()
         self._step(Event.ANSWERED)
-        context, repeatable = self._context, self._repeatable
-        verifications = context.verifications
+        context, verifications = self._context, self._context.verifications
+        # Before anything is handed back: it is to be asked again as it was asked now. Most answers without reads are not stored.
+        repeatable = verifications.repeatable(context.plan, self._given, self._surroundings) if outcome.reads else None
         self._hand_back()
         verdict = await self._delivery.admit(
             WholeAnswer(
-                status=self._held.status,
-                headers=headers,
+                status=self._held.status if self._part is None else 200,
+                headers=headers if self._part is None else partial_answers.without_place(headers),
                 body=body,
                 outcome=outcome,
                 asked=self._asked,
                 since=self._since,
                 asked_ms=self._asked_ms,
+                part=self._part,
             ),
             at_most_ms=None if repeatable is None else verifications.lives_at_most_ms(context.plan),
         )
@@ -242,7 +275,9 @@ class HandlerRun:
         await self._after_own_writes()
         if verdict.resident is not None:
             if repeatable is not None:
-                verifications.stored(repeatable, context.plan, verdict.resident.response, outcome.reads)
+                stored = verdict.resident.response
+                stored = stored if self._part is None else as_received(stored, headers, body)
+                verifications.stored(repeatable, context.plan, stored, outcome.reads)
             return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         self._learn()
         return await self._delivery.hand_on(
@@ -284,9 +319,14 @@ class HandlerRun:
         return self._recorder is not None and self._recorder.reading
 
     def _learn(self) -> None:
-        """Remember a route whose answers are not stored because its handler sees conditions."""
+        """Remember a route whose answers are not stored because its handler sees conditions, or has a memo of its own; and a
+        request whose answers are not, whatever else is in it."""
         if CONDITION in self.reasons:
             self._context.asked_whole.learn(self._context.plan.route)
+        if MISSING_READ in self.reasons:
+            self._context.verifications.doubt(self._context.plan)
+        if not WORD_OF_ORIGIN.isdisjoint(self.reasons):
+            self._context.never_stored.learn(self._missed.key)
 
     def _client_has_it(self) -> bool:
         """Whether the handler would have answered 304, had it been shown the conditions that it asked for."""

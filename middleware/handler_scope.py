@@ -1,19 +1,22 @@
-"""The ASGI scope as a handler is shown it: what is keyed, and the conditions of what is stored instead of the client's. What the
-handler asks it for is noticed."""
+"""The ASGI scope as a handler is shown it: what is keyed, and the conditions of what is stored instead of the client's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from middleware.asked_scope import recorded
 from middleware.context import ExchangeContext
 from middleware.interface import RawHeaders
 from quaestor.model import Uncacheable
 from quaestor.read_path.asked_fields import AskedFields, Conditions
 from quaestor.read_path.declared_dependencies import waived
 from quaestor.read_path.forwarded_fields import shown
-from quaestor.read_path.request import CONDITIONS
+from quaestor.read_path.request import CONDITIONS, RequestFacts
+
+
+def conditional(facts: RequestFacts) -> bool:
+    """Whether the client has asked whether what it has still holds."""
+    return facts.if_none_match is not None or facts.if_modified_since is not None
 
 
 def conditions(
@@ -27,7 +30,7 @@ def conditions(
     reading: whether the handler has read anything yet.
     """
     facts, policy = context.facts, context.policy
-    if not whole or validators or (facts.if_none_match is None and facts.if_modified_since is None):
+    if not whole or validators or not conditional(facts):
         return None
     stored_anyway = context.read_path.settings.explicit or waived(policy, Uncacheable.NO_READS)
     return None if stored_anyway or context.plan.route in context.asked_whole else Conditions(reading)
@@ -43,16 +46,13 @@ def handler_scope(
     influence an answer for everybody.
 
     validators: fields that ask whether a stored answer still holds, in place of the client's conditions.
-    asked: is told what the handler asks for.
+    asked: what is to be noticed of it: which conditions the handler may see.
     whole: others wait for the answer, so it must be whole even if the client has it.
     """
     scope, facts = context.scope, context.facts
     headers = scope["headers"]
-    conditional = facts.if_none_match is not None or facts.if_modified_since is not None
-    if (whole and conditional and asked.conditions is None) or validators:
+    if (whole and conditional(facts) and asked.conditions is None) or validators:
         headers = [*((name, value) for name, value in headers if name not in CONDITIONS), *validators]
     if any(name == b"forwarded" for name, _ in facts.claims):
         headers = [(name, shown(name, value)) for name, value in headers]
-    return recorded(
-        {**scope, "headers": headers, "query_string": context.plan.query}, asked, shared=context.shared_state
-    )
+    return {**scope, "headers": headers, "query_string": context.plan.query}

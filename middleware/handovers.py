@@ -11,6 +11,7 @@ from quaestor.model import CachedResponse, Version
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event
+from quaestor.read_path.partial_answers import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class Missed:
     layer: where `stale` was found.
     begun_s: when the request came, by time.perf_counter().
     varied: answers are known under this URL, but none for the fields of this request.
+    part: only a part is asked for, and only that may be stored; `key` is that of the partial entry.
     """
 
     key: str
@@ -33,6 +35,7 @@ class Missed:
     layer: str
     begun_s: float
     varied: bool = False
+    part: bool = False
 
     def land(self, how: Landing) -> None:
         """End the flight, if there is one."""
@@ -95,6 +98,7 @@ class WholeAnswer:
     asked: what the handler asked the request for.
     since: the watermark when the handler began.
     asked_ms: when it began.
+    part: the body is this part of the whole; then status and fields are those of the whole.
     """
 
     status: int
@@ -104,3 +108,4 @@ class WholeAnswer:
     asked: AskedFields
     since: Version
     asked_ms: int
+    part: Part | None = None

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from middleware.interface import RawHeaders
-from quaestor.model import CachedResponse, Uncacheable
+from quaestor.model import Uncacheable
 from quaestor.policy import DEFAULT, RoutePolicy
 from quaestor.ports import CdnAdapter
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
+from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
 from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
@@ -59,6 +60,8 @@ class Reticence(Enum):
     """The handler's word stands: an error, it said itself that nobody may share it, or it read nothing."""
     UNKNOWN = auto()
     """It may depend on reads that nobody listened to: the handler's word stands; if it said nothing, `no-cache`."""
+    UNSTORED = auto()
+    """It could have been stored, and was not this once: `private, no-cache`, whatever the handler said."""
     PERSONAL = auto()
     """Made for one user: `private, no-cache` unless the handler said something."""
     FORBIDDEN = auto()
@@ -80,6 +83,8 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
     explicit: without evidence that it shows records, the origin's word stands.
     """
     reasons = set(reasons)
+    if DOORKEEPER in reasons:
+        return Reticence.UNSTORED
     if explicit and (Uncacheable.NO_READS.value in reasons or reasons.isdisjoint(_SHOWS_RECORDS)):
         return Reticence.UNTOUCHED
     if status not in STORABLE_STATUSES or reasons & _HANDLER_SAID:
@@ -128,21 +133,22 @@ def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int
     return kept if lengths == {b"%d" % len(body)} else None
 
 
-def lives_s(response: CachedResponse, policy: RoutePolicy, *, estimated: bool) -> tuple[int, int]:
-    """The lifetimes of an entry in browsers and in purged CDNs, in seconds: never longer than in our own store.
+def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tuple[int, int]:
+    """The lifetimes of an entry's copies in browsers and in purged CDNs, in seconds: never longer than in our own store.
 
-    Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as the store, or as the handler
+    Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as is estimated, or the handler
     lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
-    all: whoever shares the browser may log in next. CDNs: the store's lifetime, or what the route or the handler's own
+    all: whoever shares the browser may log in next. CDNs: what is estimated, or what the route or the handler's own
     CDN-Cache-Control shorten it to.
     """
-    store_s = cdn_s = (response.fresh_until_ms - response.stored_at_ms) // 1000
+    response = resident.response
+    longest_s = cdn_s = (resident.copies_until_ms - resident.copies_from_ms) // 1000
     client_s = 0
     if policy.browser_ttl_ms is not None or policy.personal:
-        client_s = min(store_s, (policy.browser_ttl_ms or 0) // 1000)
+        client_s = min(longest_s, (policy.browser_ttl_ms or 0) // 1000)
     elif estimated:
         allowed_s = client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)
-        client_s = store_s if allowed_s is None else min(store_s, allowed_s)
+        client_s = longest_s if allowed_s is None else min(longest_s, allowed_s)
     if policy.cdn_ttl_ms is not None:
         cdn_s = min(cdn_s, policy.cdn_ttl_ms // 1000)
     said = governing(response.headers)
@@ -220,13 +226,13 @@ class HeaderPolicy:
         response = resident.response
         rendered = resident.rendered
         if rendered is None:
-            rendered = resident.rendered = _Rendered(self._fixed(response, policy))
-        age = [(b"age", b"%d" % current_age_s(response.stored_at_ms, now_ms))]
+            rendered = resident.rendered = _Rendered(self._fixed(resident, policy))
+        age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
         if self._debug:
-            browser_s, cdn_s = lives_s(response, policy, estimated=self._estimated)
+            browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
             text = explaining.entry(
                 response, policy,
                 known=resident.explain, layer=layer, browser_s=browser_s, cdn_s=cdn_s if self._cdn else 0, now_ms=now_ms,
@@ -272,6 +278,11 @@ class HeaderPolicy:
         match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
                 fields = self.without_leave([(name.lower(), value) for name, value in fields])
+            case Reticence.UNSTORED:
+                fields = [(name.lower(), value) for name, value in fields]
+                transform = b", no-transform" if "no-transform" in cache_control(fields) else b""
+                kept = [field for field in fields if field[0] not in _LIFETIMES]
+                fields = [*kept, (b"cache-control", b"private, no-cache" + transform)]
             case Reticence.PERSONAL if not said:
                 fields.append((b"cache-control", b"private, no-cache"))
             case Reticence.UNKNOWN if not said:
@@ -285,12 +296,13 @@ class HeaderPolicy:
             fields.append((b"x-quaestor-explain", explaining.field(text)))
         return fields
 
-    def _fixed(self, response: CachedResponse, policy: RoutePolicy) -> RawHeaders:
+    def _fixed(self, resident: Resident, policy: RoutePolicy) -> RawHeaders:
+        response = resident.response
         given = response.headers
         if is_explicit(response) and not policy.personal:
             names = varying(policy, given)
             return [*(field for field in given if field[0] != b"age"), *([(b"vary", names)] if names else [])]
-        client_s, cdn_s = lives_s(response, policy, estimated=self._estimated)
+        client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
         fixed.append((b"etag", response.etag))

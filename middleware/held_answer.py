@@ -19,6 +19,7 @@ class HeldAnswer:
     started: its status and fields are there.
     size: of the body so far, in bytes.
     confirmed: it is the stored answer, which a 304 has confirmed.
+    completed: its beginning was stored, and a 206 is its rest.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class HeldAnswer:
         self.headers: RawHeaders = []
         self._chunks: list[bytes] = []
         self.confirmed = False
+        self.completed = False
 
     def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Take status and fields, as they were sent."""
@@ -38,6 +40,11 @@ class HeldAnswer:
     def confirm(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Put the stored answer in the place of a 304 that has confirmed it."""
         self.status, self.headers, self._chunks, self.confirmed = status, headers, [body], True
+
+    def complete(self, headers: RawHeaders, before: bytes) -> None:
+        """Make the whole of a 206: what was stored stands before what comes."""
+        self.status, self.headers, self.completed = 200, headers, True
+        self.add(before)
 
     def add(self, chunk: bytes) -> None:
         """Take a piece of the body."""

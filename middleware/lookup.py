@@ -10,11 +10,13 @@ from middleware.bypass import pass_by, pass_head_by
 from middleware.context import ExchangeContext
 from middleware.handovers import Looked, Missed, Renewal
 from middleware.interface import Receive
+from middleware.partial_answers import begun, holds_part, part_wanted
 from middleware.sending import refuse, send_entry
 from middleware.stale_entry import StaleEntry
 from quaestor.read_path import shared_cache_rules
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event
+from quaestor.read_path.partial_answers import key_of_parts
 from quaestor.read_path.reuse import Use
 from quaestor.store.memory import Resident
 
@@ -114,6 +116,8 @@ class Lookup:
         found = await self._read_path.lookup.fetch(self._key, flight, self._context.policy)
         if coalescing.leases is not None:
             self.layer = "redis"
+            if found is not None:
+                self._read_path.doorkeeper.found(self._context.plan.probation)
         if flight.waited:
             self.waited += 1
             self._waited_for = "workers"
@@ -135,6 +139,8 @@ class Lookup:
     async def _absent(self, found: Resident | None) -> Looked:
         """Nothing may be sent unasked."""
         context = self._context
+        if part_wanted(context):
+            return await self._part()
         if context.facts.only_if_cached:
             return await self._refuse()
         if not context.storable:
@@ -144,7 +150,21 @@ class Lookup:
             return await self._pass_by("partial" if context.facts.partial else "request", how=how)
         unasked = found is None or context.credentials or self._misleading
         stale = None if found is None or unasked else StaleEntry(context=context, resident=found)
+        if stale is None and not self._misleading:
+            stale = begun(context, self._key)
         return Looked(event=Event.ABSENT, missed=self._missed(stale))
+
+    async def _part(self) -> Looked:
+        """Send a part out of what is stored in parts, or have it asked for."""
+        context, missed = self._context, self._missed(None)
+        key = key_of_parts(self._key)
+        found = await self._read_path.lookup.fetch(key)
+        if found is not None and holds_part(context, found) and await send_entry(context, found, layer=self.layer):
+            self._read_path.telemetry.requests.served(self.layer)
+            return Looked(event=Event.FOUND)
+        if context.facts.only_if_cached:
+            return await self._refuse()
+        return Looked(event=Event.ABSENT, missed=replace(missed, key=key, part=True))
 
     def _missed(self, stale: StaleEntry | None) -> Missed:
         return Missed(

@@ -2,6 +2,10 @@
 
 They are known by their class, or by the words of its name, or of the function that was given to `@app.middleware("http")`. What
 an application hides in a closure is not seen. See docs/middleware_order.md.
+
+What belongs around is what may refuse a request, or gives out what is the requester's or this one request's, so that a hit skips
+something that counts. What only adds fixed fields to an answer (HSTS, frame options), or decides by what is in the cache key
+(hosts, schemes), may stand inside: what it did is stored with the answer, or was done for the same key.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from middleware.interface import App
 from quaestor.observability.event_log import EventLog
 
 _MOST = 4096
+_FRAMEWORK = ("starlette.middleware.errors", "starlette.middleware.exceptions", "fastapi.", "litestar.")
+"""Modules whose middlewares are a framework's own stack."""
 _BEHIND = ("app", "_app", "application", "middleware_stack", "asgi_handler")
 """Attributes under which middlewares and apps keep what they wrap."""
 _LOOKED_AT = frozenset(_BEHIND) | {"csrf_config", "middleware", "routes", "kwargs"}
@@ -43,7 +49,7 @@ def _kind(name: str, words: str, parts: str, why: str) -> _Kind:
 _KINDS = (
     _kind("csrf", "csrf xsrf", "", "a token that is in a cached page is everybody's"),
     _kind(
-        "csp-nonce", "csp nonce nonces talisman", "contentsecuritypolicy secureheaders",
+        "csp-nonce", "csp nonce nonces talisman", "contentsecuritypolicy",
         "a nonce that is in a cached answer is given out again and again",
     ),
     _kind(
@@ -92,11 +98,23 @@ def misplaced(app: App) -> list[Misplaced]:
 
     app: what the cache wraps: the next middleware, or a whole application.
     """
-    found: dict[str, Misplaced] = {}
+    judged = standing_inside(app).values()
+    return [one for one in judged if one is not None]
+
+
+def standing_inside(app: App) -> dict[str, Misplaced | None]:
+    """All middlewares inside the cache by their names; None: nothing is known against its place.
+
+    app: see `misplaced`. A framework's own stack is left out.
+    """
+    found: dict[str, Misplaced | None] = {}
     for one in _inside(app):
-        for name, kind in _judged(one):
-            found.setdefault(name, Misplaced(name=name, kind=kind.name, why=kind.why))
-    return list(found.values())
+        name, kind = _judged(one)
+        if kind is not None:
+            found[name] = found.get(name) or Misplaced(name=name, kind=kind.name, why=kind.why)
+        elif name:
+            found.setdefault(name, None)
+    return found
 
 
 def report_misplaced(app: App, log: EventLog) -> None:
@@ -148,18 +166,24 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _judged(one: Any) -> Iterator[tuple[str, _Kind]]:
-    """The names of a middleware by which it is known to belong around the cache."""
+def _judged(one: Any) -> tuple[str, _Kind | None]:
+    """The name of a middleware, and the kind by which it is known to belong around the cache. No name: a framework's own."""
     has = _attributes(one)
     entered = has.get("cls") or has.get("middleware")  # an entry of Starlette's, of Litestar's
     dispatch = has.get("dispatch_func") or (has.get("kwargs") or {}).get("dispatch")
-    for called in (dispatch, entered or (one if isinstance(one, type) or inspect.isroutine(one) else type(one))):
-        called = getattr(called, "func", called)  # functools.partial
-        name = getattr(called, "__name__", "")
-        kind = _of_class(called) or _of_name(str(name))
+    if getattr(dispatch, "__self__", None) is one:  # Starlette's BaseHTTPMiddleware: its own method
+        dispatch = None
+    called = entered or (one if isinstance(one, type) or inspect.isroutine(one) else type(one))
+    names = []
+    for given in (dispatch, called):
+        given = getattr(given, "func", given)  # functools.partial
+        names.append(str(getattr(given, "__name__", "")))
+        kind = _of_class(given) or _of_name(names[-1])
         if kind is not None:
-            yield str(name), kind
-            return
+            return names[-1], kind
+    if str(getattr(getattr(called, "func", called), "__module__", "")).startswith(_FRAMEWORK):
+        return "", None
+    return next(filter(None, names), ""), None
 
 
 def _of_class(called: Any) -> _Kind | None:

@@ -6,6 +6,7 @@ import secrets
 
 from middleware.context import ExchangeContext
 from middleware.interface import RawHeaders, Send
+from middleware.partial_answers import in_part
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
 from quaestor.read_path.request import RequestFacts
@@ -37,6 +38,13 @@ async def send_entry(
         leave = await read_path.admission.register_url(resident, target.url)
         if not leave and not read_path.usability.servable(response):
             return False
+    if leave and not by_itself and read_path.copies.over(resident):
+        if not outgoing.leaves(policy):
+            read_path.copies.leave_none(resident)
+        else:
+            leave = await read_path.copies.renew(resident)
+            if not leave and not read_path.usability.servable(response):
+                return False
     now_ms = read_path.clock()
     if how is None:
         headers = outgoing.hit(resident, now_ms, policy)
@@ -53,6 +61,8 @@ async def send_entry(
         body = b""
     elif response.status == 200 and facts.byte_range is not None:
         status, headers, body = in_parts(response, facts, headers)
+    elif response.status == 206:
+        status, headers, body = in_part(response, facts, headers)
     # Fresh messages and a fresh list: whoever wraps us may change them.
     await context.send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await context.send({"type": "http.response.body", "body": body})

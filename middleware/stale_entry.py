@@ -26,6 +26,8 @@ class Settled(Enum):
     """A 304, but about another answer."""
     SERVED_ON_ERROR = auto()
     """It is sent instead of an error."""
+    COMPLETED = auto()
+    """It is the beginning of an answer, and the rest is coming."""
     HAD = auto()
     """There is none to be sent: the client has the handler's answer already."""
 

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from middleware.admission import somebody
-from middleware.asked_scope import unrecorded
 from middleware.headers import storable
 from middleware.interface import App, Message, RawHeaders, Scope
 from middleware.refresh import asked_alone, only_request
@@ -23,9 +22,16 @@ from middleware.routes import Plan, Routes
 from quaestor.capture import Outcome, recording
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse, CapturedRead, Uncacheable
-from quaestor.read_path.request import inspect
+from quaestor.read_path.request import CONDITIONS, inspect
 from quaestor.read_path.service import ReadPath
-from quaestor.read_path.verification import Finding, Fingerprint, chosen_otherwise, differences, fingerprint
+from quaestor.read_path.verification import (
+    Finding,
+    Fingerprint,
+    chosen_otherwise,
+    differences,
+    fingerprint,
+    reads_more,
+)
 from quaestor.tasks import ended
 
 MOST_UNDER_WAY = 64
@@ -36,6 +42,9 @@ _LATER = (0.4, 0.9)
 """And once more, as a share of its bounded lifetime."""
 _LONGEST_RUN_S = 30.0
 _LOOK_AGAIN_S = 0.02
+_STILL_LIVE_S = 0.25
+_DOUBTED = 2
+"""Lifetimes of probation for which a key is not stored that has read less than before."""
 _MOST_HEADER_BYTES = 8_192
 _NAMES_AT_ONCE = 1_000
 
@@ -100,22 +109,28 @@ class Verifications:
         self._under_way: set[asyncio.Task[None]] = set()
         self._releases: dict[Any, asyncio.TimerHandle] = {}
 
-    def repeatable(self, plan: Plan, shown: Scope) -> Repeatable | None:
+    def repeatable(self, plan: Plan, given: Scope, surroundings: contextvars.Context) -> Repeatable | None:
         """A request whose answer is to be verified if it is stored; None: it is not, or it is made for one client only.
 
-        shown: what its handler is going to be given.
+        given: its scope as it was before the handler was shown it.
+        surroundings: see Repeatable.
         """
-        if not self._on or shown["method"] != "GET" or plan.policy.personal:
+        if not self._on or given["method"] != "GET" or plan.policy.personal:
             return None
         if not (self._probation.on_probation(plan.probation) or self._samples.wanted(self._read_path.clock())):
             return None  # most of the time it ends here
-        shown = unrecorded(shown)
-        headers = shown["headers"]
+        # What is stored is the whole, whatever condition its handler was shown.
+        headers = [(name, value) for name, value in given["headers"] if name not in CONDITIONS]
         if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
             return None
-        if inspect(headers).personal or somebody(shown):
+        if inspect(headers).personal or somebody(given):
             return None
-        return Repeatable(scope=asked_alone(shown))
+        return Repeatable(scope=asked_alone({**given, "headers": headers}), surroundings=surroundings)
+
+    def doubt(self, plan: Plan) -> None:
+        """Verify a route more closely for a while: a run for a request of it read less than one before."""
+        if self._on:
+            self._probation.doubt(plan.probation, now_ms=self._read_path.clock())
 
     def lives_at_most_ms(self, plan: Plan) -> int | None:
         """The longest lifetime of an answer that can be verified; None: that of any other."""
@@ -171,10 +186,19 @@ class Verifications:
             await asyncio.sleep(first_s)
             if await self._verify(sample) is not Finding.DIVERGED:
                 later_s = random.uniform(*_LATER) * min(lifetime_ms, self._probation.ttl_ms) / 1000
-                await asyncio.sleep(max(0.0, later_s - first_s))
-                await self._verify(sample)
+                if await self._lasts(sample, later_s - first_s):
+                    await self._verify(sample)
         finally:
             self._probation.end(sample.probation)
+
+    async def _lasts(self, sample: Sample, seconds: float) -> bool:
+        """Wait that long, or until the entry is dead: others are to be verified in its place then."""
+        until_s = asyncio.get_running_loop().time() + seconds
+        while (left_s := until_s - asyncio.get_running_loop().time()) > 0:
+            if not self._live(sample):
+                return False
+            await asyncio.sleep(min(left_s, _STILL_LIVE_S))
+        return True
 
     async def _verify(self, sample: Sample) -> Finding:
         """Never raises an Exception: a mistake of ours must not end the verification of everything else."""
@@ -184,11 +208,15 @@ class Verifications:
         except Exception as error:
             read_path.telemetry.failure("read-path", "verification.failed", error, kind=type(error).__name__)
             finding, differs, again = Finding.FAILED, (), None
-        judged = self._probation.judge(sample.probation, finding, differs)
+        more = again is not None and reads_more(sample.fingerprint, again.fingerprint)
+        judged = self._probation.judge(sample.probation, finding, differs, more=more)
         read_path.telemetry.verification.verifications.labels(judged.value).inc()
         if judged is Finding.DIVERGED and again is not None:
             await self._quarantine(sample, differs, again.fingerprint)
         elif finding is Finding.DIVERGED or (again and chosen_otherwise(sample.fingerprint, again.fingerprint)):
+            if finding is Finding.DIVERGED:
+                until_ms = read_path.clock() + _DOUBTED * self._probation.ttl_ms
+                read_path.missing_reads.doubt(sample.key, until_ms=until_ms)
             await self._forget([sample.registrations[0]], [sample.key])
         return judged
 

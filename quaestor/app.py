@@ -153,7 +153,7 @@ class Quaestor:
         """Begin what needs a database."""
         self._watched = client
         self._manual = services.manual_invalidation(self.parts, client)
-        for watching in (services.embedded_grid, services.catalog_polling):
+        for watching in (services.embedded_grid, services.catalog_polling, services.contributor_reading):
             self._stops.append(await watching(self.parts, client))
         self.telemetry.event("quaestor.watching")
 

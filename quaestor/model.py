@@ -179,6 +179,21 @@ class CapturedRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contributors:
+    """Contributing records of a result: those that decide it though it does not show them, as one snapshot has them.
+
+    version: of the snapshot: every write up to it is contained, none after.
+    records: in the result's order, each with its `_id` and what else of it decides: of a distinct the field that holds the
+        values, of an ordered window the fields that it is ordered by, for the first and the last record that it shows.
+    complete: these are all of them.
+    """
+
+    version: Version
+    records: tuple[Document, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """Registration of a query result that somebody cached, as the matching nodes need to know it. The unit of validity: one
     registration is activated, and later invalidated at most once; a cached response is valid while all of its
@@ -197,6 +212,9 @@ class Registration:
         score): the last member's fields that it is ordered by and its _id, as a document; None otherwise or if the
         projection hides one of them (then every matching write invalidates).
     expires_at_ms: when the nodes may forget it without a word.
+    contributors: read after the result, and told by registering once more under the same id; None: not known, so the images
+        of each write have to tell. Images up to their version are judged without them: while the registration lives, none of
+        those changed the result, so what the snapshot has is what the result was made of.
     """
 
     id: str
@@ -208,6 +226,7 @@ class Registration:
     members: tuple[Any, ...] | None
     last: Document | None
     expires_at_ms: int
+    contributors: Contributors | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,8 +368,10 @@ class CachedResponse:
     headers: raw (lower-case name, value) pairs as the application sent them, in order, duplicates kept, without the
         ones the cache computes per hit (Age, Cache-Status).
     etag: quoted, strong unless the handler set a weak one.
-    stored_at_ms, fresh_until_ms: freshness interval told to the outside; hits carry Age = now - stored_at. An answer
-        that was old when it came was stored so much earlier.
+    stored_at_ms, fresh_until_ms: how long our stores use it; hits carry Age = now - stored_at. An answer that was old when
+        it came was stored so much earlier.
+    copies_until_ms: how long copies outside may be used that are handed out now; whoever hands out later ones renews that.
+        0: until fresh_until_ms.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
         are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.
@@ -371,6 +392,7 @@ class CachedResponse:
     resource: str
     stale_until_ms: int = 0
     cost_ms: int = 0
+    copies_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,9 @@ from quaestor.capture.pre_images import ImagesResolver
 from quaestor.errors import DependencyError, EventLayerError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
+from quaestor.invalidation.registry.registry import Registry
 from quaestor.parts import Parts
+from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring
@@ -25,6 +27,7 @@ Stop = Callable[[], Awaitable[object]]
 """Ends a service; returns when it has ended. Called once."""
 
 _HOUSEKEEPING_EVERY_S: Final = 1.0
+_CONTRIBUTORS_WITHIN_MS: Final = 2_000
 
 
 async def invalidating(parts: Parts) -> Stop:
@@ -93,6 +96,14 @@ async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     parts.resolver.connect(ImagesResolver(catalog, parts.pre_images))
     turning_on = asyncio.create_task(parts.pre_images.run(client, catalog), name="quaestor-pre-images")
     return partial(ended, (polling, turning_on))
+
+
+async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
+    """Reading of the records that contribute to registered results; the registry ends it."""
+    if parts.settings.max_contributors and isinstance(parts.registry, Registry):
+        most = parts.settings.max_contributors + 1
+        parts.registry.read_contributors(MongoSnapshots(client, max_records=most, timeout_ms=_CONTRIBUTORS_WITHIN_MS))
+    return _nothing
 
 
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:

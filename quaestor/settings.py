@@ -32,6 +32,9 @@ class Settings:
     activation_deadline_ms: how long a miss waits for its registrations before its response goes out uncached.
     read_your_writes_ms: how long the answer to a request that wrote is held back at most, until nothing older than its
         writes is served any more; 0: it is not held back (see docs/read_your_writes.md).
+    journal_flush_ms: how often the primary is asked, while there are writers with `w: 1`, whether a write waits for the journal,
+        which is then flushed: its event comes within milliseconds instead of up to 100 ms; 0: never, mongod flushes when it
+        does (see docs/write_concern.md).
     retention_ms: how long after-images are kept for replay.
     pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a
         reader that has missed some takes everything for changed. What is registered in the oldest part of a query
@@ -40,7 +43,8 @@ class Settings:
         fewest reads gives way. A stage has the same for the results of subscribed queries; what is more is refused.
     pre_images: "enable" turns pre- and post-images on (collMod) for collections that answers depend on and that record none,
         where the user may; "leave" leaves collections as they are. See docs/doctor.md.
-    ttl_min_ms, ttl_max_ms: bounds of estimated lifetimes.
+    ttl_min_ms: shortest estimated lifetime of copies outside, in CDNs and browsers.
+    ttl_max_ms: longest one, and how long an entry of our own is used at most: so long it is guarded.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
     client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
         (they keep the response and must consult the Cache Sketch).
@@ -48,6 +52,8 @@ class Settings:
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
     max_body_bytes: larger bodies are streamed through, never stored.
+    doorkeeper_share: where fewer than this share of a route's entries are used even once (0..1), an answer is stored at the
+        second request for it; 0: always at the first (see docs/admission.md).
     early_refresh: what is asked for often is made anew in the background so many times its own cost (on average)
         before its lifetime ends; 0: never.
     verification: whether stored answers are made again in the background and compared, to find what depends on something that
@@ -61,6 +67,9 @@ class Settings:
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it
         is purged a second time after this.
     control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
+    max_contributors: records that a registration may keep the ids of because they decide its result without being shown (counted,
+        skipped, holders of distinct values; docs/query_semantics_changes.md); read in the background, once; with more, or 0, it
+        is judged by the images of each write alone.
     subscription_lease_ms: how long the grid goes on maintaining a subscribed query for a process it does not hear
         from.
     subscription_extend_ms: how often a process says that it is still there; at most a third of the lease.
@@ -79,6 +88,8 @@ class Settings:
         as a shared cache does (RFC 9111). For the reverse proxy, which does not see what its origin reads.
     heuristic_fraction: with `explicit`, how long an answer that does not say so is taken for fresh: a share of the time since
         its Last-Modified (RFC 9111, section 4.2.2; 0.1 is usual), a day at most; 0: such answers are not stored.
+    partial_answers: parts of answers (206) are stored too, combined and completed, within `max_body_bytes` an entry; see
+        docs/http.md.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
@@ -90,6 +101,7 @@ class Settings:
     heartbeat_ms: int = 250
     activation_deadline_ms: int = 250
     read_your_writes_ms: int = 50
+    journal_flush_ms: int = 0
     retention_ms: int = 60_000
     pipeline_max_entries: int = 2_000_000
     pipeline_max_bytes: int = 512 * 1024 * 1024
@@ -103,6 +115,7 @@ class Settings:
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
     max_body_bytes: int = 2 * 1024 * 1024
+    doorkeeper_share: float = 0.1
     early_refresh: float = 1.0
     verification: bool = True
     probation_answers: int = 3
@@ -114,6 +127,7 @@ class Settings:
     compression_level: int = 3
     repurge_after_ms: int = 1_000
     control_namespace: str = "quaestor.control"
+    max_contributors: int = 1_000
     subscription_lease_ms: int = 120_000
     subscription_extend_ms: int = 30_000
     subscription_queue: int = 1_000
@@ -125,6 +139,7 @@ class Settings:
     tracing: bool = False
     explicit: bool = False
     heuristic_fraction: float = 0.0
+    partial_answers: bool = False
     grid: bool = True
 
     def __post_init__(self) -> None:
@@ -148,6 +163,16 @@ class Settings:
         if self.read_your_writes_ms < 0:
             raise ConfigurationError(
                 f"read_your_writes_ms must be 0 (off) or a time in ms, not {self.read_your_writes_ms}"
+            )
+        if not 0 <= self.journal_flush_ms <= 100:
+            raise ConfigurationError(
+                f"journal_flush_ms must lie in 0..100 (mongod flushes every 100 ms anyway; 0: off), not {self.journal_flush_ms}"
+            )
+        if not 0 <= self.doorkeeper_share <= 1:
+            raise ConfigurationError(f"doorkeeper_share must lie in 0..1, not {self.doorkeeper_share}")
+        if not 0 <= self.max_contributors <= 100_000:
+            raise ConfigurationError(
+                f"max_contributors must lie in 0 (none are kept) to 100000, not {self.max_contributors}"
             )
         if not 0 <= self.early_refresh <= 1_000:
             raise ConfigurationError(f"early_refresh must lie in 0..1000, not {self.early_refresh}")

@@ -86,8 +86,11 @@ class HandRegistry:
         return self.up
 
 
+LIFETIME_MS = 60_000
+
+
 class FixedEstimator:
-    def __init__(self, ttl_ms: int = 60_000) -> None:
+    def __init__(self, ttl_ms: int = LIFETIME_MS) -> None:
         self.ttl_ms = ttl_ms
 
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
@@ -156,7 +159,7 @@ class HandEngine:
         clock: HandClock | None = None,
         **settings: Any,
     ) -> None:
-        self.settings = Settings(**{"verification": False} | settings)
+        self.settings = Settings(**{"verification": False, "ttl_max_ms": LIFETIME_MS} | settings)
         self.telemetry = Telemetry(tracing=Tracing(enabled=self.settings.tracing))
         self.clock = clock or HandClock()
         self.registry = registry or HandRegistry()

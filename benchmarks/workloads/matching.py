@@ -110,9 +110,9 @@ PAPERS = Workload(
 )
 MIXED = Workload(
     "mixed",
-    "30 % equality, 25 % range, 15 % $in, 10 % prefix, 10 % disjunction, 10 % without an index (unanchored regex, negation)",
+    "30 % equality, 25 % range, 15 % $in, 10 % prefix, 10 % disjunction, 10 % without a value (unanchored regex, negation)",
     _mixed_queries,
     _mixed_records,
 )
-INDEXED = Workload("indexed", "the mixed one without the 10 % that no index can find", _indexed_queries, _mixed_records)
+INDEXED = Workload("indexed", "the mixed one without the 10 % that look for no value", _indexed_queries, _mixed_records)
 WORKLOADS = {workload.name: workload for workload in (PAPERS, INDEXED, MIXED)}

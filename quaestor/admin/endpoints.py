@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
+
+import anyio.to_thread
+import pymongo
+from pymongo.errors import PyMongoError
 
 from quaestor.admin.purging import Purge, Purger
 from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
-from quaestor.errors import ConfigurationError, DependencyError, MalformedQueryError
+from quaestor.capture.clients import watch_client
+from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, MalformedQueryError
 from quaestor.explain.text_query import explain_text
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe_invalidation import origin
@@ -21,6 +28,8 @@ from quaestor.store.memory import Resident
 MAX_NAMES = 1000
 """Tags, URLs or collections of one purge."""
 MAX_NAME_CHARS = 8192
+_LOOK_S: Final = 5.0
+"""So long the database may take to say what a collection is."""
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
@@ -144,6 +153,10 @@ class Endpoints:
                 {"route": one.route, "differs": list(one.differs), "until_ms": one.until_ms}
                 for one in quaestor.read_path.probation.quarantines
             ],
+            "doorkept": [
+                {"route": one.name or "paths whose routes nobody knows", "used": round(one.share, 3)}
+                for one in quaestor.read_path.doorkeeper.kept
+            ],
             "images_refused": dict(quaestor.parts.pre_images.refused),
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": _counts(quaestor),
@@ -180,24 +193,37 @@ class Endpoints:
         }
 
     async def explain(self, call: Call) -> Mapping[str, Any]:
-        """Explain a query, as `quaestor explain` does."""
+        """Explain a query, as `quaestor explain` does with the application's own database."""
         call.only("filter", "collection", "sort", "skip", "limit", "projection")
         try:
-            told: Mapping[str, Any] = json.loads(
-                explain_text(
-                    call.required("filter"),
-                    collection=call.one("collection") or "test.collection",
-                    sort=call.one("sort"),
-                    skip=_number(call, "skip"),
-                    limit=_number(call, "limit"),
-                    projection=call.one("projection"),
-                    as_json=True,
-                    clock_window_ms=self._quaestor.settings.clock_window_ms,
-                )
-            )
+            return await anyio.to_thread.run_sync(self._explained, call)
         except RecursionError as error:
             raise Refused(400, "the filter is nested too deep") from error
-        return told
+
+    def _explained(self, call: Call) -> Mapping[str, Any]:
+        """The explanation, and whether the database said what the collection is. Blocking, for some seconds at most."""
+        collection, settings = call.one("collection"), self._quaestor.settings
+        explained = partial(
+            explain_text,
+            call.required("filter"),
+            collection=collection or "test.collection",
+            sort=call.one("sort"),
+            skip=_number(call, "skip"),
+            limit=_number(call, "limit"),
+            projection=call.one("projection"),
+            as_json=True,
+            clock_window_ms=settings.clock_window_ms,
+        )
+        why = "no collection is named"
+        if collection is not None:
+            try:
+                with closing(watch_client(self._quaestor.capture, settings)) as client, pymongo.timeout(_LOOK_S):
+                    return {**json.loads(explained(client=client)), "looked_up": True}
+            except (ConfigurationError, DatabaseError, PyMongoError) as error:
+                why = str(error)
+        told = json.loads(explained())
+        unknown = f"explained as a plain collection without indexes of its own, because nobody could look: {why}"
+        return {**told, "looked_up": False, "remark": "; ".join(filter(None, (told["remark"], unknown)))}
 
     async def register(self, call: Call) -> Mapping[str, Any]:
         """Register the queries behind a URL.

@@ -31,6 +31,10 @@ def text(status: Mapping[str, Any]) -> str:
         for one in status.get("quarantined", ())
     )
     lines.extend(
+        ("stored at the second request", f"{one['route']}: {one['used']:.1%} of its entries were used")
+        for one in status.get("doorkept", ())
+    )
+    lines.extend(
         ("no pre-images", f"{namespace}: {why}") for namespace, why in status.get("images_refused", {}).items()
     )
     for name, title in (
@@ -48,6 +52,7 @@ def text(status: Mapping[str, Any]) -> str:
             lines.append(
                 (title, ", ".join(f"{reason} {_number(count)}" for reason, count in sorted(by_reason.items())))
             )
+    lines.append(("bytes per entry", _each(counts.get("store_bytes", {}), counts.get("store_entries", {}))))
     width = max(len(name) for name, value in lines if value)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)
 
@@ -58,6 +63,12 @@ def _serving(status: Mapping[str, Any]) -> str:
     if not status["lagging"]:
         return "yes"
     return f"yes, but for what query partition {', '.join(map(str, status['lagging']))} guards: it lags"
+
+
+def _each(sizes: Mapping[str, float], numbers: Mapping[str, float]) -> str:
+    """The average of this process's entries in memory; what Redis uses is not entries alone."""
+    entries = numbers.get("memory", 0)
+    return f"memory {_number(sizes.get('memory', 0) / entries)}" if entries else ""
 
 
 def _number(count: float) -> str:

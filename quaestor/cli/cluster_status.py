@@ -28,8 +28,8 @@ from quaestor.settings import Settings
 WINDOW_MS = 5_000
 """A cell that was silent for so long is shown as silent."""
 _COLUMNS = (
-    "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "memory MB",
-    "restarts",
+    "cell", "state", "lag ms", "queries", "registrations", "writes/s", "p50 ms", "p99 ms", "evicted", "B each",
+    "memory MB", "restarts",
 )  # fmt: skip
 _OF_STAGES = (
     "stage", "state", "lag ms", "subscribed queries", "subscriptions", "behind", "matched/s", "read anew", "refused", "MB",
@@ -199,10 +199,11 @@ def _row(cell: CellStatus) -> tuple[str, ...]:
     lag = "" if cell.lag_ms is None else str(cell.lag_ms)
     restarts = "" if cell.restarts is None else str(cell.restarts)
     if stats is None:
-        return (name, state, lag, "", str(cell.registrations), "", "", "", "", "", restarts)
+        return (name, state, lag, "", str(cell.registrations), "", "", "", "", "", "", restarts)
     return (
         name, state, lag, f"{stats.queries:,}", f"{cell.registrations:,}", f"{stats.writes_per_s:,.0f}",
         _latency(stats.lag_p50_ms), _latency(stats.lag_p99_ms), f"{stats.evicted:,}",
+        f"{stats.bytes_each:,.0f}" if stats.registrations else "",
         f"{stats.rss_bytes / 1e6:,.0f}" if stats.rss_bytes else "", restarts,
     )  # fmt: skip
 
@@ -262,7 +263,8 @@ def _as_json(cell: CellStatus) -> Mapping[str, object]:
             for one in stats.tenants
         ]
         fields |= {
-            "told_at_ms": stats.at_ms, "queries": stats.queries, "bytes": stats.bytes, "writes": stats.writes,
+            "told_at_ms": stats.at_ms, "queries": stats.queries, "bytes": stats.bytes,
+            "bytes_per_registration": round(stats.bytes_each), "writes": stats.writes,
             "writes_per_s": stats.writes_per_s, "tried_per_write": stats.tried_per_write, "failed": stats.failed,
             "evicted": stats.evicted, "p50_ms": stats.lag_p50_ms, "p99_ms": stats.lag_p99_ms,
             "rss_bytes": stats.rss_bytes, "tenants": tenants,

@@ -20,6 +20,7 @@ _WIRE_VERSION_6_0: Final = 17
 _RIGHTS: Final = "mongod rights"
 _IMAGES: Final = "images"
 _CONCERN: Final = "write concern"
+_JOURNAL: Final = "journal"
 
 Check = Callable[[Access, Settings], Iterator[Diagnosis]]
 """What asks for one thing. Raises PyMongoError."""
@@ -37,7 +38,7 @@ def examined(client: WatchClient, settings: Settings, *, hosts: Any) -> list[Dia
         return [reachability.unreachable(hosts, error)]
     if not_a_set := reachability.standalone(access.hello, access.address, _argv(access)):
         return [not_a_set]
-    checks: tuple[Check, ...] = (_version, _change_streams, _writes, _write_concern, _clock, _images)
+    checks: tuple[Check, ...] = (_version, _change_streams, _writes, _write_concern, _journal, _clock, _images)
     return [one for check in checks for one in _found(check, access, settings)]
 
 
@@ -126,6 +127,22 @@ def _write_concern(access: Access, settings: Settings) -> Iterator[Diagnosis]:
             _CONCERN,
             f"w: {default} of {members} unless a writer says otherwise: an election can roll acknowledged writes back",
             access.command("admin", {"setDefaultRWConcern": 1, "defaultWriteConcern": {"w": "majority"}}),
+        )
+
+
+def _journal(access: Access, settings: Settings) -> Iterator[Diagnosis]:
+    """Flushes are asked for by a delete that matches nothing."""
+    if not settings.journal_flush_ms:
+        return
+    database, _, collection = settings.control_namespace.partition(".")
+    if access.may("remove", database, collection):
+        yield ok(_JOURNAL, f"flushed when a write waits for it, looked for every {settings.journal_flush_ms} ms")
+    else:
+        yield warn(
+            _JOURNAL,
+            f"{access.user and access.user[0]} may not remove from {settings.control_namespace}, so journal_flush_ms has no "
+            "effect: events of writes with w: 1 come up to 100 ms late",
+            access.grant("readWrite", database),
         )
 
 

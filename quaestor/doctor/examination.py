@@ -53,7 +53,7 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
         engine = middleware.engine
         capture = engine.capture if isinstance(engine, Quaestor) else None
         found = await _surroundings(engine.settings, capture)
-        found += middleware_order.examined(layers(middleware)[1:])
+        found += middleware_order.examined(layers(middleware)[1])
         found += await routes.examined(middleware, hosted, examples)
         return Examined(settings=engine.settings, found=found)
 

@@ -3,7 +3,7 @@
 | type | fields |
 |---|---|
 | `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags, p changed paths; a, b: images after and before, bytes |
-| `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, filter, sort, skip, limit, ...} |
+| `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, filter, ...}, by: {ver, records, all} |
 | `c` cancellation | tenant, qid, ids |
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
@@ -33,6 +33,7 @@ from quaestor.model import (
     AfterImage,
     Cancellation,
     Cell,
+    Contributors,
     Document,
     Heartbeat,
     Invalidated,
@@ -206,6 +207,8 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
             fields["members"] = list(message.members)
         if message.last is not None:
             fields["last"] = message.last
+        if (by := message.contributors) is not None:
+            fields["by"] = {"ver": by.version, "records": list(by.records), "all": by.complete}
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
@@ -233,7 +236,15 @@ def _query_event(fields: Fields) -> Registration | Cancellation | Usage:
         members=None if members is None else tuple(members),
         last=fields.get("last"),
         expires_at_ms=int(fields["exp"]),
+        contributors=_contributors(fields["by"]) if "by" in fields else None,
     )
+
+
+def _contributors(fields: Fields) -> Contributors:
+    records = tuple(fields["records"])
+    if not all(isinstance(record, Mapping) and "_id" in record for record in records):
+        raise ValueError("a contributing record without an _id")
+    return Contributors(version=int(fields["ver"]), records=records, complete=fields["all"] is True)
 
 
 def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:

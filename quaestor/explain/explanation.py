@@ -14,6 +14,7 @@ from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, ends_ms
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.text_indexes import searches
 from quaestor.model import Operation, Query, Reason, Uncacheable
+from quaestor.planning.contributing import describe_contributors
 from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
 from quaestor.query import aggregation
 
@@ -35,7 +36,7 @@ _OTHERS = "; an update that touches none of them changes nothing"
 _TIES = "records with equal sort keys stand in any order: with _id as the last sort key a tie at the end does not count"
 _BEFORE_IMAGES = (
     "without pre-images in the collection (changeStreamPreAndPostImages) every delete counts, and every update that touches "
-    "fields that matter"
+    "fields that matter, wherever more records contribute than max_contributors"
 )
 _INDEXES = (
     "the order is left open, so the fields of compound indexes matter as well: with --mongo-url they are looked up"
@@ -56,10 +57,13 @@ class Explanation:
     index: how a written record leads to the query.
     window: which of the matching records the result holds.
     fields: which fields' changes matter for records that match before and after.
-    foreign: other collections every write to which counts.
+    foreign: what else it reads, by collection.
+    foreign_writes: the writes to those that count, in words.
     not_cached: why no response that ran this query is cached; empty: it is cached.
     valid_until_ms: when one that ran it now would be over without any write, because a value in it may have been floored to a
         unit of the clock; None: never.
+    kept: what is kept of the records that contribute to the result without being shown, if they are few enough (setting
+        `max_contributors`).
     remark: something that can be done to make it better, or to have it explained better.
     """
 
@@ -72,8 +76,10 @@ class Explanation:
     window: str
     fields: str
     foreign: tuple[str, ...]
+    foreign_writes: tuple[str, ...]
     not_cached: tuple[str, ...]
     valid_until_ms: int | None
+    kept: str | None
     remark: str | None
 
     @property
@@ -97,6 +103,8 @@ class Explanation:
                 "window": self.window,
                 "fields": self.fields,
                 "foreign": list(self.foreign),
+                "foreign_writes": list(self.foreign_writes),
+                "kept": self.kept,
                 "remark": self.remark,
             },
             ensure_ascii=False,
@@ -114,7 +122,8 @@ class Explanation:
                 "fields that matter",
                 self.fields + ("" if self.fields.startswith("all,") or self.fields == "all" else _OTHERS),
             ),
-            ("also depends on", ", ".join(f"every write to {name}" for name in self.foreign)),
+            ("also depends on", "; ".join(self.foreign_writes)),
+            ("kept", self.kept or ""),
             ("remark", self.remark or ""),
         ]
         width = max(len(name) for name, value in lines if value)
@@ -168,8 +177,10 @@ def explain(
         window=_window(plan),
         fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
+        foreign_writes=tuple(read.describe() for read in plan.foreign_reads),
         not_cached=tuple(f"{reason.value}: {detail}" for reason, detail in refusals | dict.fromkeys(reasons)),
         valid_until_ms=until_ms,
+        kept=describe_contributors(plan),
         remark="; ".join(_remarks(plan, images, indexes_known)) or None,
     )
 

@@ -33,6 +33,7 @@ def explain_text(
     as_json: bool = False,
     text_index: str | None = None,
     mongo_url: str | None = None,
+    client: MongoClient[dict[str, Any]] | None = None,
     clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS,
 ) -> str:
     """The explanation, as text or as JSON.
@@ -41,6 +42,7 @@ def explain_text(
     text_index: definition of the collection's text index, as list_indexes gives it.
     mongo_url: where to look up what the collection is: a view, capped, with a collation, images, a text index or compound
         indexes of its own.
+    client: by which to look it up instead.
     clock_window_ms: the setting of the app that runs it.
 
     Raises MalformedQueryError, in a sentence, for what is not JSON or what mongod would refuse; DatabaseError.
@@ -52,34 +54,40 @@ def explain_text(
         query = replace(query, text_index=reduced(_object("--text-index", text_index)))
     images: bool | None = None
     reasons: tuple[Reason, ...] = ()
-    if mongo_url is not None:
-        query, reasons, images = _looked_up(query, mongo_url)
+    if client is not None:
+        query, reasons, images = _looked_up(query, client)
+    elif mongo_url is not None:
+        query, reasons, images = _looked_up_at(query, mongo_url)
     explanation = explain(
         query,
         now_ms=system_clock(),
         clock_window_ms=clock_window_ms,
         images=images,
-        indexes_known=mongo_url is not None,
+        indexes_known=client is not None or mongo_url is not None,
         reasons=reasons,
     )
     return explanation.to_json() if as_json else explanation.text()
 
 
-def _looked_up(query: Query, mongo_url: str) -> tuple[Query, tuple[Reason, ...], bool | None]:
-    """The query as capture would register it, why it would not, and whether its collection records images."""
+def _looked_up_at(query: Query, mongo_url: str) -> tuple[Query, tuple[Reason, ...], bool | None]:
     try:
         with MongoClient[dict[str, Any]](mongo_url, serverSelectionTimeoutMS=_PATIENCE_MS) as client:
-            catalog = Catalog(client)
-            definition = catalog.definition(query.namespace)
-            read = CapturedRead(query=query, read_at=1, ids=None)
-            for _ in range(2):  # what was seen for the first time is not trusted
-                outcome = anyio.run(catalog.examine, [read])
-            if not outcome.reads:
-                return query, outcome.reasons, definition.images
-            resolved = outcome.reads[0].query
-            return resolved, outcome.reasons, catalog.definition(resolved.namespace).images
+            return _looked_up(query, client)
     except PyMongoConfigurationError as error:
         raise ConfigurationError(f"--mongo-url is no URL of a MongoDB: {error}") from error
+
+
+def _looked_up(query: Query, client: MongoClient[dict[str, Any]]) -> tuple[Query, tuple[Reason, ...], bool | None]:
+    """The query as capture would register it, why it would not, and whether its collection records images."""
+    catalog = Catalog(client)  # of its own: what is only explained need not be followed from now on
+    definition = catalog.definition(query.namespace)
+    read = CapturedRead(query=query, read_at=1, ids=None)
+    for _ in range(2):  # what was seen for the first time is not trusted
+        outcome = anyio.run(catalog.examine, [read])
+    if not outcome.reads:
+        return query, outcome.reasons, definition.images
+    resolved = outcome.reads[0].query
+    return resolved, outcome.reasons, catalog.definition(resolved.namespace).images
 
 
 def _query(text: str, namespace: str, sort: str | None, skip: int, limit: int, projection: str | None) -> Query:

@@ -14,7 +14,8 @@ from typing import Any, Final
 from quaestor.event_layer.partitioning import record_hash, record_key
 from quaestor.incremental.maintenance import Maintenance
 from quaestor.model import Document
-from quaestor.planning.access_paths import Access, access_paths
+from quaestor.planning.access_entries import Access
+from quaestor.planning.access_paths import access_paths
 from quaestor.query import CompiledQuery, compile_query
 from quaestor.query.text.operator import with_text_index
 

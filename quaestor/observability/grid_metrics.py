@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quaestor.observability import vocabularies
 from quaestor.observability.families import Families
 
 
@@ -13,6 +14,7 @@ class GridMetrics:
     lag_s: of the slowest node.
     partition_lag_ms: of a query partition's slowest cell.
     pipeline_entries, pipeline_bytes, pipeline_lag_ms: by pipeline.
+    journal_flushes: asked for by this process's ingest, by whether they helped.
     activation_s: registration sent to activated by every cell.
     """
 
@@ -28,4 +30,7 @@ class GridMetrics:
         self.pipeline_entries = families.gauges("pipeline_entries", "entries in a pipeline", pipeline=None)
         self.pipeline_bytes = families.gauges("pipeline_bytes", "bytes in a pipeline", pipeline=None)
         self.pipeline_lag_ms = families.gauges("pipeline_lag_ms", "how far its reader lags", pipeline=None)
+        self.journal_flushes = families.counters(
+            "journal_flushes", "journal flushes that ingest asked mongod for", outcome=vocabularies.FLUSHES
+        )
         self.activation_s = families.histogram("activation_seconds", "registration sent to activated by every cell")

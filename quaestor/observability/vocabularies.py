@@ -27,6 +27,10 @@ WAITS = frozenset({"process", "workers"})
 STALE = frozenset({"accepted", "revalidating", "error"})
 OWN_WRITES = frozenset({"seen", "late", "unknown"})
 """late: not within the bound. unknown: nobody has dated the write, or nothing is served from cache anyway."""
+FLUSHES = frozenset({"effective", "vain"})
+"""Of mongod's journal; effective: afterwards a majority had the write that waited.
+
+vain: it was not the journal that it waited for."""
 LEVELS = frozenset({"memory", "redis"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
@@ -46,18 +50,19 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
     # of the answer
     "status", "set-cookie", "no-store", "private", "no-cache", "partial", "vary", "unspecified", "trailers", "stream",
     "too-large", "length", "unfinished", "extension", "rerouted", "client-address", "scope-entry", "condition",
+    "missing-read", "unnoticed",
     # of the request
     "request", "request-body", "precondition", "override", "host", "authorization", "cookie", "credentials", "unkeyed",
     # of the route
     "bypass", "private-route", "scope", "diverged",
     # of the moment
-    "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled",
+    "refused", "lagging", "failed", "died", "lifetime", "not-serving", "unsettled", "doorkeeper",
 }  # fmt: skip
 """Why an answer was not cached, or a request was passed by."""
 
 _WIDENED = (
     ("collation ", "collation"), ("pipeline: widened to its leading", "leading-match"),
-    ("pipeline without a leading", "pipeline"), ("pipeline that reads its own", "self-join"),
+    ("pipeline without a leading", "pipeline"),
     ("read by a pipeline of another", "lookup"), ("let:", "variables"), ("$natural", "sort"), ("sort by", "sort"),
     ("a regular expression", "regular-expression"), ("$text", "text"), ("a text index", "text"), ("$near", "geo"),
     ("a polygon", "geo"), ("a filter too deeply", "depth"), ("an expression that is nested", "depth"),

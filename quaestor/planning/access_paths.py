@@ -1,191 +1,51 @@
 """Access paths, by which a filter is found from a written record: for each filter the conditions of which at least one must hold.
 
 `access_paths(node)` lists alternatives, best first; each of them alone is enough. A conjunction offers those of all its
-members (one is chosen), a disjunction the union of the best of each member (all are needed), a negation none. What a
-record must have to satisfy an access path is necessary for the filter, never sufficient: the predicate decides.
+members (one is chosen), a disjunction the union of the best of each member (all are needed), a negation those of what it
+denies, turned round. What a record must have to satisfy an access path is necessary for the filter, never sufficient: the
+predicate decides.
 
-The order is equality (on `_id` first), `$in` by its length, anchored prefix, words of a text index, places, two-sided
-range, one-sided range, equality with a value that many records share (booleans, null), existence. The index departs from
+The order is equality (on `_id` first), `$in` by its length, anchored prefix, text that a regular expression requires, words of
+a text index, places, two-sided range, size and remainder, one-sided range, nothing beyond an end, equality with a value that
+many records share (booleans, null), type, existence, other values than these. The index departs from
 it when the entry is crowded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from typing import Any, Final
 
-from quaestor.query.ast import Conjunction, Disjunction, Negation, Node, Predicate
-from quaestor.query.bson_order import BINARY, BOOLEAN, DATE, NUMBER, OBJECT_ID, STRING, TIMESTAMP, order_key
+from quaestor.planning.access_combination import all_of, any_of
+from quaestor.planning.access_entries import (
+    MOST_ENTRIES,
+    NEVER,
+    RANGED,
+    Absent,
+    Access,
+    Equality,
+    Exists,
+    GeoSquares,
+    Literals,
+    Outside,
+    Prefix,
+    Range,
+    Tokens,
+    Traits,
+    Unequal,
+    hash_key,
+)
+from quaestor.planning.expression_access import expression_paths
+from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
+from quaestor.query.bson_order import order_key
 from quaestor.query.geo.bounds import Box
-from quaestor.query.text import TextIndex
+from quaestor.query.regex import Pattern
 from quaestor.query.text.matching import Search
 
-RANGED: Final = frozenset({NUMBER, STRING, DATE, OBJECT_ID, TIMESTAMP, BOOLEAN, BINARY})
-"""Brackets that the interval index keeps; ranges over embedded documents, arrays, null and the like are rare."""
-
-_ONE_SIDED: Final = 1_000.0
-_TWO_SIDED: Final = 100.0
-_NEARBY: Final = 50.0
-_WORD: Final = 20.0
-_REGION: Final = 16.0
-"""Rectangles up to this many degrees tell records apart well."""
-POINT: Final = 4.0
-"""Cost up to which an access path is a few look-ups of rare values."""
-SELECTIVE: Final = _TWO_SIDED
-"""Cost up to which an access path can be expected to leave out most records."""
-_SHARED: Final = 2_000.0
-_EXISTS: Final = 5_000.0
 _MOST_BOXES: Final = 64
-MOST_ENTRIES: Final = 4_096
-"""An access path with more entries than this (a huge $in) costs more to keep than it saves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Equality:
-    """Access path by value: the path reaches one of a few values.
-
-    keys: the values as `hash_key`s; None among them stands for null or missing.
-    """
-
-    path: str
-    keys: tuple[Hashable, ...]
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        if any(key is None or (isinstance(key, tuple) and key[0] == BOOLEAN) for key in self.keys):
-            return _SHARED
-        return (0.5 if self.path == "_id" else 1.0) * len(self.keys)
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return f"hash on {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Access path by range: the path reaches a value in it.
-
-    bracket: of the BSON order.
-    low, high: ends, which are in the range; None: open on that side.
-    """
-
-    path: str
-    bracket: int
-    low: Any
-    high: Any
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        return _TWO_SIDED if self.low is not None and self.high is not None else _ONE_SIDED
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return f"interval on {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """Access path by prefix: the path reaches a string that begins so (or a regular expression as a value)."""
-
-    path: str
-    prefix: str
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        return 5.0 + 50.0 / len(self.prefix)
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return f"prefix on {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class Exists:
-    """Access path by existence: the path reaches anything."""
-
-    path: str
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        return _EXISTS
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return f"existence of {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class GeoSquares:
-    """Access path by place: the path reaches a geometry that touches one of a few rectangles.
-
-    boxes: the rectangles (least x and y, greatest x and y); the index keeps them by the squares that they touch.
-    """
-
-    path: str
-    boxes: tuple[Box, ...]
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        widest = max(max(right - left, high - low) for left, low, right, high in self.boxes)
-        return _NEARBY if widest <= _REGION else _ONE_SIDED
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return f"cell on {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Access path by words: the texts that a text index covers hold one of a few words.
-
-    words: stemmed.
-    """
-
-    index: TextIndex
-    words: tuple[str, ...]
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        return _WORD * len(self.words)
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return "words of the text index"
-
-
-PathEntry = Equality | Range | Prefix | Exists | GeoSquares
-Entry = PathEntry | Tokens
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """Access path of a disjunction: at least one of its members holds, all of which are therefore kept."""
-
-    members: tuple[Entry, ...]
-
-    @property
-    def cost(self) -> float:
-        """Expected cost of a search, relative to one look-up of a rare value."""
-        return sum(member.cost for member in self.members)
-
-    def describe(self) -> str:
-        """A name of the index structure, for people."""
-        return " or ".join(dict.fromkeys(member.describe() for member in self.members)) or "never matches"
-
-
-Access = Entry | AnyOf
-"""`AnyOf(())` is the access path of a filter that matches nothing."""
-
-NEVER: Final = AnyOf(())
 
 
 def access_paths(node: Node) -> list[Access]:
@@ -193,28 +53,16 @@ def access_paths(node: Node) -> list[Access]:
     return sorted(_paths(node, _TOP), key=lambda access: access.cost)
 
 
-def hash_key(value: Any) -> Hashable:
-    """The key of a value in the hash index: equal for values that `$eq` takes for equal. None is null.
-
-    Strings and numbers are their own keys, which saves a tuple each; everything else is its order key.
-    """
-    kind = value.__class__
-    if kind is str or value is None:
-        return value  # type: ignore[no-any-return]
-    if (kind is int or kind is float) and value == value:
-        return value  # type: ignore[no-any-return]
-    key = order_key(value)
-    if key[0] in (NUMBER, STRING) and len(key) == 2:
-        return key[1]  # type: ignore[no-any-return]
-    return key
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Place of a predicate: below which path it stands, and whether it may speak of the value there itself."""
+    """Place of a predicate: below which path it stands, and whether it may speak of the value there itself.
+
+    elements: it speaks of one element of an array, so that what it denies may well be there in another.
+    """
 
     path: str
     bare: bool
+    elements: bool
 
     def of(self, name: str) -> str | None:
         """The whole path of a predicate on `name`; None if the index cannot follow it."""
@@ -225,7 +73,7 @@ class _Place:
         return f"{self.path}.{name}" if self.path else name
 
 
-_TOP: Final = _Place("", bare=False)
+_TOP: Final = _Place("", bare=False, elements=False)
 
 
 def _paths(node: Node, place: _Place) -> list[Access]:
@@ -233,49 +81,44 @@ def _paths(node: Node, place: _Place) -> list[Access]:
         if isinstance(node.operand, Search):
             words = tuple(sorted(node.operand.keys))
             return [Tokens(node.operand.index, words)] if words else [NEVER]
+        if node.operator == "$expr":
+            return expression_paths(node.operand)
         path = place.of(node.path)
         return [] if path is None else _predicate(node, path)
     if isinstance(node, Conjunction):
-        return _conjunction(node.members, place)
+        return all_of(_paths(member, place) for member in node.members)
     if isinstance(node, Disjunction):
-        return _disjunction(node.members, place)
+        return any_of(_paths(member, place) for member in node.members)
     if isinstance(node, Negation):
-        return []
+        return _denied(node.member, place)
     return [] if node.value else [NEVER]
 
 
-def _conjunction(members: Iterable[Node], place: _Place) -> list[Access]:
-    found: list[Access] = []
-    ranges: dict[tuple[str, int], Range] = {}
-    for member in members:
-        for access in _paths(member, place):
-            if isinstance(access, Range):
-                axis = (access.path, access.bracket)
-                ranges[axis] = _narrowed(ranges[axis], access) if axis in ranges else access
-            else:
-                found.append(access)
-    return [*found, *ranges.values()]
+def _denied(node: Node, place: _Place) -> list[Access]:
+    """The access paths of a node's negation: the index knows all that a path reaches, if only on the document itself."""
+    if isinstance(node, Conjunction):
+        return any_of(_denied(member, place) for member in node.members)
+    if isinstance(node, Disjunction):
+        return all_of(_denied(member, place) for member in node.members)
+    if isinstance(node, Negation):
+        return _paths(node.member, place)
+    if isinstance(node, Constant):
+        return [NEVER] if node.value else []
+    path = None if place.elements else place.of(node.path)
+    return [] if path is None or isinstance(node.operand, Search) else _denied_predicate(node, path)
 
 
-def _narrowed(a: Range, b: Range) -> Range:
-    """The range of both at once. Different elements of an array may satisfy the two: the index asks with the span of an array."""
-    low = a.low if b.low is None else b.low if a.low is None else max(a.low, b.low)
-    high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
-    return Range(a.path, a.bracket, low, high)
-
-
-def _disjunction(members: Iterable[Node], place: _Place) -> list[Access]:
-    parts: list[Entry] = []
-    for member in members:
-        alternatives = _paths(member, place)
-        if not alternatives:
-            return []
-        best = min(alternatives, key=lambda access: access.cost)
-        parts.extend(best.members if isinstance(best, AnyOf) else (best,))
-    distinct = tuple(dict.fromkeys(parts))
-    if len(distinct) == 1:
-        return list(distinct)
-    return [AnyOf(distinct)] if len(distinct) <= MOST_ENTRIES else []
+def _denied_predicate(predicate: Predicate, path: str) -> list[Access]:
+    operator, operand = predicate.operator, predicate.operand
+    if operator == "$exists":
+        return [Absent(path)]
+    if operator == "$eq":
+        return [Unequal(path, (hash_key(operand),))]
+    if operator == "$in" and len(operand) <= MOST_ENTRIES:
+        return [Unequal(path, tuple(dict.fromkeys(hash_key(value) for value in operand)))]
+    if operator in _COMPARISONS:
+        return [Outside(path, one.bracket, one.high, one.low) for one in _range(operator, operand, path)]
+    return []
 
 
 def _predicate(predicate: Predicate, path: str) -> list[Access]:
@@ -286,19 +129,38 @@ def _predicate(predicate: Predicate, path: str) -> list[Access]:
         if len(operand) > MOST_ENTRIES:
             return []
         return [Equality(path, tuple(dict.fromkeys(hash_key(value) for value in operand)))]
-    if operator in ("$gt", "$gte", "$lt", "$lte"):
-        return _range(operator, operand, path)
+    if operator in _COMPARISONS:
+        return list(_range(operator, operand, path))
     if operator == "$regex":
-        start = operand.prefix
-        return [Prefix(path, start)] if start else [Exists(path)]
+        return _by_text(operand, path) or [_of_types(path, _MATCHED_BY_REGEX)]
     if operator in ("$geoWithin", "$geoIntersects", "$near"):
         return _geo_squares(operand.boxes, path)
     if operator == "$elemMatch":
-        return [*_paths(operand, _Place(path, bare=predicate.elements == "values")), Exists(path)]
+        inner = _Place(path, bare=predicate.elements == "values", elements=True)
+        return [*_paths(operand, inner), _of_types(path, _ARRAY)]
+    if operator == "$size":
+        return [Traits(path, (("size", operand),), "size")]
+    if operator == "$mod":
+        divisor, remainder = operand
+        return [Traits(path, ((abs(divisor), remainder),), "remainder")]
+    if operator == "$type":
+        return [_of_types(path, operand)]
     return [Exists(path)] if operator in _NEED_A_VALUE else []
 
 
-def _range(operator: str, operand: Any, path: str) -> list[Access]:
+def _by_text(pattern: Pattern, path: str) -> list[Access]:
+    prefix, required = pattern.prefix, pattern.required
+    found: list[Access] = [Prefix(path, prefix)] if prefix else []
+    if required and not all(one.text in prefix for one in required):
+        found.append(Literals(path, required))
+    return found
+
+
+def _of_types(path: str, codes: Iterable[int]) -> Traits:
+    return Traits(path, tuple(("type", code) for code in codes), "type")
+
+
+def _range(operator: str, operand: Any, path: str) -> list[Range]:
     key = order_key(operand)
     if key[0] not in RANGED or len(key) != 2:
         return []
@@ -312,7 +174,9 @@ def _geo_squares(boxes: tuple[Box, ...] | None, path: str) -> list[Access]:
     return [GeoSquares(path, boxes)] if boxes else [NEVER]
 
 
-_NEED_A_VALUE: Final = frozenset(
-    {"$exists", "$type", "$size", "$mod", "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear"}
-)
+_COMPARISONS: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
+_MATCHED_BY_REGEX: Final = (2, 11)
+"""Types of strings and of regular expressions, of which one may equal the pattern."""
+_ARRAY: Final = (4,)
+_NEED_A_VALUE: Final = frozenset({"$exists", "$bitsAllSet", "$bitsAllClear", "$bitsAnySet", "$bitsAnyClear"})
 """Operators that a missing field never satisfies."""

@@ -199,6 +199,39 @@ def _bucket(operand: Any, read: set[str], closed: bool) -> None:
     _accumulators(operand.get("output", {}), read, closed)
 
 
+_OF_ONE: Final = frozenset(
+    {"$expMovingAvg", "$covariancePop", "$covarianceSamp", "$shift", "$derivative", "$integral", "$linearFill", "$locf"}
+)
+_OF_NOTHING: Final = frozenset({"$rank", "$denseRank", "$documentNumber", "$count"})
+
+
+def _window_fields(operand: Any, read: set[str], closed: bool) -> None:
+    _expression(operand.get("partitionBy"), read, closed)
+    _sort(operand.get("sortBy", {}), read, closed)
+    for value in operand["output"].values():
+        for name, argument in value.items():
+            if name in _OF_ONE and isinstance(argument, Mapping):
+                for part in [argument] if next(iter(argument)).startswith("$") else argument.values():
+                    _expression(part, read, closed)
+            elif name in _OF_ONE:
+                _expression(argument, read, closed)
+            elif name not in _OF_NOTHING and name != "window":
+                _accumulators({"": {name: argument}}, read, closed)
+
+
+def _fill(operand: Any, read: set[str], closed: bool) -> None:
+    _expression(operand.get("partitionBy"), read, closed)
+    _sort(operand.get("sortBy", {}), read, closed)
+    read.update(operand.get("partitionByFields", ()))
+    for path, value in operand["output"].items():
+        read.add(path)
+        _expression(value.get("value"), read, closed)
+
+
+def _densify(operand: Any, read: set[str], closed: bool) -> None:
+    read.update((operand["field"], *operand.get("partitionByFields", ())))
+
+
 def _count(operand: Any, read: set[str], closed: bool) -> None:
     """Reads nothing."""
 
@@ -216,6 +249,9 @@ _READING: Final[Mapping[str, _Reader]] = {
     "$lookup": _lookup,
     "$graphLookup": _graph_lookup,
     "$unionWith": _union_with,
+    "$setWindowFields": _window_fields,
+    "$fill": _fill,
+    "$densify": _densify,
 }
 _GROUPING: Final[Mapping[str, _Reader]] = {
     "$group": _group,

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
+from quaestor.errors import QueryError
 from quaestor.model import Document, Query
+from quaestor.planning.filter_fields import filter_paths
 from quaestor.query import aggregation
+from quaestor.query.compiled import compile_query
+
+_DRESSING: Final = frozenset({"$project", "$set", "$addFields", "$unset", "$lookup", "$graphLookup"})
+_LEAVING: Final = frozenset({"$match", "$sort", "$unionWith"})
+"""Stages that change nothing of a record that goes through them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineShape:
     """Shape of one pipeline.
 
-    leading: the filter of the `$match` stages it begins with; None if it begins otherwise.
-    rest: what follows them.
+    leading: the filter of the `$match` stages it begins with, and of later ones what they ask of fields that are still the
+        record's own: whatever reaches the result passes it. None if there is none.
+    rest: what follows the stages that it begins with.
 
     as_find: the query as a find with the same records in the same order, if each record of the result is one of the
         collection's under its own `_id`; its operation and pipeline stay.
@@ -36,6 +45,7 @@ class PipelineShape:
         while rest and list(rest[0]) == ["$match"] and isinstance(rest[0]["$match"], Mapping):
             filters.append(rest.pop(0)["$match"])
         names = [list(stage) for stage in rest]
+        filters += _hoisted(rest)
         as_find, shaping = _as_find(query)
         return PipelineShape(
             leading=aggregation.all_of(filters) if filters else None,
@@ -57,3 +67,51 @@ def _as_find(query: Query) -> tuple[Query | None, tuple[Document, ...]]:
     projection = rows.rest[0]["$project"] if [list(stage) for stage in rows.rest] == [["$project"]] else None
     find = replace(query, filter=rows.filter, sort=sort, skip=rows.skip, limit=rows.limit, projection=projection)
     return find, rows.rest
+
+
+def _hoisted(stages: Sequence[Document]) -> Iterator[Document]:
+    """What later filters ask of fields that the stages before them leave as they are. Never raises."""
+    dressing: list[Document] = []
+    unwound: list[str] = []
+    try:
+        for stage in stages:
+            ((name, operand),) = stage.items()
+            if name == "$match":
+                for part in _parts(operand):
+                    if (paths := _paths(part)) and all(
+                        aggregation.shows(dressing, path) and path.split(".", 1)[0] not in unwound for path in paths
+                    ):
+                        yield part
+            elif name == "$unwind":
+                unwound += _unwound(operand)
+            elif name in _DRESSING:
+                dressing.append(stage)
+            elif name not in _LEAVING:
+                return
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return
+
+
+def _parts(condition: Document) -> Iterator[Document]:
+    for name, operand in condition.items():
+        if name == "$and":
+            for part in operand:
+                yield from _parts(part)
+        else:
+            yield {name: operand}
+
+
+def _paths(condition: Document) -> Iterable[str]:
+    """The paths that a filter reads; none if they are not known."""
+    try:
+        return filter_paths(compile_query(condition).root) or ()
+    except QueryError:
+        return ()
+
+
+def _unwound(operand: Any) -> list[str]:
+    """The fields that an `$unwind` writes."""
+    if isinstance(operand, str):
+        return [operand.removeprefix("$").split(".", 1)[0]]
+    paths = (operand["path"].removeprefix("$"), operand.get("includeArrayIndex") or "")
+    return [path.split(".", 1)[0] for path in paths]

@@ -7,20 +7,20 @@ namespace. A plan is a pure function of the query.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
-from uuid import UUID
 
 import bson
 from xxhash import xxh128_hexdigest
 
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
 from quaestor.model import Document, Operation, Query
-from quaestor.planning.access_paths import Access, access_paths
+from quaestor.planning.access_entries import Access, describe_choice
+from quaestor.planning.access_paths import access_paths
+from quaestor.planning.collation import compares_strings, without_order_of_strings
 from quaestor.planning.filter_fields import searched_paths
+from quaestor.planning.foreign_reads import ForeignRead, foreign_reads
 from quaestor.planning.hidden_types import hidden_type
 from quaestor.planning.index_order import NOTHING, also, leaves_order_open, tied_fields
 from quaestor.planning.pipeline_shape import PipelineShape
@@ -33,7 +33,6 @@ from quaestor.planning.relevant_fields import (
     fields_that_place,
     fields_that_show,
 )
-from quaestor.query import aggregation
 from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
 from quaestor.query.compiled import CompiledQuery, compile_query
@@ -44,13 +43,7 @@ from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import search_of, with_text_index
 
 _BY_SCORE: Final = {"$meta": "textScore"}
-_WITHOUT_LETTERS: Final = (
-    *(int, float, bool, type(None), bytes),
-    *(bson.ObjectId, bson.Decimal128, bson.Timestamp, datetime, UUID),
-)
-"""Types of values that no collation orders."""
 TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
-TO_ITSELF: Final = "pipeline that reads its own collection again: widened to the collection"
 TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
 
 
@@ -99,7 +92,7 @@ class QueryPlan:
     ordering: the paths that decide where a record stands.
     shaping: what a pipeline does to each record at last.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
-    foreign_namespaces: other collections a pipeline reads; every write to them counts.
+    foreign_reads: what a pipeline reads besides its own records, of other collections or of its own once more.
     """
 
     query: Query
@@ -120,7 +113,12 @@ class QueryPlan:
     ordering: tuple[str, ...] = ()
     shaping: tuple[Document, ...] = ()
     rank: Rank | None = None
-    foreign_namespaces: tuple[str, ...] = ()
+    foreign_reads: tuple[ForeignRead, ...] = ()
+
+    @property
+    def foreign_namespaces(self) -> tuple[str, ...]:
+        """The namespaces of those, sorted."""
+        return tuple(sorted({read.namespace for read in self.foreign_reads}))
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -141,26 +139,32 @@ def plan_query(query: Query) -> QueryPlan:
         query = shape.as_find
     by_score = query.text_index is not None and [direction for _, direction in query.sort] == [_BY_SCORE]
     query = _without_rank(query)
-    foreign = tuple(sorted(aggregation.foreign_namespaces(query.pipeline, query.namespace.split(".", 1)[0])))
-    reason = query.widened or _collated(query)
-    if reason is None and query.namespace in foreign:
-        reason = TO_ITSELF
+    foreign = foreign_reads(query)
+    reason = query.widened
+    collated = None if reason else _collated(query)
     condition: Document | None = None
     predicate: CompiledQuery | None = None
+    root: Node | None = None
     if reason is None:
         try:
             condition, reason = _condition(query, shape)
             if condition is not None:
                 condition = dict(with_text_index(condition, query.text_index))
                 predicate = compile_query(condition)
-                if (hidden := hidden_type(predicate.root)) is not None:
+                root = predicate.root
+                if (hidden := hidden_type(root)) is not None:
                     raise UnsupportedQueryError(f"type {hidden}: the driver decodes such values as another type")
         except UnsupportedQueryError as unsupported:
-            condition, predicate, reason = None, None, unsupported.reason
+            condition, predicate, root, reason = None, None, None, unsupported.reason
     if condition is None and reason == TO_COLLECTION and shape is not None:
         condition, predicate = _whole_collection(query, shape)
-    root = None if predicate is None else predicate.root
-    access = () if root is None else tuple(access_paths(root))
+        root = None if predicate is None else predicate.root
+    if collated is not None and query.collation is not None:
+        reason = collated
+        if condition is not None:
+            condition = without_order_of_strings(condition, query.collation)
+            predicate = compile_query(condition)
+    access = () if predicate is None else tuple(access_paths(predicate.root))
     ordering = () if root is None else _ordering(query, root, by_score=by_score)
     window = _window(query, ranked=bool(ordering))
     fields = ALL if root is None else _fields(query, shape, root)
@@ -174,24 +178,26 @@ def plan_query(query: Query) -> QueryPlan:
     tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields) if order_open else NOTHING
     return QueryPlan(
         query=query,
-        query_id=_query_id(asked, predicate),
+        query_id=_query_id(asked, None if collated else predicate),
         match="exact" if reason is None else "widened",
         reason=reason,
         condition=condition,
         predicate=predicate,
         window=window,
         result=result,
-        index="every write" if predicate is None else access[0].describe() if access else "always try",
+        index="every write" if predicate is None else describe_choice(access),
         access=access,
         fields=also(fields, tied),
-        visible=also(fields if root is None else _visible(query, shape, fields), tied),
+        visible=also(
+            fields if root is None or collated else _visible(query, shape, fields, ordered=not order_open), tied
+        ),
         placing=also(placing, tied),
         order_open=order_open,
         tied=tied,
         ordering=ordering,
         shaping=() if shape is None else shape.shaping,
         rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
-        foreign_namespaces=foreign,
+        foreign_reads=foreign,
     )
 
 
@@ -214,17 +220,9 @@ def _collated(query: Query) -> str | None:
     if query.collation is None or query.collation.get("locale") == "simple":
         return None
     plain = query.operation in (Operation.FIND, Operation.COUNT) and not query.sort
-    if plain and not _compares_strings(query.filter):
+    if plain and not compares_strings(query.filter):
         return None
     return f"collation {query.collation.get('locale')!r}: strings compare by rules of a language"
-
-
-def _compares_strings(operand: Any) -> bool:
-    if isinstance(operand, Mapping):
-        return any(_compares_strings(value) for value in operand.values())
-    if isinstance(operand, list | tuple):
-        return any(_compares_strings(value) for value in operand)
-    return not isinstance(operand, _WITHOUT_LETTERS)
 
 
 def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | None, str | None]:
@@ -264,9 +262,17 @@ def _fields(query: Query, shape: PipelineShape | None, root: Node) -> Fields:
     return fields_of_pipeline(shape.rest, root) if shape is not None and known == ALL else known
 
 
-def _visible(query: Query, shape: PipelineShape | None, fields: Fields) -> Fields:
-    """The fields that a find with a sort shows. Without one, what the filter reads may be the order (`$near`, an index)."""
-    return fields if shape is not None or not query.sort else fields_that_show(query)
+def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, ordered: bool) -> Fields:
+    """The fields that show of a record that stays: those that a find with a sort shows, or that a pipeline reads behind its
+    leading filter. Where the order is open, what the filter reads may decide it (`$near`, an index).
+
+    ordered: the order in which records are found cannot show.
+    """
+    if shape is None:
+        return fields_that_show(query) if query.sort else fields
+    if shape.as_find is not None or not ordered or _result(query, shape) is not Result.OPAQUE:
+        return fields
+    return fields_of_pipeline(shape.rest, compile_query({}).root)
 
 
 def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:

@@ -20,10 +20,12 @@ _LARGEST: Final = 2_048
 _known: dict[bytes, QueryPlan] = {}
 
 
-def plan_of(query: Query) -> QueryPlan:
+def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
     """The plan of this query, as by plan_query, whose errors it raises. Thread-safe.
 
     O(size of the query), little if it was asked before.
+
+    keep: whether a plan that is made now is remembered.
     """
     try:
         name = bson.encode(
@@ -41,7 +43,7 @@ def plan_of(query: Query) -> QueryPlan:
     plan = _known.get(name)
     if plan is None:
         plan = plan_query(query)
-        if len(name) <= _LARGEST:
+        if keep and len(name) <= _LARGEST:
             if len(_known) >= _MOST:
                 _known.clear()
             _known[name] = plan

@@ -7,19 +7,22 @@ reader of the result; without images, the paths that an update touched tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import bson
 
-from quaestor.model import Document, Query
+from quaestor.model import Document, Operation, Query
 from quaestor.planning.filter_fields import filter_paths
 from quaestor.planning.pipeline_fields import pipeline_paths
 from quaestor.query.ast import Node
 from quaestor.query.encoding import OPTIONS
 from quaestor.query.paths import is_array
+
+_PARTS: Final = (["$slice"], ["$elemMatch"])
+"""Projections that show a part of an array."""
 
 Tree = dict[str, "Tree"]
 """Paths by component; an empty tree is everything below."""
@@ -41,6 +44,12 @@ class Fields:
         if not _equal(_only(before, _tree(self.shown)), _only(after, _tree(self.shown))):
             return False
         return self.hidden is None or _equal(_without(before, _tree(self.hidden)), _without(after, _tree(self.hidden)))
+
+    def seen(self, record: Document) -> bytes:
+        """The part of a record that matters: equal for records in which nothing that matters differs. O(size of the record)."""
+        only = _only(record, _tree(self.shown))
+        rest = None if self.hidden is None else _without(record, _tree(self.hidden))
+        return bson.encode({"": [only, rest]}, codec_options=OPTIONS)
 
     def untouched(self, changed: Iterable[str]) -> bool:
         """Whether an update that touched these paths left alone all that matters. See `AfterImage.changed`.
@@ -67,20 +76,35 @@ ALL: Final = Fields((), ())
 def fields_that_place(query: Query, root: Node) -> Fields:
     """The fields that decide whether a record belongs to the result and where: those of filter and sort."""
     read = filter_paths(root)
-    return _fields(None if read is None else read.union(path for path, _ in query.sort))
+    return fields_of_paths(None if read is None else read.union(path for path, _ in query.sort))
 
 
 def fields_that_show(query: Query) -> Fields:
     """The fields that a result shows, by its projection. Whatever cannot be read off a path (computed fields) makes it all."""
     if not query.projection:
         return ALL
-    switches = {path: value for path, value in query.projection.items() if isinstance(value, bool | int | float)}
-    if len(switches) < len(query.projection) or any("$" in path for path in switches):
+    said = list(_said(query.projection))
+    switches = {path: value for path, value in said if isinstance(value, bool | int | float)}
+    parts = [path for path, value in said if isinstance(value, Mapping) and list(value) in _PARTS]
+    if parts and query.operation is not Operation.FIND:
+        return ALL  # a stage computes by `$slice`, from whatever fields
+    if len(switches) + len(parts) < len(said) or any("$" in path for path in (*switches, *parts)):
         return ALL
-    shows = [path for path, on in switches.items() if on]
+    if parts and not any(on for path, on in switches.items() if path != "_id"):
+        return ALL  # of `$slice` all else is shown as well
+    shows = [path for path, on in switches.items() if on] + parts
     if shows and (shows != ["_id"] or len(switches) == 1):
-        return _fields(shows)
+        return fields_of_paths(shows)
     return Fields((), tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path))))
+
+
+def _said(projection: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """What a projection says of each path: `{a: {b: 1}}` is `{"a.b": 1}`."""
+    for name, value in projection.items():
+        if isinstance(value, Mapping) and not next(iter(value), "$").startswith("$"):
+            yield from _said(value, f"{above}{name}.")
+        else:
+            yield above + name, value
 
 
 def fields_that_matter(query: Query, root: Node) -> Fields:
@@ -97,7 +121,7 @@ def fields_that_matter(query: Query, root: Node) -> Fields:
 def fields_of_values(query: Query, root: Node) -> Fields:
     """The fields of a count or distinct: those that the filter reads, and the values that are collected."""
     read = filter_paths(root)
-    return _fields(read | {query.distinct_key} if read is not None and query.distinct_key else read)
+    return fields_of_paths(read | {query.distinct_key} if read is not None and query.distinct_key else read)
 
 
 def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
@@ -106,11 +130,14 @@ def fields_of_pipeline(stages: Iterable[Document], root: Node) -> Fields:
     stages: what follows the leading `$match`.
     root: its filter.
     """
-    return _fields(pipeline_paths(stages, root))
+    return fields_of_paths(pipeline_paths(stages, root))
 
 
-def _fields(paths: Iterable[str] | None) -> Fields:
-    """`_id` never changes. A path that begins with a number, for once, leaves nothing to go by."""
+def fields_of_paths(paths: Iterable[str] | None) -> Fields:
+    """The fields at these paths; None: all.
+
+    `_id` never changes. A path that begins with a number, for once, leaves nothing to go by.
+    """
     known = None if paths is None else tuple(sorted(path for path in paths if path != "_id"))
     return ALL if known is None or any(path.split(".", 1)[0].isdigit() for path in known) else Fields(known)
 

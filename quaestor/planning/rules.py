@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import bson
+
+from quaestor.model import Operation, Query
 from quaestor.planning.plan import QueryPlan, Result, Window
 from quaestor.planning.relevant_fields import Fields
+from quaestor.query.encoding import OPTIONS
 from quaestor.query.sorting import parse_sort
 
 _MOST: Final = 10_000
@@ -19,6 +23,7 @@ class Rules:
     filtered: a predicate decides which records concern the query.
     exact: and nothing but that does.
     sort: empty if the query is not exact.
+    projection: of an exact find, as BSON; empty: it has none.
     """
 
     namespace: str
@@ -33,6 +38,7 @@ class Rules:
     visible: Fields
     placing: Fields
     tied: Fields
+    projection: bytes = b""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -57,7 +63,16 @@ def rules_of(plan: QueryPlan) -> Rules:
         visible=plan.visible,
         placing=plan.placing,
         tied=plan.tied,
+        projection=_projection(query) if exact and plan.result is Result.RECORDS else b"",
     )
+
+
+def _projection(query: Query) -> bytes:
+    """Of a find alone: a stage of a pipeline means something else by `$slice`. Under a collation it may compare by that."""
+    plain = query.collation is None or query.collation.get("locale") == "simple"
+    if query.operation is not Operation.FIND or not query.projection or not plain:
+        return b""
+    return bson.encode(query.projection, codec_options=OPTIONS)
 
 
 class SharedRules:

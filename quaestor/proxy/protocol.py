@@ -4,6 +4,8 @@
   `scope["extensions"]["quaestor.target"]`.
 - The authority of an absolute-form target takes the place of the Host field (section 3.2.2).
 - A bound on the size of a head, and on the time it may take (slow senders hold a socket, not memory).
+- An answer to a request whose body has not come whole reaches its client, though the connection is closed behind it (RFC 9112,
+  section 9.6: closed at once, what the client still sends would be met with a reset that takes the answer away).
 - Methods that the parser does not know, as long as the request is not pipelined behind another one.
 """
 
@@ -11,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from quaestor.proxy.request_body import has_body
 
 TARGET = "quaestor.target"
 INTERIM = "quaestor.interim"
@@ -101,6 +105,8 @@ class ProxyProtocol(HttpToolsProtocol):
         extensions = self.scope.setdefault("extensions", {})
         cast(dict[str, Any], extensions)[TARGET] = exact
         super().on_headers_complete()
+        if has_body(self.headers):
+            self.cycle.transport = cast(asyncio.Transport, _ClosedWithCare(self.transport, self._close_after))
         if method is not None:  # the application has not been called yet
             self.scope["method"] = method
         if self.scope["http_version"] != "1.0":
@@ -157,10 +163,36 @@ class ProxyProtocol(HttpToolsProtocol):
             self.transport.close()  # an earlier request on this connection is still being answered
             return
         self.transport.write(_REFUSALS[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
-        # Closing a socket with unread data would take the answer away from the client: let it go on for a moment.
+        self._linger()
+
+    def _close_after(self) -> None:
+        """Close the connection, after an answer that says so."""
+        if self.transport.is_closing() or self._refused:
+            return
+        if self.cycle.more_body:
+            self._refused = True
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Close the connection in a moment. Closing a socket with unread data would take the answer away from the client; until
+        then what it sends is dropped."""
+        self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)
+
+
+class _ClosedWithCare:
+    """Transport of one answer, closed in another way. Only of requests with a body: nobody else pays for the detour."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class _RefusedError(Exception):

@@ -27,10 +27,10 @@ def compile_node(node: Node) -> Matcher:
     called from several threads.
     """
     matches = _matcher(node)
-    return within_allowance(matches) if _may_take_long(node) else matches
+    return within_allowance(matches) if may_take_long(node) else matches
 
 
-def _may_take_long(node: Node) -> bool:
+def may_take_long(node: Node) -> bool:
     """Whether evaluating it may compile regular expressions, or ask the engine that is given a limited time."""
     match node:
         case Predicate(operator="$regex"):
@@ -38,11 +38,11 @@ def _may_take_long(node: Node) -> bool:
         case Predicate(operator="$expr" | "$jsonSchema"):
             return True
         case Predicate(operator="$elemMatch"):
-            return _may_take_long(node.operand)
+            return may_take_long(node.operand)
         case Negation():
-            return _may_take_long(node.member)
+            return may_take_long(node.member)
         case Conjunction() | Disjunction():
-            return any(map(_may_take_long, node.members))
+            return any(map(may_take_long, node.members))
     return False
 
 
@@ -56,9 +56,9 @@ def general_matcher(node: Node) -> Matcher:
         case Predicate():
             return _predicate(node)
         case Conjunction():
-            return _all([_matcher(member) for member in sorted(paired_ranges(node.members), key=cost)])
+            return conjunction_of([_matcher(member) for member in sorted(paired_ranges(node.members), key=cost)])
         case Disjunction():
-            return _any([_matcher(member) for member in sorted(node.members, key=cost)])
+            return disjunction_of([_matcher(member) for member in sorted(node.members, key=cost)])
         case Negation():
             inner = _matcher(node.member)
             return lambda document: not inner(document)
@@ -76,9 +76,9 @@ def compile_test(node: Node) -> Test:
                 raise TypeError(f"{node.operator} has no meaning for a value without a path")
             return test(_COMPILER, node)
         case Conjunction():
-            return _all([compile_test(member) for member in sorted(node.members, key=cost)])
+            return conjunction_of([compile_test(member) for member in sorted(node.members, key=cost)])
         case Disjunction():
-            return _any([compile_test(member) for member in sorted(node.members, key=cost)])
+            return disjunction_of([compile_test(member) for member in sorted(node.members, key=cost)])
         case Negation():
             inner = compile_test(node.member)
             return lambda value: not inner(value)
@@ -127,7 +127,8 @@ def _predicate(node: Predicate) -> Matcher:
     return matcher(node.path, operator.test(_COMPILER, node), whole_arrays=operator.whole_arrays)
 
 
-def _all(members: list[_Function]) -> _Function:
+def conjunction_of(members: list[_Function]) -> _Function:
+    """A function that holds where all of these do; tries them in this order."""
     if not members:
         return lambda _: True
     if len(members) == 1:
@@ -145,7 +146,8 @@ def _all(members: list[_Function]) -> _Function:
     return every
 
 
-def _any(members: list[_Function]) -> _Function:
+def disjunction_of(members: list[_Function]) -> _Function:
+    """A function that holds where any of these does; tries them in this order."""
     if not members:
         return lambda _: False
     if len(members) == 1:

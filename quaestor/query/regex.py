@@ -24,6 +24,8 @@ from quaestor.query.bounded_engine import BoundedEngine
 from quaestor.query.bson_order import regex_flags
 from quaestor.query.compiled_patterns import ENGINES_BYTES, PATTERNS_BYTES, WithinBytes
 from quaestor.query.pcre.pieces import LONGEST, Options
+from quaestor.query.pcre.required_text import LONGEST as LONGEST_REQUIRED
+from quaestor.query.pcre.required_text import RequiredText, RequiredTexts
 from quaestor.query.pcre.translate import translate
 from quaestor.query.pcre.translation import Translation
 
@@ -59,6 +61,7 @@ class Pattern:
         as well: `$regex` also holds for a stored value that is the same expression.)
     found: is the pattern found in a string? Raises UncertainMatchError when the bounded engine ran out of time.
     bounded: the bounded engine may be asked.
+    required: every string that matches holds one of these; empty: nothing is known.
     work: steps of its program.
     """
 
@@ -67,6 +70,7 @@ class Pattern:
     prefix: str = field(compare=False)
     found: Found = field(compare=False, repr=False)
     bounded: bool = field(compare=False, repr=False)
+    required: RequiredTexts = field(compare=False, repr=False)
     work: int = field(compare=False, repr=False)
 
     @staticmethod
@@ -116,7 +120,8 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
     if len(source) > LONGEST and not {"i", "x"} & set(options) and _TEXT.fullmatch(source):
         # Nothing is translated or compiled for it, so its length is nobody's concern.
         held = _BYTES + _BYTES_PER_CHARACTER * len(source)
-        return Pattern(source, options, "", lambda value: source in value, bounded=False, work=0), held
+        required = (RequiredText(source[:LONGEST_REQUIRED]),)
+        return Pattern(source, options, "", lambda value: source in value, False, required, work=0), held
     try:
         translation = translate(source, _switched(options))
     except RecursionError as error:
@@ -128,9 +133,8 @@ def _made(source: str, options: str) -> tuple[Pattern, int]:
         found = _Search(source, options)
         found.ready()
     prefix = translation.prefix if translation.starts else ""
-    return Pattern(source, options, prefix, found, bounded, translation.work), _BYTES + _BYTES_PER_CHARACTER * len(
-        source
-    )
+    held = _BYTES + _BYTES_PER_CHARACTER * len(source)
+    return Pattern(source, options, prefix, found, bounded, translation.required, translation.work), held
 
 
 def _work(source: str, steps: int) -> int:

@@ -56,6 +56,7 @@ class Flight:
     """One handler run that others may wait for. Its leader calls land(); calling it again changes nothing.
 
     waited: whether another process's fetch was waited for.
+    followed: whether somebody has waited for it.
     """
 
     def __init__(self, coalescing: RequestCoalescing, key: str) -> None:
@@ -65,6 +66,7 @@ class Flight:
         self._holder = ""
         self._renewal: asyncio.TimerHandle | None = None
         self.waited = False
+        self.followed = False
 
     def land(self, how: Landing) -> None:
         """End the flight: tell its followers how, and give the lease back."""
@@ -77,6 +79,7 @@ class Flight:
 
     async def landing(self, *, deadline_s: float) -> Landing:
         """The way in which it ended; REFUSED if it has not within the deadline, or if it belongs to another event loop."""
+        self.followed = True
         if self._landed.get_loop() is not asyncio.get_running_loop():
             return Landing.REFUSED
         await asyncio.wait((self._landed,), timeout=deadline_s)

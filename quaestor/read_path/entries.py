@@ -9,6 +9,7 @@ from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import Registered
 from quaestor.read_path import freshness, validation
 from quaestor.read_path.decision import Event
+from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
 COPY_SLACK_MS = 2_000
@@ -20,11 +21,13 @@ class Answer:
     """A handler's answer.
 
     headers: raw pairs, names in lower case, in order.
+    part: the body is this part of the whole; then status and fields are those of the whole.
     """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,7 @@ def guarded_entry(
     window_ms: int,
     cost_ms: int = 0,
     valid_until_ms: int | None = None,
+    copies_ms: int | None = None,
 ) -> CachedResponse | None:
     """An entry that registrations guard. None if the handler does not let it live for a moment.
 
@@ -71,6 +75,7 @@ def guarded_entry(
     window_ms: how long it may be used stale after that.
     cost_ms: how long it took to make it.
     valid_until_ms: when it is over whatever anybody says, for stale use too.
+    copies_ms: how long copies outside may be used, if that is not for as long; None: it is, or there are none.
     """
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
     if allowed_s is not None:
@@ -95,6 +100,7 @@ def guarded_entry(
         resource=resource,
         stale_until_ms=now_ms + ttl_ms + window_ms if window_ms else 0,
         cost_ms=max(0, cost_ms),
+        copies_until_ms=now_ms + copies_ms if copies_ms is not None and 0 < copies_ms < ttl_ms else 0,
     )
 
 

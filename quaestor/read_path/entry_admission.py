@@ -17,7 +17,16 @@ from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Ve
 from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
-from quaestor.read_path import asked_fields, explaining, freshness, refresh, reuse, shared_cache_rules, vary
+from quaestor.read_path import (
+    asked_fields,
+    explaining,
+    freshness,
+    partial_answers,
+    refresh,
+    reuse,
+    shared_cache_rules,
+    vary,
+)
 from quaestor.read_path.answered import AnsweredRequest, HandlerRun
 from quaestor.read_path.asked_fields import EVERYTHING, WHOLES
 from quaestor.read_path.coalescing import RequestCoalescing
@@ -35,6 +44,9 @@ from quaestor.read_path.entries import (
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.missing_reads import MISSING_READ, MissingReads
+from quaestor.read_path.outside_copies import first_copies_until_ms
+from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
@@ -63,6 +75,7 @@ class EntryAdmission:
         variants: Variants,
         explicit: ExplicitEntries,
         early: refresh.EarlyRefresh,
+        missing_reads: MissingReads,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -78,6 +91,7 @@ class EntryAdmission:
         self._variants = variants
         self._explicit = explicit
         self._early = early
+        self._missing_reads = missing_reads
         self._settings = settings
         self._telemetry = telemetry
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
@@ -133,6 +147,10 @@ class EntryAdmission:
             refused = Verdict(event=Event.UNGUARDED, reasons=barred[:1], detail=barred[1])
         if refused is not None:
             return refused
+        if answer.part is not None and not partial_answers.tagged(answer.headers):
+            return Verdict(
+                event=Event.UNGUARDED, reasons=("partial",)
+            )  # an entity tag of ours would be that of the part
         key, answer = self._keyed(answer, request, deciding)
         if key is None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
             return Verdict(event=Event.UNGUARDED, reasons=("vary" if key is None else "failed",))
@@ -141,16 +159,25 @@ class EntryAdmission:
         if isinstance(registered, Verdict):
             return registered
         now_ms = self.clock()
-        ttl_ms = self._ttl_ms(registered, policy, now_ms)
+        if missing := self._missing_reads.missing(key, registered, now_ms):
+            self._registry.lease(registered.ids, until_ms=0)
+            detail = (
+                f"an earlier run read {', '.join(missing)}, written since; this one did not: what stands in its place?"
+            )
+            return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
+        ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
             valid_until_ms=outcome.valid_until_ms,
+            copies_ms=self._copies_ms(registered, now_ms) if request.leave else None,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
+        if answer.part is not None:
+            response = self._with_other_parts(response, answer.part)
         self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
@@ -203,6 +230,7 @@ class EntryAdmission:
     def _note_kept(self, resident: Resident, outcome: Outcome, registered: Registered) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
+        self._missing_reads.note(response.key, registered)
         if self._settings.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
         lifetime_ms = response.fresh_until_ms - response.stored_at_ms
@@ -232,6 +260,8 @@ class EntryAdmission:
         if key != target.key and self._store.resident(target.key) is not None:
             # From before it was known that anything else decides.
             self._store.drop(target.key, "outdated")
+        if answer.part is not None:
+            key = None if key is None else partial_answers.key_of_parts(key)
         further = [name for name in deciding if name not in named]
         if not further:
             return key, answer
@@ -239,11 +269,16 @@ class EntryAdmission:
             further = [EVERYTHING]
         return key, replace(answer, headers=[*answer.headers, (b"vary", b", ".join(further))])
 
-    def _ttl_ms(self, registered: Registered, policy: RoutePolicy, now_ms: int) -> int:
-        ttl_ms = self._estimator.estimate_ms(
-            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
-        )
-        return min(ttl_ms, self._settings.ttl_max_ms, ttl_ms if policy.ttl_ms is None else policy.ttl_ms)
+    def _with_other_parts(self, response: CachedResponse, part: Part) -> CachedResponse:
+        """A part with those that are stored."""
+        resident = self._store.resident(response.key)
+        if resident is not None and not self._usability.servable(resident.response):
+            self._store.drop(response.key, "invalidated")
+        return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
+
+    def _copies_ms(self, registered: Registered, now_ms: int) -> int:
+        """How long copies outside may be used: nobody can tell them that a write has changed the entry."""
+        return self._estimator.estimate_ms(registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms)
 
     async def _admit_explicit(
         self,
@@ -273,7 +308,7 @@ class EntryAdmission:
         try:
             resident = await self._explicit.keep(
                 answer.status, answer.headers, answer.body,
-                key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy,
+                key=key, resource=request.target.resource, asked_ms=asked_ms, policy=request.policy, part=answer.part,
             )  # fmt: skip
         except StoreError as error:
             self._telemetry.failure("store", "read_path.store_failed", error)
@@ -288,7 +323,7 @@ class EntryAdmission:
         """Index and sketch first, because from the moment an entry is in the store it is handed out."""
         try:
             if leave:
-                until_ms, now_ms = response.fresh_until_ms + COPY_SLACK_MS, response.stored_at_ms
+                until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
                 await asyncio.gather(
                     self._index.add(dependent(response, (url,))),
                     self._sketch.report_read(response.resource, expires_at_ms=until_ms, now_ms=now_ms),

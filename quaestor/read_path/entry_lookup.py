@@ -132,4 +132,7 @@ class EntryLookup:
         for resident in served:
             self._store.used(resident.response.key, resident.reads)
             resident.reads = 0
+            if resident.usefulness is not None:
+                resident.usefulness.use()
+                resident.usefulness = None
         return taken

@@ -9,9 +9,10 @@ from quaestor.errors import QuaestorError, StoreError
 from quaestor.model import CachedResponse
 from quaestor.observability.event_log import EventLog
 from quaestor.policy import RoutePolicy
-from quaestor.read_path import shared_cache_rules, unsafe_invalidation
+from quaestor.read_path import partial_answers, shared_cache_rules, unsafe_invalidation
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.outdated_labels import OutdatedLabels, labels
+from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.reuse import windows
 from quaestor.read_path.unsafe_invalidation import Outdated
 from quaestor.store.memory import Resident
@@ -25,6 +26,7 @@ class ExplicitEntries:
 
     announce: tells the other processes; None if this process is alone.
     heuristic: see `shared_cache_rules.heuristic_lifetime_s`.
+    partial_bytes: the most that a partial entry holds; 0: there are none.
     """
 
     def __init__(
@@ -35,12 +37,14 @@ class ExplicitEntries:
         clock: Clock,
         announce: Announce | None = None,
         heuristic: float = 0.0,
+        partial_bytes: int = 0,
     ) -> None:
         self._store = store
         self._telemetry = telemetry
         self._clock = clock
         self._labels = OutdatedLabels()
         self._heuristic = heuristic
+        self._partial_bytes = partial_bytes
         self.announce = announce
 
     async def keep(
@@ -53,8 +57,11 @@ class ExplicitEntries:
         resource: str,
         asked_ms: int,
         policy: RoutePolicy,
+        part: Part | None = None,
     ) -> Resident | None:
         """Store an answer that shared_cache_rules.refusal() has nothing against. None: it was outdated meanwhile.
+
+        part: the body is this part of the whole; `key` is that of the partial entry.
 
         Raises StoreError.
         """
@@ -64,6 +71,9 @@ class ExplicitEntries:
             key=key, resource=resource, asked_ms=asked_ms, answered_ms=now_ms,
             at_most_ms=policy.ttl_ms, stale_ms=windows(headers, policy).longest_ms, heuristic=self._heuristic,
         )  # fmt: skip
+        if part is not None:
+            response = partial_answers.combined_in(self._store, response, part, most_bytes=self._partial_bytes)
+            key = response.key
         await self._store.put(response, ttl_ms=response.stale_until_ms - now_ms)
         if not self.accept(response):
             await self._store.evict([response])
@@ -94,6 +104,8 @@ class ExplicitEntries:
         registrations = self.outdate_here(names)
         for key in what.keys:
             await self._evict(key)
+            if self._partial_bytes:
+                await self._evict(partial_answers.key_of_parts(key))
         await self.tell([*names, *registrations])
 
     async def tell(self, names: Sequence[str]) -> None:

@@ -42,6 +42,7 @@ class _Progress:
     lapses: verifications that found the same answer made of other queries.
     under_way: answers that are being verified.
     passed: the probation is over.
+    doubted_until_ms: it has begun anew, and does not again before.
     """
 
     checks: int = 0
@@ -49,6 +50,7 @@ class _Progress:
     lapses: int = 0
     under_way: int = 0
     passed: bool = False
+    doubted_until_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -89,9 +91,12 @@ class Probation:
         if progress is not None:
             progress.under_way = max(0, progress.under_way - 1)
 
-    def judge(self, route: Hashable, finding: Finding, differs: tuple[str, ...]) -> Finding:
+    def judge(self, route: Hashable, finding: Finding, differs: tuple[str, ...], *, more: bool = False) -> Finding:
         """Take in what a verification has found, and what is to be made of it: the first time that the same answer was made of
-        other queries is excused, for much is read once and kept by programs that begin. Its entry has to go all the same."""
+        other queries is excused, for much is read once and kept by programs that begin. Its entry has to go all the same.
+
+        more: it was made of further queries only.
+        """
         progress = self._progress.get(route)
         if progress is None:
             return finding
@@ -99,11 +104,20 @@ class Probation:
         progress.same += finding is Finding.SAME
         enough = _CHECKS * self.answers
         progress.passed = progress.passed or progress.same >= enough or progress.checks >= _MOST_CHECKS * enough
-        if finding is Finding.DIVERGED and differs == ("queries",):
+        if finding is Finding.DIVERGED and differs == ("queries",) and not more:
             progress.lapses += 1
             if progress.lapses <= _MOST_LAPSES:
                 return Finding.EXCUSED
         return finding
+
+    def doubt(self, route: Hashable, *, now_ms: int) -> None:
+        """Put a route that has passed on probation again, because of what speaks against it without proving it; but not all the
+        time."""
+        progress = self._progress.get(route)
+        if progress is not None and progress.passed and now_ms >= progress.doubted_until_ms:
+            progress.checks = progress.same = 0
+            progress.passed = False
+            progress.doubted_until_ms = now_ms + self.quarantine_ms
 
     def begin_anew(self, route: Hashable) -> None:
         """Put a route on probation again: one of its answers diverged."""

@@ -51,15 +51,15 @@ class EarlyRefresh:
                 draw=1.0 - self.uniform(),
                 beta=self._beta,
             )
-            resident.settled_until_ms = response.fresh_until_ms - math.ceil(early_ms)
+            resident.refresh_from(response.fresh_until_ms - math.ceil(early_ms))
         return resident
 
     def due(self, resident: Resident, now_ms: int) -> bool:
         """Whether a refresh is to begin now. Says yes once: after that the entry is served as it is until its end."""
-        if now_ms < resident.settled_until_ms:
+        if now_ms < resident.refresh_at_ms:
             return False
-        resident.settled_until_ms = resident.response.fresh_until_ms
-        return now_ms < resident.settled_until_ms
+        resident.refresh_from(resident.response.fresh_until_ms)
+        return now_ms < resident.refresh_at_ms
 
 
 async def leads(

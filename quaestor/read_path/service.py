@@ -1,8 +1,9 @@
 """The read path of one Quaestor: its parts, put together.
 
 `lookup` finds entries, `usability` says how they may be used, `coalescing` lets one request of many run the handler, `admission`
-makes entries of answers. They are async shells around pure decisions (`decision`, `reuse`, `freshness`, `vary`). `probation` and
-`samples` say which answers are verified.
+makes entries of answers, `copies` says how long others may keep them. They are async shells around pure decisions (`decision`,
+`reuse`, `freshness`, `vary`). `doorkeeper` says which answers are not stored at the first request, `probation` and `samples`
+which ones are verified.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from quaestor.model import Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, DependencyIndex, Leases, LifetimeEstimator, OwnWritesBarrier, QueryRegistry
 from quaestor.read_path.coalescing import RequestCoalescing
+from quaestor.read_path.doorkeeper import Doorkeeper
 from quaestor.read_path.entry_admission import EntryAdmission
 from quaestor.read_path.entry_lookup import EntryLookup
 from quaestor.read_path.explicit_entries import Announce, ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.missing_reads import MissingReads
+from quaestor.read_path.outside_copies import OutsideCopies
 from quaestor.read_path.own_writes import NoBarrier
 from quaestor.read_path.probation import Probation
 from quaestor.read_path.refresh import EarlyRefresh
@@ -57,6 +61,7 @@ class ReadPath:
         self.store = store
         self.coalescing = RequestCoalescing(leases)
         self.early = EarlyRefresh(beta=settings.early_refresh)
+        self.doorkeeper = Doorkeeper(least_share=settings.doorkeeper_share)
         self.probation = Probation(
             answers=settings.probation_answers, ttl_ms=settings.probation_ttl_ms, quarantine_ms=settings.quarantine_ms
         )
@@ -65,9 +70,12 @@ class ReadPath:
             ignored=frozenset(name.lower().encode() for name in settings.ignored_fields), normalised=settings.explicit
         )
         self.explicit = ExplicitEntries(
-            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction
-        )
+            store, telemetry=telemetry, clock=clock, announce=announce, heuristic=settings.heuristic_fraction,
+            partial_bytes=settings.max_body_bytes if settings.partial_answers else 0,
+        )  # fmt: skip
         self.usability = Usability(registry, settings, clock)
+        self.copies = OutsideCopies(sketch=sketch, usability=self.usability, telemetry=telemetry, clock=clock)
+        self.missing_reads = MissingReads(hold_ms=settings.quarantine_ms, dead=self._is_dead)
         self.lookup = EntryLookup(
             registry=registry,
             store=store,
@@ -89,11 +97,16 @@ class ReadPath:
             variants=self.variants,
             explicit=self.explicit,
             early=self.early,
+            missing_reads=self.missing_reads,
             settings=settings,
             telemetry=telemetry,
             clock=clock,
         )
         self._registry = registry
+
+    def _is_dead(self, registration: str) -> bool:
+        now_ms, one = self.clock(), (registration,)
+        return not self._registry.live(one, now_ms=now_ms) and not self._registry.lagging(one, now_ms=now_ms)
 
     def serving(self, now_ms: int) -> bool:
         """Whether a part of the grid at least is fresh enough for anything to be served from cache or stored."""

@@ -79,7 +79,7 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
     """The lifetime of an answer (section 4.2.1): s-maxage, max-age, or Expires minus Date; None if none of them is there. Invalid
     ones count as 0.
 
-    now_s: when the answer came; stands for a Date that is missing (RFC 9110, section 6.6.1).
+    now_s: when the answer came; stands for a Date that is missing or no date (RFC 9110, section 6.6.1), not for one of two.
     """
     headers = list(headers)
     directives = governing(headers)
@@ -90,7 +90,7 @@ def lifetime_s(headers: Headers, *, now_s: float) -> int | None:
     if not expires or directives.targeted:
         return None
     dates = values(headers, b"date")
-    made_s = now_s if not dates else http_date_s(dates[0]) if len(dates) == 1 else None
+    made_s = None if len(dates) > 1 else next((said for said in map(http_date_s, dates) if said is not None), now_s)
     ends = [http_date_s(value) for value in expires]
     if made_s is None or any(end is None for end in ends):
         return 0

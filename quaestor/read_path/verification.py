@@ -15,7 +15,7 @@ from enum import StrEnum
 from quaestor.errors import QueryError
 from quaestor.model import CapturedRead, Operation
 from quaestor.planning.index_order import leaves_order_open
-from quaestor.planning.plan import plan_query
+from quaestor.planning.plan_cache import plan_of
 
 _COMPARED = frozenset({b"content-type", b"location", b"etag"})
 _DIGEST_BYTES = 16
@@ -86,6 +86,12 @@ def differences(stored: Fingerprint, again: Fingerprint) -> tuple[str, ...]:
     return tuple("body" if name == "digest" else name for name in found) + tuple(sorted(fields))
 
 
+def reads_more(stored: Fingerprint, again: Fingerprint) -> bool:
+    """Whether the second answer was made of all the queries of the first, and of further ones. Programs that begin read once what
+    they keep; who reads it later has renewed it."""
+    return stored.queries < again.queries
+
+
 def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
     """Whether the database returned as many, but other records for the same queries, or in another order, where they leave it the
     choice: since there is a new index, say. Nothing was written for that, and both answers are right."""
@@ -95,7 +101,7 @@ def chosen_otherwise(stored: Fingerprint, again: Fingerprint) -> bool:
 
 def _query_id(read: CapturedRead) -> str:
     try:
-        return plan_query(read.query).query_id
+        return plan_of(read.query).query_id
     except QueryError:
         return f"{read.query.operation.value} on {read.query.namespace}"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from bson import ObjectId
@@ -25,14 +24,13 @@ from quaestor.rest.etags import Preconditions
 from quaestor.rest.identifiers import BadIdError, format_id, parse_id
 from quaestor.rest.limits import Limits
 from quaestor.rest.lists import Lists
+from quaestor.rest.malformed_rules import MalformedRules
 from quaestor.rest.patches import mentions, merged, require_blind, require_near, require_update
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.records import Records, Stored, decode
 from quaestor.rest.sharing import WhoAsks, agrees
 
 Operation = Callable[[Request, str, Records], Awaitable[Response]]
-_TOLD_AGAIN_S: Final = 60.0
-"""How often, at most, malformed rules in one collection are reported: strangers decide how often they are met."""
 
 
 class Endpoints:
@@ -59,7 +57,7 @@ class Endpoints:
         self._access = access
         self._limits = limits
         self._who_asks = who_asks
-        self._malformed_told_s: dict[str, float] = {}
+        self._malformed = MalformedRules(telemetry, access.record_acl)
 
     async def answer(self, request: Request, collection: str | None, operation: Operation) -> Response:
         """Answer a request by this operation.
@@ -97,16 +95,7 @@ class Endpoints:
                 uncacheable("who asks is only known behind the cache")
         if not addressable(name):
             raise not_found()
-        return await operation(request, name, Records(self._connection, self._access, principal, self._found_malformed))
-
-    def _found_malformed(self, collection: str) -> None:
-        """Report a record that nobody may use because of its rules. There is such a collection, so few are remembered."""
-        now_s = time.monotonic()
-        if self._telemetry is None or now_s - self._malformed_told_s.get(collection, -_TOLD_AGAIN_S) < _TOLD_AGAIN_S:
-            return
-        self._malformed_told_s[collection] = now_s
-        reason = f"{self._access.record_acl} of a record is malformed: nobody but superusers may use the record"
-        self._telemetry.failure("records", "rest.record_rules_malformed", reason, collection=collection)
+        return await operation(request, name, Records(self._connection, self._access, principal, self._malformed))
 
     # Reading
 

@@ -7,13 +7,15 @@ record as it is (If-Match, patches) runs in a transaction: what it read cannot h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import ReturnDocument
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from quaestor.capture import not_recording
 from quaestor.model import Document, SortSpec
@@ -22,6 +24,7 @@ from quaestor.rest.bodies import require_rules
 from quaestor.rest.database import Connection, duplicate, duplicate_key, is_id_taken, problem_of
 from quaestor.rest.etags import Preconditions, failed, record_etag
 from quaestor.rest.identifiers import equals
+from quaestor.rest.malformed_rules import MalformedRules
 from quaestor.rest.problems import Problem, not_found
 from quaestor.rest.record_acl import Kind
 from quaestor.rest.rights import Rights, forbidden
@@ -29,6 +32,10 @@ from quaestor.rest.rights import Rights, forbidden
 _PLAIN: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+
+
+_LOOK_MS: Final = 100
+"""The server may look for malformed records that a list leaves out so long; most lists leave out none, and are looked through."""
 
 
 def decode(raw: bytes) -> dict[str, Any]:
@@ -66,7 +73,7 @@ class Records:
     Asking for what is not there and for what this principal must not see gives the same 404, after the same steps.
 
     rights: of the principal.
-    found_malformed: called with the collection of a record that nobody may use because its own rules are malformed.
+    malformed: is told of records that nobody may use because their own rules are malformed; None: nobody looks.
     """
 
     def __init__(
@@ -74,12 +81,12 @@ class Records:
         connection: Connection,
         access: Access,
         principal: Principal,
-        found_malformed: Callable[[str], None] = lambda collection: None,
+        malformed: MalformedRules | None = None,
     ) -> None:
         self._connection = connection
         self.rights = Rights(access, principal)
         self._access = access
-        self._found_malformed = found_malformed
+        self._malformed = malformed
 
     # Reading
 
@@ -106,7 +113,11 @@ class Records:
             batch_size=limit,
             sort=list(sort) or None,
         )
-        return await self._connection.read(cursor, most_bytes=most_bytes)
+        found = await self._connection.read(cursor, most_bytes=most_bytes)
+        if self._malformed is not None and self.rights.judged and self._malformed.list_is_due(collection):
+            with suppress(PyMongoError):  # the list is there, whatever becomes of this
+                await self._look_for_malformed(collection, filter_, most_ms=_LOOK_MS)
+        return found
 
     async def some(self, collection: str, ids: Sequence[Any], *, most_bytes: int) -> list[bytes]:
         """The records with these ids that are there, in any order, *whoever* may see them: for checking them elsewhere.
@@ -120,7 +131,7 @@ class Records:
         """A record. Raises Problem (404) if there is none that the principal may read."""
         raw = await self._find(collection, key, "read")
         if raw is None:
-            await self._look_for_malformed(collection, key)
+            await self._look_for_malformed(collection, {"_id": equals(key)})
             raise not_found()
         return Stored(raw=raw, shown=True)
 
@@ -226,15 +237,20 @@ class Records:
 
         await self._connection.transaction(body)
 
-    async def _look_for_malformed(self, collection: str, key: Any, session: Any = None) -> None:
-        """Tell whoever runs this of a record that is hidden because its rules are malformed. For nobody's answer."""
-        malformed = self.rights.malformed({"_id": equals(key)})
-        if malformed is None:
+    async def _look_for_malformed(
+        self, collection: str, filter_: Document, session: Any = None, most_ms: int = 0
+    ) -> None:
+        """Tell whoever runs this of a record that is hidden because its rules are malformed. For nobody's answer.
+
+        most_ms: so long may the server look; 0: as long as for any request. Raises the driver's errors.
+        """
+        malformed = self.rights.malformed(filter_)
+        if malformed is None or self._malformed is None:
             return
         with not_recording():
-            table = self._connection.collection(collection)
-            if await self._connection.run(table.find_one, malformed, {"_id": 1}, session=session) is not None:
-                self._found_malformed(collection)
+            find = partial(self._connection.collection(collection).find_one, max_time_ms=most_ms or None)
+            if await self._connection.run(find, malformed, {"_id": 1}, session=session) is not None:
+                self._malformed.found(collection)
 
     async def _conflict(self, collection: str, error: DuplicateKeyError) -> Problem:
         """409, with the fields only for those who may read the record that has the value."""
@@ -263,7 +279,7 @@ class Records:
 
     async def _absent(self, collection: str, key: Any, session: Any = None) -> Problem:
         """403 for somebody who may see the record, 404 for everybody else, whether it exists or not."""
-        await self._look_for_malformed(collection, key, session)
+        await self._look_for_malformed(collection, {"_id": equals(key)}, session)
         visible = await self._find(collection, key, "read", session)
         return not_found() if visible is None or not self.rights.may(collection, Action.READ) else forbidden()
 

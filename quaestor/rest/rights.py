@@ -49,10 +49,15 @@ class Rights:
             return filter_
         return {"$and": [filter_, rules]} if "$and" in filter_ else {**filter_, **rules}
 
+    @property
+    def judged(self) -> bool:
+        """Whether the principal is subject to the rules of single records."""
+        return self._access.record_acl is not None and not self._principal.superuser
+
     def malformed(self, filter_: Document) -> Document | None:
         """Filter for what is hidden from the principal because its rules are malformed; None: nothing is."""
         field = self._access.record_acl
-        return None if field is None or self._principal.superuser else {**filter_, "$nor": [well_formed(field)]}
+        return {"$and": [filter_, {"$nor": [well_formed(field)]}]} if field is not None and self.judged else None
 
     def shows(self, collection: str, record: Mapping[str, Any]) -> bool:
         """Whether the principal may be shown this record."""

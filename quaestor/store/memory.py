@@ -22,25 +22,45 @@ class Resident:
     """One response in memory, with what was worked out for it and goes when it goes.
 
     rendered: belongs to whoever sends the response; nothing here looks at it.
+    usefulness: where its first use is to be counted; belongs to the read path.
     explain: what the response depends on, for people; only known in the process that stored it.
     urls: absolute URLs that the dependency index is known to hold for this response.
     hits: how often it was found since the admission policy was told of them last.
     reads: how often it was served since somebody reported it; belongs to the read path.
+    refresh_at_ms: from when on a request begins to make it anew; belongs to the read path.
+    copies_from_ms, copies_until_ms: the lifetime that copies outside were given last; belongs to the read path.
     settled_until_ms: a hit before then needs no look at anything but the registrations; belongs to the read path.
     size_bytes: its part of the store's budget.
     """
 
-    __slots__ = ("explain", "hits", "reads", "rendered", "response", "settled_until_ms", "size_bytes", "urls")
+    __slots__ = (
+        "copies_from_ms", "copies_until_ms", "explain", "hits", "reads", "refresh_at_ms", "rendered", "response",
+        "settled_until_ms", "size_bytes", "urls", "usefulness",
+    )  # fmt: skip
 
     def __init__(self, response: CachedResponse) -> None:
         self.response = response
-        self.settled_until_ms = response.fresh_until_ms
+        self.refresh_at_ms = response.fresh_until_ms
+        self.copies_from_ms = response.stored_at_ms
+        self.copies_until_ms = response.copies_until_ms or response.fresh_until_ms
+        self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
         self.size_bytes = size_bytes(response)
         self.rendered: Any = None
+        self.usefulness: Any = None
         self.explain = ""
         self.urls: set[str] = set()
         self.hits = 0
         self.reads = 0
+
+    def refresh_from(self, at_ms: int) -> None:
+        """Have a request from then on make it anew."""
+        self.refresh_at_ms = at_ms
+        self.settled_until_ms = min(at_ms, self.copies_until_ms)
+
+    def renew_copies(self, from_ms: int, until_ms: int) -> None:
+        """Give copies outside another lifetime: what was rendered told them the last one."""
+        self.copies_from_ms, self.copies_until_ms, self.rendered = from_ms, until_ms, None
+        self.settled_until_ms = min(self.refresh_at_ms, until_ms)
 
 
 def size_bytes(response: CachedResponse) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 
 import anyio.to_thread
 from redis.exceptions import RedisError
@@ -126,19 +127,16 @@ class RedisStore:
     async def _stored(self, response: CachedResponse, data: bytes, ttl_ms: int) -> None:
         """Take an entry into the account and store it, in one script where both are on one server."""
         name, digest = self.name(response.key), _digest(response.key)
+        guard = entry_codec.guard(response.registrations)
         arguments = self.budget.arguments(
-            digest,
-            size_bytes=len(data),
-            cost_ms=response.cost_ms,
-            guard=entry_codec.guard(response.registrations),
-            ttl_ms=ttl_ms,
+            digest, size_bytes=len(data), cost_ms=response.cost_ms, guard=guard, ttl_ms=ttl_ms
         )
         if spans_servers(self.client):
             left = await self.budget.account(arguments)
             if digest in left:
                 await self.client.unlink(name)
             else:
-                await self.client.set(name, data, px=ttl_ms)
+                await self._set_accounted(name, digest, data, ttl_ms, guard)
         else:
             reply = await self._put(keys=[name, *self.budget.keys], args=[data, ttl_ms, *arguments])
             left = [one.decode() for one in reply]
@@ -149,6 +147,21 @@ class RedisStore:
             self._telemetry.stores.shared_evictions.inc(len(others))
             if digest in left:
                 self._telemetry.stores.refused.labels("redis", "demand").inc()
+
+    async def _set_accounted(self, name: str, digest: str, data: bytes, ttl_ms: int, guard: bytes) -> None:
+        """Store an entry that is in the account, which lies on another server.
+
+        In between somebody may have found that it has to leave, and removed it before it was there: so it is looked up again.
+        What is left is a process that dies in between: then too much or too little is counted, for a day at most.
+        """
+        try:
+            await self.client.set(name, data, px=ttl_ms)
+        except (RedisError, OSError):
+            with suppress(RedisError, OSError):
+                await self.budget.forget([(digest, guard)])
+            raise
+        if not await self.budget.knows(digest):
+            await self.client.unlink(name)
 
     async def _encode(self, response: CachedResponse) -> bytes | None:
         """The entry's bytes, compressed if it is large; None if it is too large."""

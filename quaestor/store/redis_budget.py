@@ -51,6 +51,7 @@ class RedisBudget:
         self._account = script(client, "budget", "budget_put", "store_account")
         self._used = script(client, "budget", "store_used", frees=True)
         self._forget = script(client, "budget", "store_forget", frees=True)
+        self._known = script(client, "budget", "store_known", frees=True)
 
     def arguments(self, digest: str, *, size_bytes: int, cost_ms: int, guard: bytes, ttl_ms: int) -> list[Argument]:
         """Arguments of a script that takes an entry into the account."""
@@ -64,6 +65,10 @@ class RedisBudget:
     async def account(self, arguments: Sequence[Argument]) -> list[str]:
         """Take in an entry that is about to be stored. Returns the digests of what has to leave; its own if it is not wanted."""
         return [left.decode() for left in await self._account(keys=self.keys, args=arguments)]
+
+    async def knows(self, digest: str) -> bool:
+        """Whether an entry is in the account, this one or another in its place."""
+        return bool(await self._known(keys=self.keys, args=[digest]))
 
     def found(self, digest: str, hits: int = 1) -> None:
         """Note hits, to be told later. No I/O."""

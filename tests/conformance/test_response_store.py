@@ -76,9 +76,9 @@ async def test_clear_removes_everything_of_this_deployment(
     store: ResponseStore, client: SharedClient, prefix: str
 ) -> None:
     neighbour = RedisStore(client, deployment=f"{prefix}-neighbour")
-    await neighbour.put(ENTRY, ttl_ms=60_000)
+    await neighbour.put(ENTRY, ttl_ms=3_600_000)
     for n in range(1200):
-        await store.put(replace(ENTRY, key=str(n)), ttl_ms=60_000)
+        await store.put(replace(ENTRY, key=str(n)), ttl_ms=3_600_000)
     await store.clear()
     assert await store.get("0") is None
     assert await store.get("1199") is None

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from quaestor.cache_sketch import RedisCacheSketch
-from quaestor.errors import ConfigurationError
+from quaestor.errors import ConfigurationError, StoreError
 from quaestor.model import CachedResponse
 from quaestor.observability.telemetry import Telemetry
-from quaestor.redis.clients import SharedClient
+from quaestor.redis.clients import SharedClient, shared_client
 from quaestor.settings import Settings
+from quaestor.store import entry_codec
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.memory import MemoryStore
@@ -212,3 +216,42 @@ async def test_what_lies_there_takes_about_what_it_is_counted_for(client: Shared
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="shared_bytes must be positive, not 0"):
         Settings(shared_bytes=0)
+
+
+async def test_on_a_cluster_what_has_to_leave_while_it_is_being_stored_does_not_stay_uncounted(
+    redis_cluster_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Account and entry lie on two servers: another process may find that the entry has to leave before it is there."""
+    async with aclosing(shared_client(redis_cluster_url, timeout_s=30)) as client:
+        store, key = new_store(client, prefix), "GET /raced"
+        set_ = client.set
+
+        async def set_late(name: str, data: bytes, **options: Any) -> Any:
+            digest = name.rpartition("{")[2].rstrip("}")
+            await store.budget.forget([(digest, entry_codec.guard(entry(key).registrations))])
+            await client.unlink(name)
+            return await set_(name, data, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(client, "set", set_late)
+            await store.put(entry(key), ttl_ms=YEAR_MS)
+        assert await there(store, [key]) == 0
+        assert await store.budget.tell() == 0
+        await store.put(entry(key), ttl_ms=YEAR_MS)
+        assert await there(store, [key]) == 1
+        assert await store.budget.tell() > 0
+
+
+async def test_on_a_cluster_an_entry_that_could_not_be_stored_is_not_counted(
+    redis_cluster_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(shared_client(redis_cluster_url, timeout_s=30)) as client:
+        store = new_store(client, prefix)
+
+        async def refused(*_: Any, **__: Any) -> Any:
+            raise RedisConnectionError("gone")
+
+        monkeypatch.setattr(client, "set", refused)
+        with pytest.raises(StoreError):
+            await store.put(entry("GET /refused"), ttl_ms=YEAR_MS)
+        assert await store.budget.tell() == 0

@@ -94,8 +94,9 @@ def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: serve
     root.shop.items.insert_one({})
     root.admin.command("createUser", "app", pwd="secret", roles=[{"role": "read", "db": "shop"}])
     as_app = guarded.url.replace("mongodb://", "mongodb://app:secret@")
-    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable")
+    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable", QUAESTOR_JOURNAL_FLUSH_MS="2")
     assert told.status == 1
+    assert told.level("journal", "may not remove from quaestor.control") == "warn"
     assert [one["subject"] for one in told.to_mend()] == ["mongod rights", "images"]
     assert told.level("mongod rights", "quaestor.control") == "warn"
     assert told.level("write concern") == "warn"
@@ -103,8 +104,9 @@ def test_nobody_and_a_user_without_rights_are_told_what_they_lack(guarded: serve
     for one in told.findings:
         if one["subject"] in ("mongod rights", "images", "write concern"):
             carry_out(one["remedy"][0], root)
-    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable")
+    told = doctor("--mongo-url", as_app, QUAESTOR_PRE_IMAGES="enable", QUAESTOR_JOURNAL_FLUSH_MS="2")
     assert told.to_mend() == []
+    assert told.level("journal") == "ok"
     assert {one["level"] for one in told.findings if one["subject"] in ("mongod rights", "write concern")} == {"ok"}
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import anyio.to_thread
 import httpx
+import pymongo
 import pytest
+from fastapi import FastAPI
 
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
@@ -131,6 +133,51 @@ async def test_explain_says_how_a_query_is_treated() -> None:
         ask = {"filter": '{"a": 1}', "collection": "d.c", "sort": "b,-_id", "limit": "3"}
         told = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
         assert (told["match"], told["cacheable"]) == ("exact", True)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by the setting", "of the captured client"])
+async def test_explain_looks_the_collection_up_in_the_application_s_database(
+    mongo_url: str, prefix: str, named: bool
+) -> None:
+    """Its compound indexes, collation and kind are part of what is said; nothing is followed for it afterwards."""
+    quaestor = Quaestor(mongo_url=mongo_url if named else None, grid=False, explicit=True)
+    listening = pymongo.AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture])
+    database = listening[prefix]
+    await database.c.create_index([("kind", 1), ("rank", 1)])
+    await database.create_collection("german", collation={"locale": "de"})
+    await database.create_collection("log", capped=True, size=4096)
+    await database.create_collection("shown", viewOn="c", pipeline=[{"$match": {"kind": "a"}}])
+    app = AdminApi(FastAPI(), quaestor=quaestor, token=AdminToken(TOKEN))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as client:
+
+        async def told(collection: str, **ask: str) -> Any:
+            ask = {"filter": '{"kind": "a"}', "collection": f"{prefix}.{collection}"} | ask
+            return (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
+
+        ordered = await told("c", projection='{"name": 1}')
+        assert (ordered["looked_up"], ordered["fields"], ordered["remark"]) == (True, "kind, name, rank", None)
+        assert "collation 'de'" in (await told("german"))["reason"]
+        assert (await told("shown"))["namespace"] == f"{prefix}.c"
+        nameless = (await client.get(f"{API}/explain", headers=BEARER, params={"filter": "{}"})).json()
+        assert nameless["looked_up"] is False
+        assert "no collection is named" in nameless["remark"]
+    await listening.drop_database(prefix)
+    await listening.close()
+
+
+async def test_explain_says_so_when_nobody_could_look() -> None:
+    """A proxy without a database, and one whose database is away: explained as a plain collection, and that is in the answer."""
+    async with admin() as (client, _):
+        ask = {"filter": '{"a": 1}', "collection": "d.c"}
+        told = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
+        assert told["looked_up"] is False
+        assert "nobody could look: no MongoDB to watch" in told["remark"]
+    away = Quaestor(mongo_url="mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=200", grid=False, explicit=True)
+    app = AdminApi(FastAPI(), quaestor=away, token=AdminToken(TOKEN))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site") as client:
+        told = (await client.get(f"{API}/explain", headers=BEARER, params=ask)).json()
+        assert (told["looked_up"], told["match"]) == (False, "exact")
+        assert "cannot list the collections of d" in told["remark"]
 
 
 async def test_registrations_are_kept_told_and_removed() -> None:

@@ -203,3 +203,37 @@ async def test_malformed_rules_let_in_nobody_and_are_reported(mongo_url: str, pr
         assert (told.part, told.fields) == ("records", {"collection": "items"})
         assert (await ask(site, "root", "PATCH", "/items/3", {"_acl": None})).status_code == 200
         assert (await ask(site, "ann", "GET", "/items/3")).status_code == 200
+
+
+@pytest.mark.parametrize("query", ["", "?representation=ids", '?filter={"a":{"$gte":1},"$nor":[{"b":1}]}'])
+async def test_a_list_that_leaves_out_a_malformed_record_reports_it_once_a_minute(
+    mongo_url: str, prefix: str, query: str
+) -> None:
+    """Of what the list's own filter finds; the list is the same, and its client learns nothing."""
+    async with site_with(mongo_url, prefix) as site:
+        failures: list[Any] = []
+        site.quaestor.on_failure(failures.append)
+        site.other.items.delete_many({})
+        site.other.items.insert_many(
+            [{"_id": 1, "a": 1}, {"_id": 2, "a": 2, "_acl": {"raed": {}}}, {"_id": 3, "a": 3, "_acl": HERS}]
+        )
+        for turn in range(3):
+            site.other.items.update_one({"_id": 1}, {"$set": {"turn": turn}})
+            listed = (await ask(site, "bob", "GET", f"/items{query}")).json()
+            assert [one if isinstance(one, int) else one["_id"] for one in listed] == [1]
+        assert [(one.part, one.fields) for one in failures if one.name == "rest.record_rules_malformed"] == [
+            ("records", {"collection": "items"})
+        ]
+
+
+async def test_a_list_without_malformed_records_or_for_a_superuser_reports_nothing(mongo_url: str, prefix: str) -> None:
+    """Well-formed rules that hide a record are nothing to report, and superusers see all there is."""
+    async with site_with(mongo_url, prefix) as site:
+        failures: list[Any] = []
+        site.quaestor.on_failure(failures.append)
+        site.other.items.delete_many({})
+        site.other.items.insert_many([{"_id": 1}, {"_id": 3, "_acl": HERS}])
+        assert len((await ask(site, "bob", "GET", "/items")).json()) == 1
+        site.other.items.insert_one({"_id": 4, "_acl": 5})
+        assert len((await ask(site, "root", "GET", "/items")).json()) == 3
+        assert [one for one in failures if one.name == "rest.record_rules_malformed"] == []

@@ -104,7 +104,7 @@ async def test_while_the_grid_cannot_vouch_nothing_is_served_stale() -> None:
 
 
 async def test_its_registrations_are_guarded_for_as_long_as_it_may_be_served() -> None:
-    page = Page("max-age=10, stale-while-revalidate=20, stale-if-error=400")
+    page = Page("max-age=10, stale-while-revalidate=20, stale-if-error=400", ttl_max_ms=3_600_000)
     await page.run_of()
     [until_ms] = page.engine.registry.leases.values()
     assert until_ms >= page.engine.clock() + 410_000

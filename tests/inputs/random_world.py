@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 from starlette.requests import Request
@@ -375,34 +373,3 @@ async def called(app: Any, scope: dict[str, Any]) -> tuple[int, dict[str, str], 
     await app(scope, receive, send)
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, b"".join(message.get("body", b"") for message in sent)
-
-
-class Stage:
-    """A world in a thread with a loop of its own, for tests that are no coroutines."""
-
-    def __init__(self, world: World, portal: Any) -> None:
-        self.world = world
-        self._portal = portal
-
-    def play(self, story: Story) -> None:
-        self._portal.call(self.world.play, story)
-
-
-@contextmanager
-def stage(world: Any, *args: Any, **settings: Any) -> Iterator[Stage]:
-    """A stage, whose world is made and closed in its own loop. world: the class."""
-    with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(_opened(partial(world, *args, **settings))) as made,
-    ):
-        yield Stage(made, portal)
-
-
-@asynccontextmanager
-async def _opened(make: Any) -> AsyncIterator[World]:
-    world = make()
-    try:
-        await world.open()
-        yield world
-    finally:
-        await world.close()

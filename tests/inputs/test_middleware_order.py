@@ -31,7 +31,7 @@ from starlette.routing import Mount, Route
 
 from middleware import QuaestorMiddleware
 from middleware.interface import App, Receive, Scope, Send
-from middleware.order import misplaced
+from middleware.order import misplaced, standing_inside
 from quaestor import AdminApi, AdminToken, Quaestor, cached, public
 from quaestor.admin.status_text import text
 from tests.hand_driven import HandEngine, reads
@@ -100,6 +100,8 @@ def test_what_belongs_around_the_cache_is_known(middleware: Middleware, kind: st
         Middleware(GZipMiddleware), Middleware(CORSMiddleware, allow_origins=["*"]), Middleware(HTTPSRedirectMiddleware),
         Middleware(TrustedHostMiddleware, allowed_hosts=["*"]), Middleware(named("AuthorMiddleware")),
         Middleware(named("ZipMiddleware")), Middleware(named("Shipping")), Middleware(named("TimingMiddleware")),
+        Middleware(named("SecureHeadersMiddleware")), Middleware(named("HelmetMiddleware")), Middleware(named("HSTSMiddleware")),
+        Middleware(named("AllowedHostsMiddleware")), Middleware(named("UnsecuredBlobs")),
     ],
 )  # fmt: skip
 def test_what_may_stand_inside_is_not_reported(harmless: Middleware) -> None:
@@ -107,6 +109,30 @@ def test_what_may_stand_inside_is_not_reported(harmless: Middleware) -> None:
     below = type("AuthApp", (Starlette,), {})(routes=[Route("/login", page, name="login"), Route("/x", LoginPage)])
     assert kinds(Starlette(routes=[Mount("/auth", below)], middleware=[harmless])) == set()
     assert kinds(FastAPI(middleware=[harmless])) == set()
+
+
+def test_all_that_stand_inside_are_named_once_whoever_looks() -> None:
+    """For `quaestor doctor`, which has no table of its own: before and after the framework has built its stack, of which nothing
+    is named."""
+
+    class Own(BaseHTTPMiddleware):
+        async def dispatch(self, request: Request, call_next: Any) -> Response:
+            return await call_next(request)  # type: ignore[no-any-return]
+
+    async def stamped(request: Request, call_next: Any) -> Response:
+        return await call_next(request)  # type: ignore[no-any-return]
+
+    app = FastAPI()
+    app.add_middleware(GZipMiddleware)
+    app.add_middleware(Own)
+    app.add_middleware(named("JWTMiddleware"))
+    app.middleware("http")(stamped)
+    for looked_at in (app, app.build_middleware_stack(), Starlette(routes=[Mount("/below", app)])):
+        found = standing_inside(looked_at)
+        assert {name: one and one.kind for name, one in found.items()} == {
+            "GZipMiddleware": None, "Own": None, "JWTMiddleware": "authentication", "stamped": None,
+        }  # fmt: skip
+        assert [*filter(None, found.values())] == misplaced(looked_at)
 
 
 def test_functions_are_known_by_their_names() -> None:

@@ -24,8 +24,9 @@ from quaestor.read_path import asked_fields
 from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
 from tests.inputs.random_handlers import Jump, Story, Write, pointed_stories, stories
 from tests.inputs.random_inputs import ASKED, SEEN
+from tests.inputs.random_stage import Stage, stage
 from tests.inputs.random_unseen import UnseenWorld
-from tests.inputs.random_world import DAY_MS, Stage, World, WrongAnswerError, stage
+from tests.inputs.random_world import DAY_MS, World, WrongAnswerError
 
 # Threads of the product draw from the process' generator while Hypothesis draws a story from its own.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")

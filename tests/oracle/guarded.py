@@ -8,9 +8,11 @@ from typing import Any
 import bson
 from pymongo.collection import Collection
 
+from quaestor.errors import QueryError
 from quaestor.invalidation.ingest.change_events import STAGES
 from quaestor.invalidation.ingest.record_lookup import needs_record, with_current_records
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
+from quaestor.invalidation.registry.contributor_reads import with_contributors
 from quaestor.invalidation.registry.registration_building import dependencies, registration
 from quaestor.model import (
     AfterImage,
@@ -21,13 +23,16 @@ from quaestor.model import (
     Invalidated,
     Operation,
     Query,
+    Registration,
     Version,
     WriteKind,
 )
 from quaestor.planning.plan import Result
+from quaestor.realtime.snapshots import MongoSnapshots
 
 Records = Collection[dict[str, Any]]
 _NOW_MS = 1_000
+MOST_CONTRIBUTORS = 1_000
 _FOREVER_MS = 10**9
 
 
@@ -57,6 +62,7 @@ class Guard:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self._snapshots = MongoSnapshots(records.database.client, max_records=MOST_CONTRIBUTORS + 1)
         self.namespace = f"{records.database.name}.{records.name}"
         self._node = MatchingNode(
             Cell(query_partition=0, write_partition=0),
@@ -77,8 +83,13 @@ class Guard:
             list(STAGES), full_document="whenAvailable", full_document_before_change="whenAvailable"
         )
 
-    def register(self, query: Query, told: Sequence[Document]) -> tuple[str, Sequence[Outcome]]:
-        """The registration's id for this answer, which has just been read, and what the node says to it."""
+    def register(
+        self, query: Query, told: Sequence[Document], *, contributors: bool = True
+    ) -> tuple[str, Sequence[Outcome]]:
+        """The registration's id for this answer, which has just been read, and what the node says to it.
+
+        contributors: they are read as well, at once.
+        """
         read_at = self.now()
         shows = all("_id" in document for document in told)
         read = CapturedRead(
@@ -98,7 +109,16 @@ class Guard:
             since=self._node.watermark,
             expires_at_ms=_FOREVER_MS,
         )
+        if contributors:
+            registered = self._contributed(registered)
         return registered.id, self._node.register(registered, now_ms=_NOW_MS)
+
+    def _contributed(self, registered: Registration) -> Registration:
+        """With its contributors, if they are known, as an application tells them afterwards."""
+        try:
+            return with_contributors(registered, self._snapshots, most=MOST_CONTRIBUTORS) or registered
+        except QueryError:
+            return registered
 
     def process(self, images: Iterable[AfterImage]) -> Iterator[Invalidated]:
         """What these writes invalidate; records that they do not carry are read first, as ingest reads them."""

@@ -27,10 +27,15 @@ _OTHERS: Final = "others"
 
 @dataclass(frozen=True, kw_only=True)
 class Cached:
-    """exact: whether only a change of its answer may invalidate it, where every image is known."""
+    """exact: whether only a change of its answer may invalidate it, where every image is known.
+    contributed: the same, where its contributors are known too.
+    always: the same, where its contributors are known and no image before a write is.
+    """
 
     query: Query
     exact: bool = False
+    contributed: bool = False
+    always: bool = False
     ordered: bool = True
 
     def comparable(self, answer: Sequence[Document]) -> list[bytes]:
@@ -75,6 +80,15 @@ def cached(rng: random.Random, namespace: str) -> Cached:
     return rng.choice([*kinds, _collated])(rng, namespace)
 
 
+_PROJECTIONS: Final[tuple[Document, ...]] = (
+    {"name": 1}, {"views": 0}, {"a": 1, "_id": 0}, {"b.c": 1}, {"b.c": 0, "at": 0}, {"name": "$a"}, {"b": {"c": 1}, "name": 1},
+    {"b": {"c": 0}}, {"b": {"$slice": 1}}, {"name": 1, "b": {"$slice": -1}}, {"b": {"$slice": [1, 1]}, "at": 0},
+    {"b": {"$elemMatch": {"c": {"$gte": 2}}}}, {"name": 1, "b": {"$elemMatch": {"c": 1}}},
+    {"b": {"$elemMatch": {"$gt": 1}}, "views": 1, "a": 1}, {"name": 1, "a": 1, "b": {"$elemMatch": {"c": {"$gt": 0}}}},
+    {"big": {"$gt": ["$a", 4]}},
+)  # fmt: skip
+
+
 def _find(rng: random.Random, namespace: str) -> Cached:
     sorts: list[tuple[tuple[str, int], ...]] = [
         (), (("a", 1),), (("a", -1), ("_id", 1)), (("name", 1), ("_id", -1)), (("b", 1), ("_id", 1)),
@@ -85,22 +99,28 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         # mongod may put records with equal keys in another order each time, and cut a window among them elsewhere.
         query = Query(namespace=namespace, operation=Operation.FIND, filter=where, sort=sort)
         return Cached(query=query, ordered=False, exact=True)
-    projection = rng.choice(
-        [None, None, {"name": 1}, {"views": 0}, {"a": 1, "_id": 0}, {"b.c": 1}, {"b.c": 0, "at": 0}, {"name": "$a"}]
-    )
+    projection: Document | None = rng.choice([None, None, None, None, *_PROJECTIONS])
+    # A member that moves may keep its place: who hides the key does not show that it moved.
+    shows_order = all(aggregation.projects(projection, path) for path, _ in (*sort, ("_id", 1)))
     query = Query(
         namespace=namespace,
         operation=Operation.FIND,
         filter=where,
         sort=sort,
-        skip=rng.choice([0, 0, 0, 2]),
+        skip=rng.choice([0, 0, 0, 2, 15]),
         limit=rng.choice([0, 0, 1, 5]),
         projection=projection,
     )
-    # Without _id nobody knows the members, and without the sort's fields nobody the end.
+    # Without _id nobody knows the members, and without the sort's fields nobody the end, unless contributors tell.
     told = projection in (None, {"views": 0})
     plain = projection is None or sort
-    return Cached(query=query, exact=bool(told and plain and not query.skip and (sort or not query.limit)))
+    ordered = bool(sort or not (query.limit or query.skip))
+    return Cached(
+        query=query,
+        exact=bool(told and plain and not query.skip and ordered),
+        contributed=bool(plain and ordered and shows_order),
+        always=bool(projection is None and ordered),
+    )
 
 
 def _values(rng: random.Random, namespace: str) -> Cached:
@@ -110,12 +130,13 @@ def _values(rng: random.Random, namespace: str) -> Cached:
             namespace=namespace,
             operation=Operation.COUNT,
             filter=where,
-            skip=rng.choice([0, 0, 3]),
-            limit=rng.choice([0, 0, 2]),
+            skip=rng.choice([0, 0, 3, 20]),
+            limit=rng.choice([0, 0, 2, 8]),
         )
-        return Cached(query=query, exact=not query.skip and not query.limit)
+        return Cached(query=query, exact=not query.skip and not query.limit, contributed=True, always=True)
     key = rng.choice(["a", "b", "name", "b.c"])
-    return Cached(query=Query(namespace=namespace, operation=Operation.DISTINCT, filter=where, distinct_key=key))
+    values = Query(namespace=namespace, operation=Operation.DISTINCT, filter=where, distinct_key=key)
+    return Cached(query=values, contributed=True, always=True)
 
 
 _SHAPING: Final[tuple[tuple[Document, ...], ...]] = (

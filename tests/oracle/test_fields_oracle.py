@@ -44,6 +44,9 @@ _ROWS: tuple[dict[str, Any], ...] = (
     {"$sort": {"_id": 1}},
     {"$limit": 5},
     {"$skip": 2},
+    {"$setWindowFields": {"partitionBy": "$b.c", "sortBy": {"_id": 1}, "output": {"n": {"$sum": "$a.b"}}}},
+    {"$setWindowFields": {"sortBy": {"n": 1, "_id": 1}, "output": {"x": {"$shift": {"output": "$b.c", "by": 1}}}}},
+    {"$fill": {"sortBy": {"_id": 1}, "output": {"n": {"method": "locf"}, "x": {"value": "$a.c"}}}},
     {"$replaceRoot": {"newRoot": {"_id": "$_id", "n": "$a.b", "b": "$b"}}},
     {"$replaceWith": {"$mergeObjects": [{"z": 1}, {"$cond": [{"$eq": [{"$type": "$b"}, "object"]}, "$b", {}]}]}},
 )

@@ -130,7 +130,7 @@ class ModelCache(RuleBasedStateMachine):
         self.version = dict.fromkeys(DEPENDS, 1)
         self.registry = Registry(self.version)
         self.engine = HandEngine(registry=self.registry, client_ttl="estimated" if estimated else "none")
-        self.engine.estimator.ttl_ms = LIFETIME_MS
+        self.engine.estimator.ttl_ms = LIFETIME_MS // 3
         self.outside = [(self.engine.clock(), 1)]
         self.purged_ms = 0
         self.etags: dict[bytes, bytes] = {}

@@ -146,7 +146,7 @@ def test_three_lives(
     policy: RoutePolicy, estimated: bool, fields: list[tuple[bytes, bytes]], expected: tuple[int, int]
 ) -> None:
     """Browsers and CDNs never keep an answer for longer than our own store (here 60 s)."""
-    assert lives_s(response(*fields).response, policy, estimated=estimated) == expected
+    assert lives_s(response(*fields), policy, estimated=estimated) == expected
 
 
 def test_what_a_route_lets_browsers_keep_is_reported_to_the_sketch() -> None:

@@ -13,6 +13,9 @@ import pytest
 from bson import Timestamp
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
+from quaestor.invalidation.matching.entities import Filter
+from quaestor.invalidation.matching.index import QueryIndex
+from quaestor.planning.access_paths import access_paths
 from quaestor.query import compile_query, sort_key_function
 from quaestor.query.expressions import ExpressionError
 from tests.tables.corpus.reader import cases
@@ -90,6 +93,21 @@ def test_javascript_is_never_evaluated() -> None:
         got = answer(case)
         assert isinstance(got, str), case
         assert case["match"] != "error" or got == "error" or got.startswith("unsupported"), case
+
+
+def test_the_index_finds_every_filter_that_mongod_matches() -> None:
+    """Each case's filter alone in an index: whatever it is kept by, its record leads to it."""
+    hidden = []
+    for case in (case for cases_ in by_area().values() for case in cases_ if case["match"] is True):
+        try:
+            compiled = compile_query(case["filter"])
+        except UnsupportedQueryError:
+            continue
+        index, item = QueryIndex(), Filter(compiled.identity, b"")
+        index.add(item, access_paths(compiled.root))
+        if item not in index.candidates(case["doc"]):
+            hidden.append(f"{case['filter']!r:.300} on {case['doc']!r:.200}, kept by {item.access}")
+    assert not hidden, report(hidden)
 
 
 def as_stored(document: Case) -> Case:

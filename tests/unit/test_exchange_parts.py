@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from middleware.asked_scope import recorded
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
 from middleware.handler_scope import handler_scope
@@ -52,7 +53,7 @@ def context(*headers: tuple[bytes, bytes], query: bytes = b"") -> ExchangeContex
 def test_a_request_that_is_keyed_as_it_is_reaches_its_handler_as_it_came() -> None:
     """Except for a state to write into; what the application leaves there is handed back to whoever wraps the middleware."""
     plain = context((b"accept", b"text/html"), query=b"a=1")
-    shown = handler_scope(plain, [], AskedFields(), whole=True)
+    shown = recorded(handler_scope(plain, [], AskedFields(), whole=True), AskedFields())
     assert dict(shown) == {**plain.scope, "state": {}}
 
 

@@ -13,7 +13,7 @@ import pytest
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead, Operation, Query
 from quaestor.read_path.probation import MOST_ROUTES, Probation
-from quaestor.read_path.verification import Finding, Fingerprint, chosen_otherwise, differences, fingerprint
+from quaestor.read_path.verification import Finding, Fingerprint, chosen_otherwise, differences, fingerprint, reads_more
 from quaestor.read_path.verification_samples import MOST_SAMPLES, Samples
 from quaestor.settings import Settings
 
@@ -134,6 +134,35 @@ def test_other_queries_are_excused_once_and_other_answers_never() -> None:
     book.begin("b")
     assert book.judge("b", Finding.DIVERGED, ("body",)) is Finding.DIVERGED
     assert book.judge("b", Finding.DIVERGED, ("body", "queries")) is Finding.DIVERGED
+
+
+def test_an_answer_that_is_made_of_further_queries_is_not_excused() -> None:
+    """Nobody begins to read later what was read once: what was kept has been renewed."""
+    book = probation()
+    book.begin("a")
+    assert reads_more(of(), of(reads=(read(a=1), read(a=2))))
+    assert not reads_more(of(), of())
+    assert not reads_more(of(reads=(read(a=1), read(a=2))), of())
+    assert book.judge("a", Finding.DIVERGED, ("queries",), more=True) is Finding.DIVERGED
+
+
+def test_what_speaks_against_a_route_puts_it_on_probation_again_but_not_all_the_time() -> None:
+    book = probation()
+    book.doubt("unknown", now_ms=0)
+
+    def passes() -> None:
+        book.begin("a")
+        while book.on_probation("a"):
+            book.judge("a", Finding.SAME, ())
+
+    passes()
+    book.doubt("a", now_ms=10)
+    assert book.on_probation("a")
+    passes()
+    book.doubt("a", now_ms=1_009)
+    assert not book.on_probation("a")
+    book.doubt("a", now_ms=1_010)
+    assert book.on_probation("a")
 
 
 def test_a_quarantine_names_its_route_and_ends() -> None:

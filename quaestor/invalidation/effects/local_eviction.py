@@ -21,6 +21,7 @@ class LocalEviction:
     def evict(self, names: Sequence[str]) -> Sequence[Guarded]:
         """Drop what these stand for; returns what registrations guarded. What this process registered under an outdated label
         dies everywhere."""
+        self._read_path.missing_reads.changed(names)
         explicit = self._read_path.explicit
         registrations = explicit.outdate_here(names)
         if registrations:

@@ -87,6 +87,11 @@ class CellStats:
     pipeline_max_entries: int = 0
     pipeline_max_bytes: int = 0
 
+    @property
+    def bytes_each(self) -> float:
+        """Bytes per registration, its query, its members and its entries in the index included; 0 without any."""
+        return self.bytes / self.registrations if self.registrations else 0.0
+
 
 def cell_stats(layer: EventLayer, deployment: str) -> list[CellStats]:
     """The last figures of the current grid's cells, in the order of the cells; those that never told any are missing.

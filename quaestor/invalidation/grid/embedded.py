@@ -15,6 +15,7 @@ from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
+from quaestor.invalidation.ingest.journal_flushing import JournalFlushing
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -33,7 +34,7 @@ _JOIN_S: Final = 15.0
 
 
 class EmbeddedGrid:
-    """A 1 x 1 grid. start() and stop() own its three threads; a loop that dies is counted, logged and started again."""
+    """A 1 x 1 grid. start() and stop() own one thread for each loop; a loop that dies is counted, logged and started again."""
 
     def __init__(
         self,
@@ -66,7 +67,10 @@ class EmbeddedGrid:
     def start(self) -> None:
         """Start the threads. Returns at once, whether or not MongoDB answers; the grid proves itself by its heartbeats."""
         self._stop.clear()
-        for name, loop in (("ingest", self._run_ingest), ("cell", self._run_cell), ("stage", self._run_stage)):
+        loops = {"ingest": self._run_ingest, "cell": self._run_cell, "stage": self._run_stage}
+        if self._settings.journal_flush_ms:
+            loops["journal"] = self._run_journal
+        for name, loop in loops.items():
             thread = threading.Thread(target=self._keep, args=(name, loop), name=f"quaestor-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -105,6 +109,15 @@ class EmbeddedGrid:
 
     def _run_ingest(self) -> None:
         self._ingest().run(self._stop)
+
+    def _run_journal(self) -> None:
+        JournalFlushing(
+            self._client(),
+            interval_ms=self._settings.journal_flush_ms,
+            namespace=self._settings.control_namespace,
+            telemetry=self._telemetry,
+            clock=self._clock,
+        ).run(self._stop)
 
     def _run_cell(self) -> None:
         CellLoop(

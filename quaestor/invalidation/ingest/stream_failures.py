@@ -12,7 +12,7 @@ from quaestor.errors import DatabaseError
 _POSITION_LOST: Final = frozenset({136, 260, 280, 286, 40647})
 """CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost, not a resume token."""
 _EVENT_TOO_LARGE: Final = 10334
-_NOT_ALLOWED: Final = frozenset({13, 18, 8000})
+NOT_ALLOWED: Final = frozenset({13, 18, 8000})
 """Unauthorized, AuthenticationFailed, Atlas' own."""
 
 
@@ -34,7 +34,7 @@ def stream_failure(error: Exception) -> StreamFailure:
     if isinstance(error, DatabaseError):
         return StreamFailure.REFUSED
     code = error.code if isinstance(error, OperationFailure) else None
-    if code is None or code in _NOT_ALLOWED:
+    if code is None or code in NOT_ALLOWED:
         return StreamFailure.UNRELATED
     if code == _EVENT_TOO_LARGE:
         return StreamFailure.EVENT_TOO_LARGE

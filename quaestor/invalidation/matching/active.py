@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quaestor.invalidation.matching.compact_set import added, elements, removed
+from quaestor.invalidation.matching.contributors import Supplied
 from quaestor.invalidation.matching.entities import ActiveQuery, LiveRegistration
 from quaestor.invalidation.matching.memory_estimates import query_bytes, registration_bytes
 from quaestor.invalidation.matching.namespace import Namespace
 from quaestor.invalidation.matching.tenants import Tenants
 from quaestor.model import Query
 from quaestor.namespaces import covers
-from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.planning.plan import QueryPlan
+from quaestor.planning.plan_cache import plan_of
 from quaestor.planning.rules import Rules, SharedRules
 
 
@@ -39,7 +41,8 @@ class ActiveQueries:
         known = account.queries.get(query_id)
         if known is not None:
             return known, None
-        plan = plan_query(query)
+        # An app in this process has just made it; what a node holds beside its queries would be in nobody's budget.
+        plan = plan_of(query, keep=False)
         return ActiveQuery(query_id, self._rules.of(plan), account, born_s=now_s), plan
 
     def add(self, live: LiveRegistration, plan: QueryPlan | None) -> None:
@@ -50,6 +53,19 @@ class ActiveQueries:
         query.registrations = added(query.registrations, live)
         self.namespaces[query.rules.namespace].add(live)
         self.tenants.charge(query, registration_bytes(live), 1)
+
+    def supply(self, live: LiveRegistration, known: Supplied) -> None:
+        """Judge a registration by its contributors from now on. O(their number)."""
+        namespace = self.namespaces[live.query.rules.namespace]
+        namespace.remove(live)
+        before = registration_bytes(live)
+        if known.members is not None:
+            live.members = known.members
+        live.boundary = known.boundary if live.boundary is None else live.boundary
+        live.kept = known.kept
+        live.needs_before = known.members is None
+        namespace.add(live)
+        self.tenants.charge(live.query, registration_bytes(live) - before, 0)
 
     def forget(self, live: LiveRegistration) -> None:
         """Stop matching this registration. O(its members)."""
@@ -76,12 +92,14 @@ class ActiveQueries:
         self.namespaces[query.rules.namespace] = own
         self.tenants.opened(query)
         self.tenants.charge(query, query_bytes(query), 0)
-        for name in query.rules.foreign:
-            self.namespaces.setdefault(name, Namespace()).foreign[query] = None
+        for read in plan.foreign_reads:
+            self.namespaces.setdefault(read.namespace, Namespace()).foreign.add(query, read)
 
     def _close(self, name: str, query: ActiveQuery) -> None:
         namespace = self.namespaces[name]
-        namespace.close(query)
+        if name == query.rules.namespace:
+            namespace.close(query)
+        namespace.foreign.remove(query)
         if namespace.empty:
             del self.namespaces[name]
 

@@ -12,9 +12,11 @@ from typing import Any
 import bson
 
 from quaestor.invalidation.matching.boundary import behind
+from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept
 from quaestor.invalidation.matching.entities import LiveRegistration
+from quaestor.invalidation.matching.projected import shows_same
 from quaestor.invalidation.matching.values import reachable
-from quaestor.model import AfterImage, MatchType, WriteKind
+from quaestor.model import AfterImage, Document, MatchType, WriteKind
 from quaestor.planning.plan import Result, Window
 from quaestor.planning.rules import Rules
 from quaestor.query.encoding import OPTIONS
@@ -22,13 +24,14 @@ from quaestor.query.sorting import sort_key
 
 
 def first_change(
-    live: LiveRegistration, image: AfterImage, *, member: bool, after: bool, before: bool | None
+    live: LiveRegistration, image: AfterImage, *, member: bool, after: bool, before: bool | None, identity: int = 0
 ) -> MatchType | None:
     """The match type of the change that `image` makes to the result of `live`; None: it makes none.
 
     member: the record is among the members; meaningless if they are unknown.
     after: the record matches after the write.
     before: it matched before the write; None: not known.
+    identity: the record's hash.
 
     Images up to `live.since` never do: the read has seen them.
     """
@@ -40,14 +43,53 @@ def first_change(
     untouched = image.changed is not None and rules.fields.untouched(image.changed)
     if untouched and (member or live.members is None or rules.window is Window.NONE):
         return None  # whatever it was and is, this write is not what made it so
+    if live.kept is not None:
+        return _contributed_to(live, live.kept, image, identity, member, after)
     if not rules.exact:
-        if before and after and _still_matching(rules, image) is None:
-            return None
-        return MatchType.MATCH if after or before is not False else None
+        return _widened(live, rules, image, member, after, before)
     if live.members is None:
         return _unremembered(live, rules, image, after, before)
+    if rules.result is Result.COUNT:
+        return None if member is after else MatchType.ADD if after else MatchType.REMOVE
     if rules.window is Window.OFFSET:
         return _behind_offset(live, rules, image, member, after, before)
+    if member:
+        return _member(live, rules, image, after)
+    if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
+        return None
+    return MatchType.ADD
+
+
+def _widened(
+    live: LiveRegistration, rules: Rules, image: AfterImage, member: bool, after: bool, before: bool | None
+) -> MatchType | None:
+    """The change of a result whose predicate lets through more than belongs to it.
+
+    What it does not let through is no part of the result; members, where they are known, tell who was. They are the records
+    of a find, so who was none and stands where it stood is none unless others make room for it.
+    """
+    if live.members is not None and rules.window is not Window.OFFSET:
+        if member:
+            return _member(live, rules, image, after)
+        stays = not after or (rules.window is Window.NONE and _placed_as_before(rules, image))
+        return None if stays else MatchType.MATCH
+    if before and after and _still_matching(rules, image) is None:
+        return None
+    return MatchType.MATCH if after or before is not False else None
+
+
+def _contributed_to(
+    live: LiveRegistration, kept: Kept, image: AfterImage, identity: int, member: bool, after: bool
+) -> MatchType | None:
+    """The change of a result whose contributors are known."""
+    if isinstance(kept, Counted):
+        return kept.change(identity, after)
+    if isinstance(kept, Holders | Inputs):
+        return kept.change(identity, image.after if after else None)
+    if identity in kept.skipped:
+        stays = kept.still_skips(image.after if after else None)
+        return None if stays else MatchType.CHANGE_INDEX if after else MatchType.REMOVE
+    rules = live.query.rules
     if member:
         return _member(live, rules, image, after)
     if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
@@ -60,8 +102,11 @@ def _outside_still(rules: Rules, image: AfterImage) -> bool:
 
     An order that `_id` completes has one place for every record; among equals the database may choose others each time.
     """
-    if not any(path == "_id" for path, _ in rules.sort):
-        return False
+    return any(path == "_id" for path, _ in rules.sort) and _placed_as_before(rules, image)
+
+
+def _placed_as_before(rules: Rules, image: AfterImage) -> bool:
+    """Whether the write left alone what decides whether the record is in the result, and where."""
     if image.changed is not None and rules.placing.untouched(image.changed):
         return True
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
@@ -86,7 +131,16 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     sort = rules.sort
     if sort and sort_key(image.before, sort) != sort_key(image.after, sort):
         return MatchType.CHANGE_INDEX
-    return None if rules.visible.same(image.before, image.after) else MatchType.CHANGE
+    if rules.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after):
+        return None
+    return MatchType.CHANGE
+
+
+def _shows_same(rules: Rules, before: Document, after: Document) -> bool:
+    """Whether a projection shows both alike. Without a sort what the filter reads may be the order, so that has to stay."""
+    if not rules.projection or not rules.tied.same(before, after):
+        return False
+    return (bool(rules.sort) or rules.placing.same(before, after)) and shows_same(rules.projection, before, after)
 
 
 def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:

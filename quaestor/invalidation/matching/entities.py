@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from quaestor.invalidation.matching.compact_set import CompactSet
+from quaestor.invalidation.matching.contributors import Kept
 from quaestor.invalidation.matching.sampling_set import SamplingSet
 from quaestor.invalidation.matching.trial_rates import Tried
 from quaestor.model import Document, Version
-from quaestor.planning.access_paths import Access
+from quaestor.planning.access_entries import Access, is_broad
 from quaestor.planning.rules import Rules
 
 Matches = Callable[[Document], bool]
@@ -51,6 +52,11 @@ class Filter:
         self.tried = 0
         self.epoch = 0
         self.place = 0
+
+    @property
+    def broad(self) -> bool:
+        """Whether nearly every write tries it: no index finds it, or by nothing that tells records apart."""
+        return is_broad(self.access)
 
 
 FilterSlot = Filter | CompactSet[Filter]
@@ -86,9 +92,21 @@ class LiveRegistration:
     empty: the result is known to have no members, in any write partition.
     boundary: sort key of the last member of a full, sorted window, or None.
     needs_before: whether the record matched before a write matters, and membership does not tell.
+    kept: what its contributors tell beside that, see contributors.py.
     """
 
-    __slots__ = ("boundary", "empty", "expires_at_ms", "id", "members", "needs_before", "query", "read_at", "since")
+    __slots__ = (
+        "boundary",
+        "empty",
+        "expires_at_ms",
+        "id",
+        "kept",
+        "members",
+        "needs_before",
+        "query",
+        "read_at",
+        "since",
+    )
 
     def __init__(
         self,
@@ -112,6 +130,7 @@ class LiveRegistration:
         self.boundary = boundary
         self.needs_before = needs_before
         self.expires_at_ms = expires_at_ms
+        self.kept: Kept | None = None
 
 
 class Tenant:

@@ -87,7 +87,7 @@ class Eviction:
         if self._largest is None or self._share(newcomer.tenant) > self._share(self._largest):
             self._largest = newcomer.tenant
         own = self._active.namespaces[newcomer.rules.namespace]
-        crowded = newcomer.filter is not None and newcomer.filter.access is None
+        crowded = newcomer.filter is not None and newcomer.filter.broad
         room = limits.bytes - self._taken()
         full = tenants.registrations > limits.registrations or tenants.bytes > room
         if not full and not (crowded and own.unindexed_filters > limits.unindexed):
@@ -126,7 +126,7 @@ class Eviction:
     def _cost(self, query: ActiveQuery) -> float:
         limits = self._limits
         cost = query.bytes / limits.bytes + size(query.registrations) / limits.registrations
-        if query.filter is not None and (query.filter.tried or query.filter.access is None):
+        if query.filter is not None and (query.filter.tried or query.filter.broad):
             cost += self._tried_hz(query.filter) / size(query.filter.queries) / limits.tried_per_s
         return cost
 

@@ -1,7 +1,7 @@
 """Query index: from a written record to the filters that it could satisfy, without looking at the others.
 
-Each filter is kept under one access path (see access_paths.py), or under all branches of a disjunction; those without any are
-always tried. The index proposes a superset of what matches, never less: the predicate has the last word. The cost of a
+Each filter is kept under one access path (planning/access_paths.py), or under all branches of a disjunction; those without
+any are always tried. The index proposes a superset of what matches, never less: the predicate has the last word. The cost of a
 search grows with the paths in use (or the record's fields, whichever are fewer) and with what is found, not with the
 number of filters. This is the presearcher of Lucene's Monitor, for records instead of texts.
 """
@@ -16,7 +16,7 @@ from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.path_index import PathIndex
 from quaestor.invalidation.matching.tokens import TokenIndex
 from quaestor.invalidation.matching.values import reachable
-from quaestor.planning.access_paths import POINT, SELECTIVE, Access, AnyOf, Entry, Tokens
+from quaestor.planning.access_entries import POINT, SELECTIVE, Access, AnyOf, Entry, Equality, Negative, Tokens
 from quaestor.query.text import TextIndex
 
 _CROWDED: Final = 32
@@ -59,7 +59,7 @@ class QueryIndex:
                 continue
             path = self._at(entry.path)
             path.add(entry, item)
-            if _wants_null(entry):
+            if _allows_nothing(entry):
                 self._nulls[path] = self._nulls.get(path, 0) + 1
 
     def remove(self, item: Filter) -> None:
@@ -76,7 +76,7 @@ class QueryIndex:
                 continue
             path = self._paths[entry.path]
             path.remove(entry, item)
-            if _wants_null(entry):
+            if _allows_nothing(entry):
                 self._nulls[path] -= 1
                 if not self._nulls[path]:
                     del self._nulls[path]
@@ -150,7 +150,7 @@ class QueryIndex:
 def _look(path: PathIndex, record: Mapping[str, Any], found: list[FilterSlot]) -> None:
     values, plain = reachable(record, path.parts)
     if not plain:
-        path.find_many(values, found)
+        path.find_many(record, values, found)
     elif values:
         path.find_one(values[0], found)
     else:
@@ -174,5 +174,6 @@ def _entries(access: Access) -> tuple[Entry, ...]:
     return access.members if isinstance(access, AnyOf) else (access,)
 
 
-def _wants_null(entry: Entry) -> bool:
-    return None in getattr(entry, "keys", ())
+def _allows_nothing(entry: Entry) -> bool:
+    """Whether a record without the path may satisfy it."""
+    return isinstance(entry, Negative) or (isinstance(entry, Equality) and None in entry.keys)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from quaestor.invalidation.matching.entities import ActiveQuery, Filter, LiveRegistration
-from quaestor.planning.access_paths import Access
+from quaestor.planning.access_entries import Access, Entry, Literals
 
 _FILTER: Final = 420
 """A filter, its identity, its entries in the index and in the namespace."""
@@ -24,6 +24,8 @@ _COMPILED: Final = 12.0
 """The same, of one that is kept compiled."""
 _ENTRY: Final = 90
 """Each further entry of a filter in the index: the values of an $in, the branches of a disjunction."""
+_TEXT: Final = 300
+"""Each further text of which a regular expression requires one."""
 _QUERY: Final = 230
 _REGISTRATION: Final = 330
 _MEMBER: Final = 120
@@ -39,14 +41,18 @@ def filter_bytes(item: Filter) -> int:
     """Bytes of a predicate, however many queries share it."""
     if item.access is None:
         return _FILTER + _UNINDEXED + int(_COMPILED * len(item.source))
-    return _FILTER + int(_SOURCE * len(item.source)) + _ENTRY * (_entries(item.access) - 1)
+    return _FILTER + int(_SOURCE * len(item.source)) + access_bytes(item.access)
 
 
-def _entries(access: Access) -> int:
-    return sum(
-        max(1, len(getattr(one, "keys", ())), len(getattr(one, "words", ())))
-        for one in getattr(access, "members", (access,))
-    )
+def access_bytes(access: Access) -> int:
+    """Bytes of a filter's entries in the index, beyond the first."""
+    return sum(map(_entry_bytes, getattr(access, "members", (access,)))) - _ENTRY
+
+
+def _entry_bytes(entry: Entry) -> int:
+    if isinstance(entry, Literals):
+        return _ENTRY + _TEXT * (len(entry.texts) - 1)
+    return _ENTRY * max(1, len(getattr(entry, "keys", ())), len(getattr(entry, "words", ())))
 
 
 def query_bytes(query: ActiveQuery) -> int:
@@ -57,7 +63,8 @@ def query_bytes(query: ActiveQuery) -> int:
 def registration_bytes(live: LiveRegistration) -> int:
     """Bytes of one registration. O(1)."""
     boundary = 0 if live.boundary is None else _BOUNDARY
-    return _REGISTRATION + boundary + (_MEMBER * len(live.members) if live.members else 0)
+    kept = 0 if live.kept is None else live.kept.bytes
+    return _REGISTRATION + boundary + kept + (_MEMBER * len(live.members) if live.members else 0)
 
 
 def side_bytes(source: int, access: Sequence[Access]) -> int:

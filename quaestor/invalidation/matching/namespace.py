@@ -16,6 +16,7 @@ import bson
 from quaestor.invalidation.matching.change import first_change
 from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
 from quaestor.invalidation.matching.entities import ActiveQuery, Filter, LiveRegistration, Tenant
+from quaestor.invalidation.matching.foreign_sides import ForeignSides
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.predicate_results import PredicateResults
 from quaestor.invalidation.matching.predicates import Predicates
@@ -25,7 +26,7 @@ from quaestor.invalidation.matching.subscribed_sides import SubscribedSides
 from quaestor.invalidation.matching.tally import Tally
 from quaestor.invalidation.matching.trial_rates import SAMPLED
 from quaestor.model import Document, MatchType
-from quaestor.planning.access_paths import Access
+from quaestor.planning.access_entries import Access
 from quaestor.planning.plan import QueryPlan
 from quaestor.query.compiled import CompiledQuery
 from quaestor.query.encoding import OPTIONS
@@ -47,8 +48,8 @@ class Namespace:
     members: record hash -> registrations whose result holds it.
     unremembered: queries with registrations that need to know how the record was before.
     always: queries that every write changes.
-    foreign: those of other namespaces whose pipeline reads this one.
-    unindexed: the filters that every write tries for the sake of cached results, by the tenant who brought them.
+    foreign: what pipelines read here besides their own records.
+    unindexed: the filters that nearly every write tries for the sake of cached results, by the tenant who brought them.
     unindexed_filters: how many.
     tried, epoch: how often it is written, see trial_rates.py.
     subscribed: the sides of subscribed queries, if there are any.
@@ -59,7 +60,7 @@ class Namespace:
     members: dict[int, LiveRegistration | CompactSet[LiveRegistration]] = field(default_factory=dict)
     unremembered: dict[ActiveQuery, None] = field(default_factory=dict)
     always: dict[ActiveQuery, None] = field(default_factory=dict)
-    foreign: dict[ActiveQuery, None] = field(default_factory=dict)
+    foreign: ForeignSides = field(default_factory=ForeignSides)
     unindexed: dict[Tenant, SamplingSet[Filter]] = field(default_factory=dict)
     unindexed_filters: int = 0
     tried: int = 0
@@ -92,16 +93,11 @@ class Namespace:
         if item is None:
             item = Filter(predicate.identity, bson.encode(condition, codec_options=OPTIONS))
             self.index.add(item, access)
-            if item.access is None:
-                item.matches = predicate.matches
             self.filters[predicate.identity] = item
         return item
 
     def close(self, query: ActiveQuery) -> None:
-        """Stop matching a query, of this or another namespace, that has lost its last registration."""
-        if query in self.foreign:
-            del self.foreign[query]
-            return
+        """Stop matching a query of this namespace that has lost its last registration."""
         self.unremembered.pop(query, None)
         self.always.pop(query, None)
         if query.filter is None:
@@ -126,7 +122,7 @@ class Namespace:
     def _charge(self, item: Filter, tenant: Tenant) -> None:
         """Put the filter on the account of this tenant."""
         item.tenant = tenant
-        if item.access is None:
+        if item.broad:
             filters = self.unindexed.get(tenant)
             if filters is None:
                 filters = self.unindexed[tenant] = tenant.unindexed[self] = SamplingSet()
@@ -136,7 +132,7 @@ class Namespace:
     def _discharge(self, item: Filter) -> None:
         """Take the filter off the account it is on."""
         tenant, item.tenant = item.tenant, None
-        if item.access is None and tenant is not None:
+        if item.broad and tenant is not None:
             filters = self.unindexed[tenant]
             filters.remove(item)
             self.unindexed_filters -= 1
@@ -181,9 +177,11 @@ class Namespace:
         for query in self.always:
             for live in elements(query.registrations):
                 _judge(live, entry, False, results, changes)
-        for query in self.foreign:
+        for query in self.foreign.changed_by(image) if self.foreign else ():
             changes.update(
-                (live, MatchType.MATCH) for live in elements(query.registrations) if image.version > live.since
+                (live, MatchType.MATCH)
+                for live in elements(query.registrations)
+                if live not in changes and image.version > live.since
             )
         if self.subscribed is not None:
             self.subscribed.process(entry, matched, results, self.index)
@@ -232,6 +230,7 @@ def _judge(live: LiveRegistration, entry: Retained, member: bool, results: Predi
             member=member,
             after=item is not None and results.matches_now(item),
             before=None if item is None or not live.needs_before else results.matched_before(item),
+            identity=entry.identity,
         )
     except Exception:
         results.comparison_failed()

@@ -29,6 +29,7 @@ from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.invalidation.matching.retention import Record, Retained, Retention
 from quaestor.invalidation.matching.subscription_matching import SubscribedQueries
 from quaestor.invalidation.matching.tally import Tally
+from quaestor.invalidation.matching.waiting_contributors import WaitingContributors
 from quaestor.model import (
     Activated,
     AfterImage,
@@ -62,8 +63,8 @@ class MatchingNode:
     max_images, max_image_bytes: at most so many of them.
     max_registrations, max_bytes: what is held, bytes as memory_estimates.py reckons; subscribed queries may take half
         of them.
-    max_unindexed: so many different predicates without an index a namespace may have, since every write tries them
-        all.
+    max_unindexed: so many different predicates without an index a namespace may have, or with one that most records
+        satisfy ($ne, $nin), since nearly every write tries them all.
     max_tried_per_s: predicates tried a second, over all. What is more makes room for what has more benefit (see
         eviction.py), or is refused.
     grace_ms: after which what is new may be made to go.
@@ -111,6 +112,7 @@ class MatchingNode:
         self._predicates = Predicates()
         self._gc_freezing = GcFreezing(freeze_every)
         self._hashes = RecordHashes(cell, shape)
+        self._waiting = WaitingContributors(self._hashes, shape)
         self.subscriptions = SubscribedQueries(
             self._active.namespaces,
             self._retention,
@@ -148,14 +150,15 @@ class MatchingNode:
 
         Returns one of: Activated; Refused (nothing is kept); Invalidated, if a retained write already changed it. Before it
         come the registrations that had to make room for it: Invalidated with EVICTED.
-        Registering the same id again while it is live only confirms it. O(size of query and result + writes replayed).
+        Registering the same id again while it is live confirms it, and supplies its contributors if they come with it. O(size of
+        query and result + writes replayed).
         """
         known = self._live.get(registration.id)
         if known is not None:
             if (known.query.query_id, known.query.tenant.name) != (registration.query_id, registration.tenant):
                 taken = "its id is that of another registration"
                 return [Refused(registration_id=registration.id, cell=self.cell, reason=taken)]
-            return [self._activated(known, now_ms)]
+            return self._supplied(known, registration, now_ms)
         reason = self._refusal(registration, now_ms)
         if reason is not None:
             return [Refused(registration_id=registration.id, cell=self.cell, reason=reason)]
@@ -178,11 +181,31 @@ class MatchingNode:
 
     def _caught_up(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
         """The outcome of what came between the read and its registration."""
-        for entry in self._retention.newer_than(registration.since, live.query.rules.namespaces):
+        return [*self._replay(live, registration.since)] or self._supplied(live, registration, now_ms)
+
+    def _replay(self, live: LiveRegistration, since: Version) -> list[Invalidated]:
+        for entry in self._retention.newer_than(since, live.query.rules.namespaces):
             change = self._replayed(live, entry)
             if change is not None:
-                return list(self._fire({live: change}, entry.image))
-        return [self._activated(live, now_ms)]
+                return self._fire({live: change}, entry.image)
+        return []
+
+    def _supplied(self, live: LiveRegistration, registration: Registration, now_ms: int) -> list[Outcome]:
+        """The outcome of a registration's contributors, if it has any: it is judged by them from their version on."""
+        gone: list[Outcome] = []
+        if self._waiting.add(live, registration, floor=self._retention.floor):
+            gone += self._supply_reached(self.watermark - 1)
+        return [*gone, self._activated(live, now_ms)] if live.id in self._live else gone
+
+    def _supply_reached(self, version: Version) -> list[Invalidated]:
+        """Take up the contributors of all up to this version, and what was written after them."""
+        gone: list[Invalidated] = []
+        for registration_id, at, known in self._waiting.reached(version):
+            live = self._live.get(registration_id)
+            if live is not None:
+                self._active.supply(live, known)
+                gone += self._replay(live, at)
+        return gone
 
     def cancel(self, cancellation: Cancellation) -> None:
         """Forget these registrations; unknown ones are ignored."""
@@ -228,6 +251,13 @@ class MatchingNode:
         encoded: its size in the pipeline, in bytes. Stale and repeated images are ignored. O(paths in use + queries
             tried + registrations fired).
         """
+        gone: list[Invalidated] = []
+        if self._waiting and image.version >= self.watermark:
+            # A version may have several writes: only the next one says that all of them have been matched.
+            gone = self._supply_reached(image.version - (image.kind is not WriteKind.TICK))
+        return gone + self._taken_in(image, now_ms, encoded)
+
+    def _taken_in(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
         self.watermark = max(self.watermark, image.version)
         if image.kind is WriteKind.TICK:
             # Only ticks prove a moment: they are dated by ingest's clock, writes by the database's.
@@ -311,7 +341,7 @@ class MatchingNode:
             members=members,
             empty=registration.members == (),
             boundary=boundary_of(registration, rules),
-            needs_before=members is None or rules.window is Window.OFFSET or not rules.exact,
+            needs_before=members is None or rules.window is Window.OFFSET,
             expires_at_ms=registration.expires_at_ms,
         )
         self._active.add(live, plan)
@@ -346,9 +376,10 @@ class MatchingNode:
         image, rules = entry.image, live.query.rules
         if image.kind is WriteKind.COLLECTION:
             return MatchType.MATCH if concerns(rules, image.namespace) else None
-        if image.namespace != rules.namespace:
-            return MatchType.MATCH if image.namespace in rules.foreign else None
-        return judged(live, entry, self._predicates, self.tally)
+        namespace = self._active.namespaces.get(image.namespace)
+        if namespace is not None and namespace.foreign.changes(live.query, image):
+            return MatchType.MATCH
+        return judged(live, entry, self._predicates, self.tally) if image.namespace == rules.namespace else None
 
     def _activated(self, live: LiveRegistration, now_ms: int) -> Activated:
         rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)

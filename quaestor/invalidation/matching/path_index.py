@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from quaestor.invalidation.matching.compact_set import added, removed, size
 from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.geo_index import GeoIndex
+from quaestor.invalidation.matching.literals import LiteralIndex
+from quaestor.invalidation.matching.negations import NegationIndex
 from quaestor.invalidation.matching.prefixes import PrefixIndex
 from quaestor.invalidation.matching.ranges import Ranges
-from quaestor.planning.access_paths import Equality, Exists, GeoSquares, PathEntry, Prefix, Range, hash_key
+from quaestor.invalidation.matching.traits import TraitIndex
+from quaestor.planning.access_entries import (
+    Equality,
+    Exists,
+    GeoSquares,
+    Literals,
+    PathEntry,
+    Prefix,
+    Range,
+    Traits,
+    hash_key,
+)
 from quaestor.query.bson_order import NUMBER, STRING, order_key
+from quaestor.query.paths import reached
 
 
 class PathIndex:
@@ -21,11 +35,27 @@ class PathIndex:
     ranges: by bracket of the BSON order.
     places: by the rectangles that a geometry touches.
     exists: those that want any value.
+    literals: by texts that a string holds; None: none.
+    traits: by type, size and remainder; None: none.
+    negations: by what they deny; None: none.
     filters: how many it keeps.
     whole_field: the path has one component.
     """
 
-    __slots__ = ("equal", "exists", "filters", "parts", "path", "places", "prefixes", "ranges", "whole_field")
+    __slots__ = (
+        "equal",
+        "exists",
+        "filters",
+        "literals",
+        "negations",
+        "parts",
+        "path",
+        "places",
+        "prefixes",
+        "ranges",
+        "traits",
+        "whole_field",
+    )
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -36,6 +66,9 @@ class PathIndex:
         self.prefixes = PrefixIndex()
         self.places = GeoIndex()
         self.exists: FilterSlot | None = None
+        self.literals: LiteralIndex | None = None
+        self.traits: TraitIndex | None = None
+        self.negations: NegationIndex | None = None
         self.filters = 0
 
     def add(self, entry: PathEntry, item: Filter) -> None:
@@ -52,8 +85,17 @@ class PathIndex:
             self.prefixes.add(entry.prefix, item)
         elif isinstance(entry, GeoSquares):
             self.places.add(entry.boxes, item)
-        else:
+        elif isinstance(entry, Exists):
             self.exists = added(self.exists, item)
+        elif isinstance(entry, Literals):
+            self.literals = self.literals or LiteralIndex()
+            self.literals.add(entry.texts, item)
+        elif isinstance(entry, Traits):
+            self.traits = self.traits or TraitIndex()
+            self.traits.add(entry, item)
+        else:
+            self.negations = self.negations or NegationIndex()
+            self.negations.add(entry, item)
 
     def remove(self, entry: PathEntry, item: Filter) -> None:
         """Forget a filter that was added with this access path."""
@@ -70,8 +112,19 @@ class PathIndex:
             self.prefixes.remove(entry.prefix, item)
         elif isinstance(entry, GeoSquares):
             self.places.remove(entry.boxes, item)
-        else:
+        elif isinstance(entry, Exists):
             self.exists = removed(self.exists, item)
+        elif isinstance(entry, Literals):
+            if self.literals is not None:
+                self.literals.remove(entry.texts, item)
+                self.literals = self.literals or None
+        elif isinstance(entry, Traits):
+            if self.traits is not None:
+                self.traits.remove(entry, item)
+                self.traits = self.traits or None
+        elif self.negations is not None:
+            self.negations.remove(entry, item)
+            self.negations = self.negations or None
 
     def load(self, entry: PathEntry) -> int:
         """Number of filters that a record which satisfies `entry` would find there, roughly."""
@@ -81,6 +134,12 @@ class PathIndex:
             return size(self.exists)
         if isinstance(entry, GeoSquares):
             return self.places.load(entry.boxes)
+        if isinstance(entry, Literals):
+            return 0 if self.literals is None else self.literals.load(entry.texts)
+        if isinstance(entry, Traits):
+            return 0 if self.traits is None else self.traits.load(entry)
+        if not isinstance(entry, Prefix | Range):
+            return 0 if self.negations is None else self.negations.load(entry)
         found: list[FilterSlot] = []
         if isinstance(entry, Prefix):
             self.prefixes.find(entry.prefix, found)
@@ -90,10 +149,12 @@ class PathIndex:
         return sum(size(slot) for slot in found)
 
     def find_missing(self, found: list[FilterSlot]) -> None:
-        """Append the filters that want null or nothing at this path to `found`."""
+        """Append the filters that a record without this path could satisfy to `found`."""
         slot = self.equal.get(None)
         if slot is not None:
             found.append(slot)
+        if self.negations is not None:
+            self.negations.find_missing(found)
 
     def find_one(self, value: Any, found: list[FilterSlot]) -> None:
         """Append the filters that the only value at this path, which is not an array, could satisfy."""
@@ -119,12 +180,22 @@ class PathIndex:
             self.places.find_value(value, found)
         if self.exists is not None:
             found.append(self.exists)
+        if self.literals is not None and kind is not int and kind is not float:
+            self.literals.find_value(value, found)
+        if self.traits is not None:
+            self.traits.find_value(value, found)
+        if self.negations is not None:
+            self.negations.find_one(value, found)
 
-    def find_many(self, values: Iterable[Any], found: list[FilterSlot]) -> None:
-        """Append the filters that a path through arrays could satisfy, by whichever of these values. Null is never ruled out."""
+    def find_many(self, record: Mapping[str, Any], values: Iterable[Any], found: list[FilterSlot]) -> None:
+        """Append the filters that a path through arrays could satisfy, by whichever of its values. Null is never ruled out.
+
+        values: at least all that it reaches in the record.
+        """
         spans: dict[int, tuple[Any, Any]] = {}
         anything = False
-        self.find_missing(found)
+        if (nulls := self.equal.get(None)) is not None:
+            found.append(nulls)
         for value in values:
             anything = True
             key = order_key(value)
@@ -137,10 +208,16 @@ class PathIndex:
                 self.prefixes.find_value(value, found)
             if self.places:
                 self.places.find_value(value, found)
+            if self.literals is not None:
+                self.literals.find_value(value, found)
+            if self.traits is not None:
+                self.traits.find_value(value, found)
         for bracket, (low, high) in spans.items():
             self.ranges[bracket].find(low, high, found)
         if anything and self.exists is not None:
             found.append(self.exists)
+        if self.negations is not None:
+            self.negations.find_many(reached(record, self.path), found)
 
     def everything(self) -> list[FilterSlot]:
         """Every filter here: for a value that cannot be looked up."""
@@ -149,6 +226,9 @@ class PathIndex:
             found.extend(ranges.everything())
         if self.exists is not None:
             found.append(self.exists)
+        for part in (self.literals, self.traits, self.negations):
+            if part is not None:
+                found.extend(part.everything())
         return found
 
 

@@ -44,6 +44,7 @@ class PredicateResults:
         self._matches: dict[Filter, bool | None] = {}
         self._matched: dict[Filter, bool | None] = {}
         self._predicates = predicates
+        predicates.shared.record = None
         self._tally = tally
         self.before_known = image.before_known
         self.failing: set[Filter] = set()

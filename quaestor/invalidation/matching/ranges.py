@@ -9,7 +9,7 @@ from sortedcontainers import SortedDict
 from quaestor.invalidation.matching.compact_set import CompactSet, added, removed
 from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.intervals import IntervalTree
-from quaestor.planning.access_paths import Range
+from quaestor.planning.access_entries import Range
 
 
 class Ranges:

@@ -36,6 +36,16 @@ class RecordHashes:
             return tuple(record_hash(key, seed) for key in keys)
         return tuple(record_hash(key, seed) for key in keys if record_hash(key) % partitions == mine)
 
+    def contributing(self, registration: Registration) -> list[int | None]:
+        """The contributors of a result, in order; None for those that belong to other write partitions."""
+        if registration.contributors is None:
+            return []
+        seed, partitions, mine = self._seed(registration.query.namespace), self._write_partitions, self._write_partition
+        keys = (record_key(record["_id"]) for record in registration.contributors.records)
+        return [
+            record_hash(key, seed) if partitions == 1 or record_hash(key) % partitions == mine else None for key in keys
+        ]
+
     def _seed(self, namespace: str) -> int:
         seed = self._seeds.get(namespace)
         if seed is None:

@@ -52,7 +52,7 @@ class SubscribedSides:
         """Match this side from now on, by its filter; it holds no records yet."""
         side.filter.sides = added(side.filter.sides, side)
         self.sides[side] = None
-        self.unindexed += side.filter.access is None
+        self.unindexed += side.filter.broad
         if side.members is None:
             self.by_images[side] = None
 
@@ -62,7 +62,7 @@ class SubscribedSides:
             self.remove_member(side, member)
         self.by_images.pop(side, None)
         self.sides.pop(side, None)
-        self.unindexed -= side.filter.access is None
+        self.unindexed -= side.filter.broad
         side.filter.sides = removed(side.filter.sides, side)
 
     def process(self, entry: Retained, matched: Iterable[Filter], results: PredicateResults, index: QueryIndex) -> None:

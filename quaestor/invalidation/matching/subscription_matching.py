@@ -28,6 +28,7 @@ from quaestor.invalidation.matching.subscribed_sides import MemoryUse, Subscribe
 from quaestor.invalidation.matching.tally import Tally
 from quaestor.model import AfterImage, Query, Version, WriteKind
 from quaestor.namespaces import covers
+from quaestor.planning.access_entries import is_broad
 from quaestor.query.encoding import OPTIONS
 
 _GROWTH: Final = 10_000
@@ -182,7 +183,11 @@ class SubscribedQueries:
         for plan in plans:
             namespace = self._namespaces.get(plan.namespace)
             sides = None if namespace is None else namespace.subscribed
-            if not plan.access and sides is not None and sides.unindexed >= self._max_unindexed:
+            if (
+                is_broad(plan.access[0] if plan.access else None)
+                and sides is not None
+                and sides.unindexed >= self._max_unindexed
+            ):
                 reason = f"every write tries {self._max_unindexed} subscribed queries without an index already"
                 raise AnnouncementError(reason, final=True)
 

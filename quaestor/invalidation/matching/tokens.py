@@ -11,7 +11,7 @@ from typing import Any
 
 from quaestor.invalidation.matching.compact_set import added, removed, size
 from quaestor.invalidation.matching.entities import Filter, FilterSlot
-from quaestor.planning.access_paths import Tokens
+from quaestor.planning.access_entries import Tokens
 from quaestor.query.text import TextIndex
 
 

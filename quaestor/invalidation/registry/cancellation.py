@@ -14,7 +14,8 @@ from quaestor.settings import Settings
 
 
 class Cancellations:
-    """Sender of cancellations to the query partitions concerned. May be used from several threads."""
+    """Sender of cancellations to the query partitions concerned, a moment later: nobody waits for them. May be used from several
+    threads."""
 
     def __init__(self, shared: SharedRegistrations, view: GridView, sender: QuerySender, settings: Settings) -> None:
         self._shared = shared
@@ -38,4 +39,4 @@ class Cancellations:
             cancellation = Cancellation(tenant=self._settings.owner, query_id=query_id, registration_ids=tuple(ids))
             partition = query_partition(query_id, shape.query_partitions)
             stream = streams.queries(self._settings.deployment, partition, shape.generation)
-            self._sender.send(stream, codec.encode_query_event(cancellation))
+            self._sender.send_later(stream, codec.encode_query_event(cancellation))

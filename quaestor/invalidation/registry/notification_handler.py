@@ -79,9 +79,9 @@ class NotificationHandler:
         if complete and not self._suspended:
             self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
         if invalidated:
+            self._on_invalidated(invalidated)
             # The cell that fired has forgotten them; the others of the query partition have to be told.
             self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
-            self._on_invalidated(invalidated)
         self._progress.advance()
 
     def reset(self, why: str) -> None:

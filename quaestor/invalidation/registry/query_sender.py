@@ -1,16 +1,26 @@
-"""Sender of what an app process says in query pipelines: one thread, and everything that waits goes out in one round trip."""
+"""Sender of what an app process says in query pipelines: one thread, and everything that waits goes out in one round trip.
+
+What nobody waits for (cancellations: cells forget sooner what they would forget anyway) is collected for a moment, or goes with
+what is sent next: otherwise every invalidation would wake this thread, and all cells of the query partition once more, while they
+and the effects have the next write to deal with.
+"""
 
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum, auto
+from typing import Final, Protocol
 
 from quaestor.errors import EventLayerError, RegistrationRefusedError
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
+
+LATER_S: Final = 0.05
+"""So long at most what nobody waits for is collected."""
 
 
 class Waiting(Protocol):
@@ -18,6 +28,13 @@ class Waiting(Protocol):
 
     def finish(self, error: Exception | None = None) -> None:
         """Stop waiting: it could not be sent."""
+
+
+class _Word(Enum):
+    """What is told to the thread beside what it is to send."""
+
+    LATER = auto()
+    END = auto()
 
 
 @dataclass(slots=True)
@@ -28,12 +45,15 @@ class _Outgoing:
 
 
 class QuerySender:
-    """Sender to query pipelines. Order is kept within a stream; what cannot be appended is lost, and counted."""
+    """Sender to query pipelines. What is sent keeps its order within a stream, and so does what is sent later, behind what was
+    sent before it; what cannot be appended is lost, and counted."""
 
     def __init__(self, layer: EventLayer, telemetry: EventLog) -> None:
         self._layer = layer
         self._telemetry = telemetry
-        self._queue: queue.SimpleQueue[_Outgoing | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Outgoing | _Word] = queue.SimpleQueue()
+        self._later: list[_Outgoing] = []
+        self._lock = threading.Lock()
 
     def send(self, stream: str, payload: bytes, waiting: Waiting | None = None) -> None:
         """Send one query event, from any thread.
@@ -46,25 +66,40 @@ class QuerySender:
         else:
             self._queue.put(item)
 
+    def send_later(self, stream: str, payload: bytes) -> None:
+        """Send one query event that nobody waits for, from any thread: with the next that is sent, or within LATER_S."""
+        with self._lock:
+            first = not self._later
+            self._later.append(_Outgoing(stream, payload))
+        if first:
+            self._queue.put(_Word.LATER)
+
     def end(self) -> None:
         """Let run() return when what waits now has been sent."""
-        self._queue.put(None)
+        self._queue.put(_Word.END)
 
     def run(self) -> None:
         """Send what waits, until end(). The body of the thread."""
         while True:
             batch = [self._queue.get()]
             with suppress(queue.Empty):
+                if batch == [_Word.LATER]:
+                    batch.append(self._queue.get(timeout=LATER_S))
                 while True:
                     batch.append(self._queue.get_nowait())
             by_stream: dict[str, list[_Outgoing]] = {}
-            for item in batch:
-                if item is not None:
+            for item in [*batch, *self._collected()]:
+                if isinstance(item, _Outgoing):
                     by_stream.setdefault(item.stream, []).append(item)
             for stream, items in by_stream.items():
                 self._append(stream, items)
-            if None in batch:
+            if _Word.END in batch:
                 return
+
+    def _collected(self) -> list[_Outgoing]:
+        with self._lock:
+            later, self._later = self._later, []
+        return later
 
     def _append(self, stream: str, items: Sequence[_Outgoing]) -> None:
         try:

@@ -9,6 +9,7 @@ from quaestor.clock import Clock
 from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.activation import Activations
+from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.grid_view import GridView
 from quaestor.invalidation.registry.registration_building import Dependency, Guard, dependencies, guarding
 from quaestor.invalidation.registry.registration_ids import id_for
@@ -39,6 +40,7 @@ class Registrar:
         view: GridView,
         shared: SharedRegistrations,
         activations: Activations,
+        contributor_reads: ContributorReads,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -49,6 +51,7 @@ class Registrar:
         self._view = view
         self._shared = shared
         self._activations = activations
+        self._contributor_reads = contributor_reads
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock
@@ -73,6 +76,7 @@ class Registrar:
             expires_at_ms=expires_at_ms,
         )
         rate_hz = guard.rate_hz + (await self._activated(guard, shape) if guard.new else 0.0)
+        self._contributor_reads.want(guard.new)
         return self._registered(guard, found, rate_hz)
 
     async def _dependencies(self, reads: Sequence[CapturedRead]) -> list[Dependency]:

@@ -1,7 +1,8 @@
 """Registry of one app process, its side of the grid: registers what responses read, and knows which registrations are live.
 
 Two threads per process: one sends registrations and cancellations (`query_sender`), one reads the notification pipeline
-(`notification_reader`, `notification_handler`).
+(`notification_reader`, `notification_handler`). A third begins with the database: it reads who contributes to what is registered
+(`contributor_reads`).
 
 What cells guard that a process does not see fresh (`Heartbeat.fresh_as_of_ms`) within the staleness bound is not served from
 cache, and nothing is added to it, until it does again: a query partition that lags stops its own queries (`freshness`), a write
@@ -18,6 +19,7 @@ from quaestor.clock import Clock
 from quaestor.event_layer.tenancy import origin_of
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.cancellation import Cancellations
+from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import GridView
 from quaestor.invalidation.registry.housekeeping import Housekeeping
@@ -33,6 +35,7 @@ from quaestor.invalidation.registry.write_progress import WriteProgress
 from quaestor.model import CapturedRead, GridShape, Invalidated, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
+from quaestor.realtime.snapshots import Snapshots
 from quaestor.settings import Settings
 
 
@@ -86,9 +89,13 @@ class Registry:
             shared=shared, sender=sender, cancellations=cancellations,
             settings=settings, telemetry=telemetry, clock=clock,
         )  # fmt: skip
+        self._contributor_reads = ContributorReads(
+            validity=validity, view=view, shared=shared, sender=sender,
+            settings=settings, telemetry=telemetry, clock=clock,
+        )  # fmt: skip
         self._registrar = Registrar(
             origin=self.origin, resolver=resolver, validity=validity, view=view, shared=shared, activations=activations,
-            settings=settings, telemetry=telemetry, clock=clock,
+            contributor_reads=self._contributor_reads, settings=settings, telemetry=telemetry, clock=clock,
         )  # fmt: skip
         self._handler = NotificationHandler(
             validity=validity, view=view, shared=shared, activations=activations, cancellations=cancellations,
@@ -148,6 +155,14 @@ class Registry:
     def resume(self) -> None:
         """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
         self._handler.resume()
+
+    def read_contributors(self, snapshots: Snapshots) -> None:
+        """Begin to read what contributes to registered results, in a thread of its own, which ends with the others."""
+        reading = threading.Thread(
+            target=self._contributor_reads.run, args=(snapshots, self._stop), name="quaestor-contributors", daemon=True
+        )
+        self._threads.append(reading)
+        reading.start()
 
     def start(self) -> None:
         """Start both threads."""

@@ -31,6 +31,11 @@ def _part(path: str, value: Any) -> int:
     return whole
 
 
+def remainder_of(value: int, divisor: int) -> int:
+    """The remainder of a value, with its sign. The divisor is positive."""
+    return value % divisor if value >= 0 else -(-value % divisor)
+
+
 def _test(compiler: Compiler, predicate: Predicate) -> Test:
     divisor, remainder = predicate.operand
     size = abs(divisor)
@@ -39,7 +44,8 @@ def _test(compiler: Compiler, predicate: Predicate) -> Test:
         whole = truncated(value)
         if whole is None:
             return False
-        return (whole % size if whole >= 0 else -(-whole % size)) == remainder  # type: ignore[no-any-return]
+        found: bool = remainder_of(whole, size) == remainder
+        return found
 
     return has_remainder
 

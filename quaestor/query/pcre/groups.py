@@ -46,7 +46,7 @@ def read_group(grammar: Grammar, depth: int) -> list[Piece]:
             grammar.linear = False
             inner = _inner(grammar, depth, "(?:", f"({opening}", look_behind=opening.startswith("?<"))
             first = inner.first.as_look_ahead() if opening == "?=" else PASSED
-            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first)]
+            return [replace(inner, full=f"(?:{inner.full})", width=0, first=first, required=())]
     if reader.take("?>"):
         grammar.linear = False
         return [_inner(grammar, depth, "(?:", "(?>")]
@@ -119,7 +119,7 @@ def _condition(grammar: Grammar, depth: int) -> Piece:
         grammar.reference(name)
     else:
         raise reader.malformed("assertion expected after (?( or (?(?C)")
-    return _inner(grammar, depth, "(?:", f"(?({name})", at_most=2)
+    return replace(_inner(grammar, depth, "(?:", f"(?({name})", at_most=2), required=())
 
 
 def _inner(
@@ -144,4 +144,5 @@ def _inner(
         work=inner.work + 2,
         group=True,
         first=inner.first,
+        required=inner.required,
     )

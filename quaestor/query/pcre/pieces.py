@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from quaestor.errors import UnsupportedQueryError
 from quaestor.query.pcre.first_character import First
+from quaestor.query.pcre.required_text import RequiredTexts
 
 LARGEST_SIZE: Final = 65522
 """Bytes that the pieces of a pattern may take in PCRE's compiled form (link size 2, as in mongod)."""
@@ -15,6 +17,8 @@ LARGEST_WORK: Final = 5_000
 1.4 us to compile."""
 LONGEST: Final = 1_000
 """Characters of a pattern: each takes some us to translate, and up to 20 us to be read by `regex`. mongod takes 32,764."""
+_COUNTED: Final = 10**12
+"""What is more is told as this."""
 DEEPEST: Final = 249
 """How deep PCRE lets parentheses be nested."""
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -50,6 +54,8 @@ class Piece:
     work: steps of an engine's program, repetitions multiplied out.
     group: repeating it repeats its compiled form.
     first: its first character.
+    character: the one literal that it matches, in lower case if `caseless`; "" if there is more to it.
+    required: of these texts every match of a group holds one.
     """
 
     linear: str
@@ -61,6 +67,9 @@ class Piece:
     work: int = 1
     group: bool = False
     first: First = field(default=First(), compare=False)
+    character: str = ""
+    caseless: bool = False
+    required: RequiredTexts = ()
 
 
 @dataclass(slots=True)
@@ -87,3 +96,20 @@ class Shape:
                 self.simple = self.open = False
         else:
             self.simple = self.open = False
+
+
+def require_work(steps: int) -> None:
+    """Raise UnsupportedQueryError if a pattern of so many steps would be too large to compile."""
+    if steps > LARGEST_WORK:
+        raise UnsupportedQueryError(
+            f"a regular expression too large to compile: {min(steps, _COUNTED):,} steps with its repetitions multiplied out, "
+            f"more than {LARGEST_WORK:,}"
+        )
+
+
+def repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
+    """Bytes of PCRE's compiled form of a piece with its quantifier."""
+    if not piece.group:
+        return piece.size + 4
+    optional = 0 if highest is None else highest - lowest
+    return max(lowest, 1) * piece.size + optional * (piece.size + 7)

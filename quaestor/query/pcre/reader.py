@@ -8,6 +8,7 @@ from quaestor.errors import MalformedQueryError
 
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _OCTAL: Final = frozenset("01234567")
+_SPACES: Final = frozenset(" \t\n\v\f\r")
 
 
 class Reader:
@@ -47,6 +48,18 @@ class Reader:
         text = self.source[self.at : found]
         self.at = found + len(end)
         return text
+
+    def skip_one(self, *, extended: bool) -> bool:
+        """Go past one thing that does not count with the option x, if that is set and it comes next."""
+        if not extended:
+            return False
+        if self.peek() == "#":
+            self.until("\n", "comment")
+            return True
+        if self.peek() in _SPACES:
+            self.next()
+            return True
+        return False
 
     def digits(self, allowed: frozenset[str], limit: int) -> str:
         start = self.at

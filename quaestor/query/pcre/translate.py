@@ -15,23 +15,17 @@ from dataclasses import replace
 from typing import Final
 
 from quaestor.errors import UnsupportedQueryError
+from quaestor.query.pcre.assertions import ASSERTIONS, WORD
 from quaestor.query.pcre.brackets import Bracket, property_escape, read_bracket
 from quaestor.query.pcre.case import CASED, other_cases
 from quaestor.query.pcre.characters import CONTROL, ESCAPES, UNICODE_WORD, bracketed, escaped, set_work
 from quaestor.query.pcre.first_character import PASSED, First, Opening, any_of, literal
 from quaestor.query.pcre.groups import read_group
-from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LARGEST_WORK, LONGEST, NAME, Options, Piece, Shape
+from quaestor.query.pcre.pieces import DEEPEST, LARGEST_SIZE, LONGEST, NAME, Options, Piece, Shape, require_work
+from quaestor.query.pcre.quantifiers import QUANTIFIER, read_quantifier
 from quaestor.query.pcre.reader import Reader
+from quaestor.query.pcre.required_text import LiteralRuns, any_required
 from quaestor.query.pcre.translation import Translation
-
-_QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
-_WORD: Final = "[A-Za-z0-9_]"
-_BOUNDARY: Final = f"(?:(?<!{_WORD})(?={_WORD})|(?<={_WORD})(?!{_WORD}))"
-_NO_BOUNDARY: Final = f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))"
-_LONGEST_REPEAT: Final = 65535
-_LARGEST_RE2_REPEAT: Final = 1000
-_COUNTED: Final = 10**12
-"""What is more is told as this."""
 
 
 def translate(source: str, options: Options) -> Translation:
@@ -88,7 +82,7 @@ class Translator:
             raise reader.malformed("unmatched parentheses")
         if piece.size > LARGEST_SIZE:
             raise reader.malformed("regular expression is too large")
-        _require_work(piece.work)
+        require_work(piece.work)
         for reference in self.references:
             known = reference in self.names if isinstance(reference, str) else 0 < reference <= self.groups
             if not known:
@@ -105,6 +99,7 @@ class Translator:
             prefix="".join(self.shape.text),
             only_prefix=self.shape.simple,
             ends=self.shape.ends,
+            required=piece.required,
             work=piece.work,
         )
 
@@ -139,6 +134,7 @@ class Translator:
             size=sum(piece.size for piece in pieces) + 3 * (len(pieces) - 1),
             work=sum(piece.work for piece in pieces) + len(pieces) - 1,
             first=any_of(piece.first for piece in pieces),
+            required=any_required(piece.required for piece in pieces),
         )
 
     def _sequence(self, depth: int) -> Piece:
@@ -147,11 +143,19 @@ class Translator:
         width: int | None = 0
         size = work = 0
         at_start = True
-        opening = Opening()
+        opening, runs = Opening(), LiteralRuns()
         while True:
             self._skip()
             if self.reader.done or self.reader.peek() in ("|", ")"):
-                return Piece("".join(linear), "".join(full), width, size=size, work=work, first=opening.first())
+                return Piece(
+                    "".join(linear),
+                    "".join(full),
+                    width,
+                    size=size,
+                    work=work,
+                    first=opening.first(),
+                    required=runs.required(),
+                )
             pieces = self._atoms(depth)
             self._skip()
             for position, atom in enumerate(pieces, start=1):
@@ -166,6 +170,10 @@ class Translator:
                     self.newline_sensitive = True
                 at_start = False
                 opening.see(piece.first, lowest)
+                if piece.character:
+                    runs.see_character(piece.character, caseless=piece.caseless, lowest=lowest, highest=highest)
+                elif piece.width != 0:
+                    runs.see_other(piece.required, lowest=lowest)
                 linear.append(piece.linear)
                 full.append(piece.full)
                 size += piece.size
@@ -181,69 +189,17 @@ class Translator:
         while True:
             if reader.take("(?#"):
                 reader.until(")", "comment")
-            elif not (reader.take("\\Q\\E") or reader.take("\\E") or self._unread()):
+            elif not (reader.take("\\Q\\E") or reader.take("\\E") or reader.skip_one(extended=self.options.extended)):
                 return
-
-    def _unread(self) -> bool:
-        """Go past one thing that does not count with the option x, if it comes next."""
-        reader = self.reader
-        if not self.options.extended:
-            return False
-        if reader.peek() == "#":
-            reader.until("\n", "comment")
-            return True
-        if reader.peek() in _SPACES:
-            reader.next()
-            return True
-        return False
 
     def _quantified(self, piece: Piece) -> tuple[int, int | None, Piece]:
         """Reads the quantifier that may follow. Returns least and greatest (None: no bound) repetition too."""
-        found = _QUANTIFIER.match(self.reader.source, self.reader.at)
-        if found is None:
+        quantifier = read_quantifier(self.reader, self.options, quantifiable=piece.quantifiable)
+        if quantifier is None:
             return 1, 1, piece
-        if not piece.quantifiable:
-            raise self.reader.malformed("nothing to repeat")
-        self.reader.at = found.end()
         self.plain = False
-        lowest, highest = self._bounds(found)
-        greedy = not self.options.ungreedy
-        # Less may stand here than between items: no quotation, and of comments in parentheses one, the last.
-        while self._unread():
-            pass
-        if self.reader.take("(?#"):
-            self.reader.until(")", "comment")
-        lazy = self.reader.take("?")
-        possessive = not lazy and self.reader.take("+")
-        if possessive or max(lowest, highest or 0) > _LARGEST_RE2_REPEAT:
-            self.linear = False
-        suffix = f"{{{lowest},{'' if highest is None else highest}}}"
-        width = piece.width * lowest if piece.width is not None and lowest == highest else None
-        mode = "+" if possessive else "?" if lazy == greedy else ""
-        return (
-            lowest,
-            highest,
-            Piece(
-                f"(?:{piece.linear}){suffix}",
-                f"(?:{piece.full}){suffix}{mode}",
-                width,
-                literal=piece.literal,
-                size=_repeated_size(piece, lowest, highest),
-                work=max(lowest + 1 if highest is None else highest, 1) * piece.work + 1,
-                first=piece.first,
-            ),
-        )
-
-    def _bounds(self, found: re.Match[str]) -> tuple[int, int | None]:
-        if found[0] in ("*", "+", "?"):
-            return (1 if found[0] == "+" else 0), (1 if found[0] == "?" else None)
-        lowest = int(found[1])
-        highest = lowest if found[2] is None else int(found[3]) if found[3] else None
-        if max(lowest, highest or 0) > _LONGEST_REPEAT:
-            raise self.reader.malformed("number too big in {} quantifier")
-        if highest is not None and highest < lowest:
-            raise self.reader.malformed("numbers out of order in {} quantifier")
-        return lowest, highest
+        self.linear = self.linear and quantifier.linear
+        return quantifier.lowest, quantifier.highest, quantifier.of(piece)
 
     def _atoms(self, depth: int) -> list[Piece]:
         """What comes next: mostly one piece; several for a quotation, none for something without meaning by itself."""
@@ -258,7 +214,7 @@ class Translator:
             bracket = read_bracket(reader, self.options)
             if self.options.ignore_case:
                 self.cases += min(bracket.written, CASED)
-                _require_work(self.cases)
+                require_work(self.cases)
             text = bracket.text(ignore_case=self.options.ignore_case)
             return [Piece(text, text, size=33, work=set_work(text), first=self._first(bracket.only))]
         if character == ".":
@@ -270,7 +226,7 @@ class Translator:
             if self.options.multiline:
                 return [Piece("(?m:$)", "(?m:$)", 0, quantifiable=False)]
             return [Piece("\\z", "$", 0, quantifiable=False)]
-        if character in "*+?" or (character == "{" and _QUANTIFIER.match(reader.source, reader.at - 1)):
+        if character in "*+?" or (character == "{" and QUANTIFIER.match(reader.source, reader.at - 1)):
             raise reader.malformed("nothing to repeat")
         return [self._literal(ord(character))]
 
@@ -287,8 +243,11 @@ class Translator:
         size = 1 + len(character.encode())
         if self.options.ignore_case and (others := other_cases(character)):
             text = bracketed(tuple((ord(case), ord(case)) for case in (character, *others)))
-            return Piece(text, text, size=size, work=set_work(text), first=self._first(character))
-        return Piece(text, text, literal=character, size=size, work=size - 1, first=self._first(character))
+            plain = character.lower() if character.isascii() else ""
+            first = self._first(character)
+            return Piece(text, text, size=size, work=set_work(text), first=first, character=plain, caseless=True)
+        first = self._first(character)
+        return Piece(text, text, literal=character, size=size, work=size - 1, first=first, character=character)
 
     def _first(self, character: str) -> First:
         """Of a literal, which is counted."""
@@ -313,12 +272,12 @@ class Translator:
         if letter in "pP":
             text = property_escape(reader, letter)
             return [Piece(text, text, work=set_work(text))]
-        if letter in _ASSERTIONS:
-            linear, full = _ASSERTIONS[letter]
+        if letter in ASSERTIONS:
+            linear, full = ASSERTIONS[letter]
             self.ascii_only = self.ascii_only or letter == "B"
             if letter in "bB" and self.options.unicode:
                 self.linear = False
-                full = full.replace(_WORD, UNICODE_WORD)
+                full = full.replace(WORD, UNICODE_WORD)
             return [Piece(linear, full, 0, quantifiable=False, first=PASSED if letter in "bB" else First())]
         if letter == "K":
             return []
@@ -379,29 +338,5 @@ class Translator:
         return self.reference(name)
 
 
-def _require_work(steps: int) -> None:
-    if steps > LARGEST_WORK:
-        raise UnsupportedQueryError(
-            f"a regular expression too large to compile: {min(steps, _COUNTED):,} steps with its repetitions multiplied out, "
-            f"more than {LARGEST_WORK:,}"
-        )
-
-
-def _repeated_size(piece: Piece, lowest: int, highest: int | None) -> int:
-    if not piece.group:
-        return piece.size + 4
-    optional = 0 if highest is None else highest - lowest
-    return max(lowest, 1) * piece.size + optional * (piece.size + 7)
-
-
-_SPACES: Final = frozenset(" \t\n\v\f\r")
 _LEADING_VERB: Final = re.compile(r"\(\*(UTF8?|UCP)\)")
 _NAMED_CHARACTER: Final = re.compile(r"\{(?![0-9]+(?:,[0-9]*)?\})")
-_ASSERTIONS: Final = {
-    "b": ("\\b", _BOUNDARY),
-    "B": ("\\B", _NO_BOUNDARY),
-    "A": ("\\A", "\\A"),
-    "G": ("\\A", "\\A"),
-    "Z": ("\\z", "$"),
-    "z": ("\\z", "\\Z"),
-}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quaestor.query.pcre.required_text import RequiredTexts
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -18,6 +20,7 @@ class Translation:
     plain: no groups and no repetition: any engine takes time linear in the text for each of its branches.
     only_prefix: the pattern is nothing but `prefix`.
     ends: `$` follows it directly.
+    required: every match holds one of these texts; empty: nothing is known.
     work: steps of its program, repetitions multiplied out, at most pieces.LARGEST_WORK.
     """
 
@@ -30,4 +33,5 @@ class Translation:
     prefix: str
     only_prefix: bool
     ends: bool
+    required: RequiredTexts
     work: int

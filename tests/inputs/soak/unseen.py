@@ -34,6 +34,8 @@ ASKED_S = 0.008
 PAGES = 3
 AFTERWARDS = 200
 """Answers that are looked at once the route is quarantined."""
+MISSING = "missing-read"
+"""What `Cache-Status` says of an answer that is not stored because an earlier run of the same request has read more."""
 GIVE_UP_S = 90.0
 LATER_S = 12.0
 """When a route's probation is over for certain."""
@@ -44,20 +46,29 @@ Change = Callable[[int], Awaitable[None]]
 
 @dataclass(slots=True)
 class Watched:
-    """One input. since_s: when it began to change; found_s: when an answer first said that its route is quarantined."""
+    """One input.
+
+    since_s: when it began to change.
+    found_s: when an answer first said that its route is quarantined; of a memo, also that a read is missing: from then on answers
+        of other runs may be stored, none of them older than the memo allows.
+    as_what: what it said then.
+    """
 
     name: str
     history: RecordHistory = field(default_factory=lambda: RecordHistory(time.time))
     since_s: float = 0.0
     found_s: float | None = None
+    as_what: str = ""
     until_found: Counter[str] = field(default_factory=Counter)
     afterwards: Counter[str] = field(default_factory=Counter)
     seen: set[float] = field(default_factory=set)
+    quarantined: bool = False
 
     def judge(self, value: float, asked_s: float, answered_s: float, how: str) -> None:
         """Count one answer. The second one with the same random number is old."""
-        if how == "diverged" and self.found_s is None:
-            self.found_s = answered_s
+        if self.found_s is None and (how == "diverged" or (self.name == "memo" and how == MISSING)):
+            self.found_s, self.as_what = answered_s, how
+        self.quarantined = self.quarantined or how == "diverged"
         counts = self.until_found if self.found_s is None else self.afterwards
         counts["answers"] += 1
         counts["hits"] += how == "hit"
@@ -72,11 +83,14 @@ class Watched:
             counts[what] += not any(begin <= answered_s for begin, _ in spans)
 
     def done(self) -> bool:
-        return self.afterwards["answers"] >= AFTERWARDS
+        """Once enough was looked at. Of a route that is not quarantined other answers may be stored yet, so more is."""
+        return self.afterwards["answers"] >= (AFTERWARDS if self.quarantined else AFTERWARDS * 10)
 
     def row(self) -> dict[str, Any]:
         return {
             "found": self.found_s is not None,
+            "as": self.as_what,
+            "quarantined": self.quarantined,
             "after_requests": self.until_found["answers"],
             "after_s": None if self.found_s is None else round(self.found_s - self.since_s, 2),
             "hits_until_then": self.until_found["hits"],
@@ -85,6 +99,7 @@ class Watched:
             "asked_afterwards": self.afterwards["answers"],
             "hits_afterwards": self.afterwards["hits"],
             "old_afterwards": self.afterwards["old"],
+            "wrong_afterwards": self.afterwards["wrong"],
         }
 
 

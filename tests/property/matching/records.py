@@ -57,8 +57,16 @@ _operators = st.one_of(
     st.sampled_from(["^a", "^ab", "b", "^a.c", "(?i)^a", "^", "^(a|b)", "^a?b", "^a{0,1}b"]).map(
         lambda p: {"$regex": p}
     ),
+    st.sampled_from(["bc", "abc$", "(?i)AB", "ab|bc", "(ab|Ab)c?", "a.*bc", "x(?=ab)", "ab{2}", "^a.*bc"]).map(
+        lambda p: {"$regex": p}
+    ),
+    st.sampled_from(["b", "ab", "^a"]).map(lambda p: {"$not": {"$regex": p}}),
+    st.tuples(st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), scalars).map(lambda pair: {"$not": {pair[0]: pair[1]}}),
+    st.tuples(scalars, scalars).map(lambda pair: {"$not": {"$gte": pair[0], "$lt": pair[1]}}),
     st.integers(0, 3).map(lambda size: {"$size": size}),
-    st.sampled_from([{"$mod": [2, 0]}, {"$type": "number"}, {"$type": "array"}, {"$bitsAllSet": 1}]),
+    st.sampled_from(
+        [{"$mod": [2, 0]}, {"$mod": [-3, -1]}, {"$type": "number"}, {"$type": "array"}, {"$bitsAllSet": 1}]
+    ),
     st.lists(scalars, min_size=1, max_size=2).map(lambda members: {"$all": members}),
     scalars.map(lambda value: {"$not": {"$gt": value}}),
     scalars.map(lambda value: {"$elemMatch": {"$gte": value}}),
@@ -67,7 +75,25 @@ _operators = st.one_of(
     st.just({"$elemMatch": {"$elemMatch": {"$gt": 1}}}),
     st.just({"$elemMatch": {"0": 1}}),
 )
+_expressions = st.recursive(
+    st.one_of(
+        st.tuples(
+            st.sampled_from(["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]),
+            st.sampled_from(PATHS),
+            scalars,
+            st.booleans(),
+        ).map(lambda four: {four[0]: [f"${four[1]}", four[2]] if four[3] else [four[2], f"${four[1]}"]}),
+        st.tuples(st.sampled_from(PATHS), st.lists(scalars, max_size=3)).map(
+            lambda two: {"$in": [f"${two[0]}", two[1]]}
+        ),
+    ),
+    lambda inner: st.tuples(st.sampled_from(["$and", "$or"]), st.lists(inner, min_size=1, max_size=3)).map(
+        lambda pair: {pair[0]: pair[1]}
+    ),
+    max_leaves=3,
+)
 _leaves = st.one_of(
+    _expressions.map(lambda expression: {"$expr": expression}),
     st.tuples(st.sampled_from(PATHS), values).map(lambda pair: {pair[0]: pair[1]}),
     st.tuples(st.sampled_from(PATHS), _operators).map(lambda pair: {pair[0]: pair[1]}),
     st.tuples(st.sampled_from(PATHS), _operators, st.sampled_from(PATHS), _operators).map(

@@ -10,7 +10,7 @@ import pytest
 
 from quaestor.errors import MalformedQueryError
 from quaestor.invalidation.matching.index import QueryIndex
-from quaestor.planning.access_paths import GeoSquares
+from quaestor.planning.access_entries import GeoSquares
 from quaestor.query.compiled import compile_query
 from tests.oracle.geo_generator import Generator
 from tests.property.matching.test_index import added

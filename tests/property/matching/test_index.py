@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
-from hypothesis import given, settings
+import bson
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quaestor.errors import QueryError, UncertainMatchError
+from quaestor.invalidation.matching import index as index_module
 from quaestor.invalidation.matching import intervals
 from quaestor.invalidation.matching.entities import Filter
 from quaestor.invalidation.matching.index import QueryIndex
 from quaestor.invalidation.matching.intervals import IntervalTree
+from quaestor.planning.access_entries import describe_choice
 from quaestor.planning.access_paths import access_paths
 from quaestor.query.compiled import CompiledQuery, compile_query
+from quaestor.query.expressions import ExpressionError
+from quaestor.query.pcre.case import other_cases
+from quaestor.query.pcre.required_text import without_case
+from quaestor.query.regex import pattern
+from tests.oracle.pattern_strategies import EXPRESSIONS, TEXTS
+from tests.oracle.query_strategies import COLLECTIONS
 from tests.property.matching.records import bodies, filters
 
 
@@ -42,6 +53,66 @@ def test_candidates_include_every_match(
         assert candidates <= set(kept)
         for item in kept:
             assert item in candidates or item.matches is None or not item.matches(record)
+
+
+@given(COLLECTIONS)
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+def test_candidates_include_every_match_of_what_the_oracle_is_asked(
+    case: tuple[list[dict[str, Any]], list[dict[str, Any]]],
+) -> None:
+    """Odd types, odd paths, nested operators: the filters whose answers are compared with those of a mongod."""
+    records, sources = case
+    index = QueryIndex()
+    kept = []
+    for source in sources:
+        with suppress(QueryError):
+            kept.append(added(index, compile_query(source)))
+    for record in records:
+        stored = bson.decode(bson.encode(record))
+        candidates = set(index.candidates(stored))
+        for item in kept:
+            with suppress(UncertainMatchError, ExpressionError):
+                assert item in candidates or item.matches is None or not item.matches(stored)
+
+
+@given(st.lists(filters, min_size=1, max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_a_plan_names_every_condition_by_which_the_index_may_find_it(sources: list[dict[str, Any]]) -> None:
+    """Also where an entry is crowded and another one was chosen."""
+    index = QueryIndex()
+    with mock.patch.object(index_module, "_CROWDED", 2):
+        for source in sources * 3:
+            compiled = compile_query(source)
+            item = added(index, compiled)
+            named = describe_choice(access_paths(compiled.root))
+            assert (item.access.describe() if item.access is not None else "always try") in named
+
+
+@given(
+    EXPRESSIONS,
+    st.lists(st.one_of(st.sampled_from(TEXTS), st.text("abAB \n\u017f\u212aksK1", max_size=8)), max_size=20),
+)
+@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_what_a_pattern_requires_is_in_every_text_that_it_matches(
+    expression: tuple[str, str], texts: list[str]
+) -> None:
+    try:
+        compiled = pattern(*expression)
+    except QueryError:
+        return
+    for text in texts if compiled.required else []:
+        with suppress(UncertainMatchError):
+            if compiled.found(text):
+                assert any(one.text in (without_case(text) if one.caseless else text) for one in compiled.required), (
+                    compiled.required,
+                    text,
+                )
+
+
+def test_no_character_that_a_pattern_takes_for_a_letter_is_folded_to_another() -> None:
+    for code in range(128):
+        for case in (chr(code), *other_cases(chr(code))):
+            assert without_case(case) == chr(code).lower()
 
 
 @given(st.lists(filters, max_size=8))

@@ -25,3 +25,14 @@ def test_what_is_left_out_is_named(serving: bool, lagging: list[int], said: str)
     }  # fmt: skip
     first = text(status).splitlines()[0]
     assert first.split("  ", 1)[1].strip() == said
+
+
+def test_an_entry_in_memory_has_an_average_size() -> None:
+    """Of this process's memory alone: what Redis uses is more than entries."""
+    status: dict[str, Any] = {
+        "serving": True, "lagging": [], "mode": "distributed", "deployment": "d", "grid": None, "registered_urls": 0,
+        "counts": {"store_bytes": {"memory": 9_000, "redis": 50_000}, "store_entries": {"memory": 4, "redis": 5}},
+    }  # fmt: skip
+    assert text(status).splitlines()[-1].split() == ["bytes", "per", "entry", "memory", "2,250"]
+    status["counts"]["store_entries"]["memory"] = 0
+    assert "per entry" not in text(status)

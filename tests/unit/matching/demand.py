@@ -18,7 +18,7 @@ def by(number: int) -> Query:
 
 def unlike(number: int) -> Query:
     """No index finds it."""
-    return find({"a": {"$ne": number}})
+    return find({"a": {"$not": {"$elemMatch": {"$eq": number}}}})
 
 
 def read(scene: Scene, query: Query, times: int) -> None:

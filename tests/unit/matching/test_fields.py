@@ -23,6 +23,10 @@ MATCH = {"$match": {"s": 1}}
             ("a", "n", "s"),
         ),
         (find({"$and": [{"s": 1}, {"$expr": {"$in": ["$x", [1, 2]]}}]}, projection={"n": 1}), ("n", "s", "x")),
+        (find({"s": 1}, projection={"n": {"a": 1, "b": {"c": True}}}), ("n.a", "n.b.c", "s")),
+        (find({"s": 1}, projection={"n": 1, "l": {"$slice": 2}}), ("l", "n", "s")),
+        (find({"s": 1}, projection={"n": 1, "l": {"$elemMatch": {"x": 1}}}), ("l", "n", "s")),
+        (aggregate(MATCH, {"$project": {"a": 1, "l": {"$slice": ["$items", 2]}}}), ("a", "items", "l", "s")),
         (count({"s": 1, "t": 2}), ("s", "t")),
         (distinct("tags", {"s": 1}), ("s", "tags")),
         (aggregate(MATCH, {"$sort": {"at": 1}}, {"$count": "n"}), ("s",)),
@@ -51,6 +55,33 @@ MATCH = {"$match": {"s": 1}}
             ),
             ("j.name", "k", "s"),
         ),
+        (
+            aggregate(
+                MATCH,
+                {
+                    "$setWindowFields": {
+                        "partitionBy": "$p",
+                        "sortBy": {"at": 1, "_id": 1},
+                        "output": {
+                            "r": {"$documentNumber": {}},
+                            "v": {"$sum": "$x", "window": {"documents": [-1, 1]}},
+                            "w": {"$shift": {"output": "$y", "by": 1, "default": "$z"}},
+                        },
+                    }
+                },
+                {"$project": {"r": 1}},
+            ),
+            ("at", "p", "r", "s", "x", "y", "z"),
+        ),
+        (
+            aggregate(
+                MATCH,
+                {"$fill": {"partitionByFields": ["p"], "sortBy": {"at": 1}, "output": {"v": {"method": "locf"}}}},
+                {"$densify": {"field": "at", "range": {"step": 1, "bounds": "full"}}},
+                {"$group": {"_id": "$g"}},
+            ),
+            ("at", "g", "p", "s", "v"),
+        ),
     ],
 )
 def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
@@ -68,12 +99,15 @@ def test_what_is_read_matters(query: Any, shown: tuple[str, ...]) -> None:
         find({"2024": 1}, projection={"n": 1}),
         find({"s": 1}, projection={"n.$": 1}),
         find({"s": 1}, projection={"n": {"$slice": 1}}),
+        find({"s": 1}, projection={"_id": 1, "n": {"$slice": 1}}),
+        find({"s": 1}, projection={"n": {"a": {"$slice": 1}}}),
         aggregate(MATCH, {"$group": {"_id": "$g", "all": {"$push": "$$ROOT"}}}),
         aggregate(MATCH, {"$set": {"x": 1}}),
         aggregate(MATCH, {"$limit": 3}, {"$group": {"_id": "$g"}}),
         aggregate(MATCH, {"$facet": {"a": [{"$sortByCount": "$x"}], "b": [{"$sort": {"at": 1}}]}}),
-        aggregate(MATCH, {"$project": {"a": {"b": 0}}}),
-        aggregate(MATCH, {"$setWindowFields": {"sortBy": {"a": 1}, "output": {}}}, {"$count": "n"}),
+        aggregate(
+            MATCH, {"$setWindowFields": {"sortBy": {"a": 1}, "output": {"r": {"$nonsense": {}}}}}, {"$count": "n"}
+        ),
         aggregate(MATCH, {"$set": {"x": {"$function": {}}}}, {"$count": "n"}),
     ],
 )
@@ -103,6 +137,11 @@ def test_an_update_that_touches_nothing_that_is_read(
     shown: tuple[str, ...], changed: tuple[str, ...], untouched: bool
 ) -> None:
     assert Fields(shown).untouched(changed) is untouched
+
+
+def test_a_nested_projection_hides_as_a_dotted_one_does() -> None:
+    nested, dotted = (aggregate(MATCH, {"$project": hidden}) for hidden in ({"a": {"b": 0}}, {"a.b": 0}))
+    assert plan_query(nested).fields == plan_query(dotted).fields == Fields(("s",), ("a.b",))
 
 
 def test_what_a_projection_hides_may_be_touched() -> None:

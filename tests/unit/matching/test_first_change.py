@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from quaestor.model import WriteKind
 from tests.unit.matching.scene import Scene, aggregate, count, distinct, find, types
 
@@ -297,9 +301,30 @@ def test_a_find_whose_members_are_unknown_is_judged_by_the_images() -> None:
 
 def test_a_widened_query_is_changed_by_every_write_to_its_collection() -> None:
     scene = Scene()
-    scene.register(find({"a": "x"}, collation={"locale": "de"}), (1,))
+    scene.register(find({"a": "x"}, sort=(("$natural", 1),)), (1,))
     assert scene.insert({"_id": 2}, namespace="shop.other") == []
     assert types(scene.insert({"_id": 2})) == ["match"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("y", []), ("X", []), (7, []), (None, []), ("x", ["match"]), (["y", "x"], ["match"]), ("\u200dx", ["match"])],
+)
+def test_under_a_collation_what_cannot_be_equal_changes_nothing(value: Any, expected: list[str]) -> None:
+    """Characters beyond ASCII may be anything to it."""
+    scene = Scene()
+    scene.register(find({"a": "x"}, collation={"locale": "de"}), (1,))
+    assert types(scene.insert({"_id": 2, "a": value})) == expected
+
+
+def test_members_of_a_collated_find_tell_who_was_in_it() -> None:
+    """Without images, and whatever the collation says."""
+    scene = Scene()
+    scene.register(find({"a": {"$gt": "x"}}, sort=(("b", 1),), collation={"locale": "sv"}), (1,))
+    stranger = {"_id": 2, "a": "y"}
+    assert scene.update(stranger | {"n": 1}, changed=("n",)) == []
+    assert scene.delete(3) == []
+    assert types(scene.update({"_id": 1, "a": "y", "n": 1}, changed=("n",))) == ["change"]
 
 
 def test_a_pipeline_is_widened_to_its_leading_match() -> None:

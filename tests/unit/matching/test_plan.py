@@ -9,7 +9,8 @@ import pytest
 
 from quaestor.errors import MalformedQueryError
 from quaestor.model import Document
-from quaestor.planning.plan import TO_COLLECTION, TO_ITSELF, TO_LEADING_MATCH, Result, Window, plan_query
+from quaestor.planning.plan import TO_COLLECTION, TO_LEADING_MATCH, Result, Window, plan_query
+from quaestor.planning.relevant_fields import ALL, Fields
 from tests.unit.matching.scene import aggregate, count, distinct, find
 
 MATCH = {"$match": {"a": 1}}
@@ -18,7 +19,7 @@ MATCH = {"$match": {"a": 1}}
 @pytest.mark.parametrize(
     ("condition", "index"),
     [
-        ({"_id": 7, "a": 1}, "hash on _id"),
+        ({"_id": 7, "a": 1}, "hash on _id (hash on a if less crowded)"),
         ({"a": 1, "b": {"$gt": 5}}, "hash on a"),
         ({"a": {"$in": [1, 2]}}, "hash on a"),
         ({"b": {"$gt": 5, "$lt": 9}}, "interval on b"),
@@ -29,8 +30,24 @@ MATCH = {"$match": {"a": 1}}
         ({"flag": True}, "hash on flag"),
         ({"a": {"$exists": True}}, "existence of a"),
         ({"$or": [{"a": 1}, {"b": {"$lt": 3}}]}, "hash on a or interval on b"),
-        ({"$or": [{"a": 1}, {"b": {"$ne": 3}}]}, "always try"),
-        ({"a": {"$ne": 1}}, "always try"),
+        ({"$or": [{"a": 1}, {"b": {"$ne": 3}}]}, "other values of b or hash on a"),
+        ({"$or": [{"a": 1}, {"b": {"$not": {"$size": 3}}}]}, "always try"),
+        ({"a": {"$ne": 1}}, "other values of a"),
+        ({"a": {"$not": {"$gte": 1}}, "b": {"$ne": 1}}, "no value of a above an end"),
+        ({"$nor": [{"a": {"$lt": 1}}, {"b": 1}]}, "no value of a below an end"),
+        ({"a": {"$exists": False}}, "absence of a"),
+        ({"a": {"$regex": "abc$"}}, "text in a"),
+        ({"a": {"$regex": "^x.*abcde"}}, "text in a (prefix on a if less crowded)"),
+        ({"a": {"$regex": ".*"}}, "type of a"),
+        ({"a": {"$size": 3}}, "size of a"),
+        ({"a": {"$mod": [4, 1]}}, "remainder of a"),
+        ({"a": {"$type": "string"}}, "type of a"),
+        ({"a": {"$elemMatch": {"$ne": 1}}}, "type of a"),
+        ({"a": {"$all": [1, 2]}}, "hash on a"),
+        ({"$expr": {"$eq": ["$a", 5]}}, "hash on a"),
+        ({"$expr": {"$and": [{"$gt": ["$a", 5]}, {"$in": ["$b.c", [1, 2]]}]}}, "hash on b.c"),
+        ({"$expr": {"$lt": [5, "$a"]}}, "no value of a below an end"),
+        ({"$expr": {"$and": [{"$eq": ["$a", 5]}, {"$gt": [{"$divide": [1, "$b"]}, 0]}]}}, "always try"),
         ({"items": {"$elemMatch": {"sku": "x", "n": {"$gt": 1}}}}, "hash on items.sku"),
         ({"items": {"$elemMatch": {"$gte": 1, "$lt": 3}}}, "interval on items"),
         ({}, "always try"),
@@ -113,7 +130,7 @@ def test_ids_are_the_same_in_every_process() -> None:
         (aggregate(MATCH, {"$set": {"_id": 1}}), "widened", TO_LEADING_MATCH),
         (aggregate(MATCH, {"$group": {"_id": "$b"}}), "widened", TO_LEADING_MATCH),
         (aggregate({"$group": {"_id": "$b"}}), "widened", TO_COLLECTION),
-        (aggregate(MATCH, {"$unionWith": "items"}), "widened", TO_ITSELF),
+        (aggregate(MATCH, {"$unionWith": "items"}), "widened", TO_LEADING_MATCH),
         (find({"a": 1}, widened="hint"), "widened", "hint"),
     ],
 )
@@ -125,9 +142,6 @@ def test_exact_or_widened(query: Any, match: str, reason: str | None) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        find({"a": "x"}, collation={"locale": "de"}),
-        find({"a": [{"b": "x"}]}, collation={"locale": "de"}),
-        find({"a": 1}, sort=(("b", 1),), collation={"locale": "de"}),
         find({"$where": "true"}),
         find({"$text": {"$search": "x"}}),
         find({"a": 1}, sort=(("score", {"$meta": "textScore"}),)),
@@ -139,6 +153,171 @@ def test_what_is_not_supported_is_widened_to_the_collection_with_a_reason(query:
     plan = plan_query(query)
     assert (plan.match, plan.predicate, plan.index) == ("widened", None, "every write")
     assert plan.reason
+
+
+@pytest.mark.parametrize(
+    ("condition", "collation", "left"),
+    [
+        ({"a": "x"}, {"locale": "de"}, {"$or": [{"a": {"$in": ["x"]}}, {"a": {"$regex": "[^ -~]"}}]}),
+        (
+            {"a": {"$in": ["x.", 1]}},
+            {"locale": "en", "strength": 2},
+            {
+                "$or": [
+                    {"a": {"$in": [1]}},
+                    {"a": {"$regex": r"^(?:x\.)$", "$options": "i"}},
+                    {"a": {"$regex": "[^ -~]"}},
+                ]
+            },
+        ),
+        ({"a": "x", "b": 1}, {"locale": "hu", "strength": 1}, {"b": 1}),
+        ({"a": "x", "b": 1}, {"locale": "de", "alternate": "shifted"}, {"b": 1}),
+        ({"a": "1", "b": 1}, {"locale": "de", "numericOrdering": True}, {"b": 1}),
+        ({"a": "\u00e4", "b": 1}, {"locale": "de"}, {"b": 1}),
+        ({"a": {"$gt": "x", "$ne": 3}}, {"locale": "sv"}, {"$and": [{"a": {"$type": "string"}}, {"a": {"$ne": 3}}]}),
+        ({"a": {"$regex": "^x", "$options": "i"}}, {"locale": "sv"}, {"a": {"$regex": "^x", "$options": "i"}}),
+        ({"$or": [{"a": {"$ne": "x"}}, {"b": 1}]}, {"locale": "de"}, {}),
+        ({"$nor": [{"a": "x"}], "b": {"$ne": "x"}, "c": {"d": "x"}}, {"locale": "de"}, {}),
+    ],
+)
+def test_a_collation_leaves_what_compares_no_strings(condition: Any, collation: Any, left: Any) -> None:
+    """And the equality of printable ASCII, where every version of ICU agrees."""
+    plan = plan_query(find(condition, collation=collation))
+    assert (plan.match, plan.condition) == ("widened", left)
+
+
+def test_equal_collated_queries_are_equal_and_others_are_not() -> None:
+    ids = {plan_query(find({"a": name}, collation={"locale": "sv"})).query_id for name in ("x", "x", "y")}
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize(
+    ("stages", "condition"),
+    [
+        (({"$set": {"x": "$b"}}, {"$match": {"a": 1, "x": 2}}, {"$group": {"_id": "$x"}}), {"a": 1}),
+        (({"$unwind": "$l"}, {"$match": {"a": 1, "l": 2}}, {"$count": "n"}), {"a": 1}),
+        (({"$sort": {"b": 1}}, {"$match": {"a": 1}}, {"$group": {"_id": "$b"}}), {"a": 1}),
+        (({"$project": {"a": 1, "b": "$c"}}, {"$match": {"$and": [{"a": 1}, {"b": 2}]}}, {"$count": "n"}), {"a": 1}),
+    ],
+)
+def test_later_filters_of_fields_that_are_still_their_own_lead_too(stages: Any, condition: Any) -> None:
+    """As in views that compute, whose stages come before the query's."""
+    plan = plan_query(aggregate(*stages))
+    assert (plan.match, plan.reason, plan.condition) == ("widened", TO_LEADING_MATCH, condition)
+
+
+def test_what_only_the_leading_filter_reads_shows_nowhere() -> None:
+    """Unless it may decide an order that does: then it counts of a record that passes the filter before and after, too."""
+    count, push = {"$sum": 1}, {"$push": "$b"}
+    by_id = {"$sort": {"_id": 1}}
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}}, by_id)).visible == Fields(("g",))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": count}})).visible == Fields(("a", "g"))
+    assert plan_query(aggregate(MATCH, {"$group": {"_id": "$g", "n": push}}, by_id)).visible == Fields(("a", "b", "g"))
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        ({"$limit": 3}, {"$match": {"a": 1}}),
+        ({"$group": {"_id": "$a"}}, {"$match": {"_id": 1}}),
+        ({"$set": {"a": 1}}, {"$match": {"a": 1}}),
+        ({"$unset": "a"}, {"$match": {"a": None}}),
+        ({"$project": {"b": 1}}, {"$match": {"a": None}}),
+        ({"$replaceWith": "$b"}, {"$match": {"a": 1}}),
+        ({"$unwind": {"path": "$l", "includeArrayIndex": "a"}}, {"$match": {"a": 1}}),
+    ],
+)
+def test_later_filters_of_anything_else_do_not(stages: Any) -> None:
+    assert not plan_query(aggregate(*stages)).condition
+
+
+def _foreign(*stages: Any) -> list[tuple[str, Any, Any]]:
+    return [(read.namespace, read.condition, read.fields) for read in plan_query(aggregate(*stages)).foreign_reads]
+
+
+_JOIN: Any = {"from": "makers", "localField": "m", "foreignField": "_id", "as": "o"}
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        (({"$lookup": _JOIN},), ("shop.makers", {}, ALL)),
+        (({"$lookup": _JOIN}, {"$project": {"b": 1, "o.name": 1}}), ("shop.makers", {}, Fields(("name",)))),
+        (
+            (
+                {"$lookup": _JOIN | {"foreignField": "k"}},
+                {"$unwind": "$o"},
+                {"$group": {"_id": "$o.kind", "n": {"$sum": "$o.n"}}},
+                {"$sort": {"_id": 1}},
+            ),
+            ("shop.makers", {}, Fields(("k", "kind", "n"))),
+        ),
+        (
+            ({"$lookup": _JOIN | {"foreignField": "k"}}, {"$project": {"o.name": 1}}),
+            ("shop.makers", {}, ALL),  # an index of k and something else may order them
+        ),
+        (({"$lookup": _JOIN}, {"$project": {"x": {"$first": "$o"}}}), ("shop.makers", {}, ALL)),
+        (
+            (
+                {
+                    "$lookup": {
+                        "from": "makers",
+                        "let": {"m": "$m"},
+                        "pipeline": [
+                            {"$match": {"on": True, "$expr": {"$eq": ["$k", "$$m"]}}},
+                            {"$sort": {"_id": 1}},
+                            {"$project": {"name": 1}},
+                        ],
+                        "as": "o",
+                    }
+                },
+            ),
+            ("shop.makers", {"on": True}, Fields(("k", "name", "on"))),
+        ),
+        (
+            (
+                {"$unionWith": {"coll": "old", "pipeline": [{"$match": {"a": 1}}]}},
+                {"$group": {"_id": "$g", "n": {"$sum": 1}}},
+                {"$sort": {"_id": 1}},
+            ),
+            ("shop.old", {"a": 1}, Fields(("a", "g"))),
+        ),
+        (({"$unionWith": "old"}, {"$limit": 3}), ("shop.old", {}, ALL)),
+        (
+            (
+                {
+                    "$graphLookup": {
+                        "from": "items",
+                        "startWith": "$p",
+                        "connectFromField": "p",
+                        "connectToField": "_id",
+                        "as": "o",
+                        "restrictSearchWithMatch": {"on": True},
+                    }
+                },
+                {"$project": {"n": {"$size": "$o.x"}}},
+            ),
+            ("shop.items", {"on": True}, Fields(("on", "p", "x"))),
+        ),
+        (
+            (
+                {
+                    "$graphLookup": {
+                        "from": "items",
+                        "startWith": "$p",
+                        "connectFromField": "p",
+                        "connectToField": "k",
+                        "as": "o",
+                    }
+                },
+                {"$count": "n"},
+            ),
+            ("shop.items", {}, ALL),
+        ),
+    ],
+)
+def test_what_is_read_of_other_collections(stages: Any, expected: Any) -> None:
+    assert _foreign(MATCH, *stages) == [expected]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ A thousand queries are registered; a write must look at those that it could chan
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -86,8 +87,70 @@ def test_a_write_tries_few_queries(conditions: Any, record: dict[str, Any], most
     assert found or most == 0
 
 
+@pytest.mark.parametrize(
+    ("conditions", "record", "most"),
+    [
+        pytest.param(lambda n: {"a": {"$regex": f"{n:04}$"}}, {"a": "a 0007 b 0008"}, 2, id="regular expression"),
+        pytest.param(lambda n: {"a": {"$regex": f"no {n:04}", "$options": "i"}}, {"a": "No 0007"}, 1, id="its case"),
+        pytest.param(lambda n: {"a": {"$regex": f"(x|y{n:04})z{n:04}+"}}, {"a": "yz00077"}, 1, id="its required part"),
+        pytest.param(lambda n: {"a": {"$regex": f"b{n:04}|c{n:04}"}}, {"a": ["b0007", "c0008"]}, 2, id="its branches"),
+        pytest.param(lambda n: {"a": {"$not": {"$gte": n}}}, {"a": 995.5}, 4, id="negated comparison"),
+        pytest.param(lambda n: {"a": {"$not": {"$lte": n}}}, {"a": [4, 2, 9]}, 3, id="negated, of an array"),
+        pytest.param(lambda n: {"a": {"$not": {"$gte": n, "$lt": 9_999}}}, {"a": 995.5}, 4, id="negated range"),
+        pytest.param(lambda n: {"$nor": [{"a": {"$gt": n}}, {"b": n}]}, {"a": 998, "b": -1}, 2, id="nor"),
+        pytest.param(lambda n: {"a": {"$ne": 5}, "b": {"$nin": [5, n]}, "c": {"$not": {"$size": n}}}, {"a": 5, "b": 5}, 0,
+                     id="inequality"),
+        pytest.param(lambda n: {f"a{n}": {"$exists": False}}, {f"a{n}": 1 for n in range(1_000) if n != 7}, 1, id="absence"),
+        pytest.param(lambda n: {"a": {"$size": n}}, {"a": [1, 2, 3]}, 1, id="size"),
+        pytest.param(lambda n: {"a": {"$mod": [1_000, n]}}, {"a": 4_007}, 1, id="remainder"),
+        pytest.param(lambda n: {"a": {"$type": "string"}, "b": {"$not": {"$size": n}}}, {"a": 1}, 0, id="type"),
+        pytest.param(lambda n: {"a": {"$elemMatch": {"$ne": n}}}, {"a": 7}, 0, id="elemMatch of what is no array"),
+        pytest.param(lambda n: {"$expr": {"$eq": ["$a.b", n]}}, {"a": {"b": 7}}, 1, id="expression"),
+        pytest.param(lambda n: {"$expr": {"$or": [{"$eq": ["$a", n]}, {"$in": ["$b", [n, -n]]}]}}, {"a": 7, "b": 8}, 2,
+                     id="disjunction in an expression"),
+        pytest.param(lambda n: {"$expr": {"$gt": ["$a", n]}}, {"a": 5}, 6, id="comparison in an expression"),
+    ],
+)  # fmt: skip
+def test_a_write_tries_few_queries_that_look_for_no_value(conditions: Any, record: dict[str, Any], most: int) -> None:
+    """The same for what a query requires of a record without naming a value."""
+    found = tried(conditions, record)
+    assert found <= most
+    assert found or most == 0
+
+
 def test_what_cannot_be_indexed_is_tried_once_per_predicate() -> None:
-    assert tried(lambda n: {"a": {"$ne": n % 10}}, {"a": -1}) == 10
+    assert tried(lambda n: {"a": {"$not": {"$size": n % 10}}}, {"a": -1}) == 10
+
+
+def test_a_predicate_is_evaluated_once_a_write_in_whatever_filters_it_is() -> None:
+    """Three hundred queries of two predicates each, of which there are 25 (the case of q1 = p1 and p2, q2 = p2 or p3)."""
+    scene = Scene()
+    single = [{"a": {"$not": {"$size": number}}} for number in range(25)]
+    for number, pair in enumerate(combinations(single, 2)):
+        scene.register(find({"$and" if number % 2 else "$or": list(pair)}), ())
+    assert scene.node.registrations == 300
+    shared = scene.node._predicates.shared
+    scene.insert({"_id": 1, "a": [1, 2, 3]})
+    assert shared.evaluated == 25
+    scene.insert({"_id": 2, "a": [1, 2, 3]})
+    assert shared.evaluated <= 50
+
+
+@pytest.mark.parametrize("filler", [100, 1_000])
+def test_the_work_of_a_write_does_not_grow_with_the_queries_that_cannot_match(filler: int) -> None:
+    """Counted, not timed: what is tried stays the same whatever the number of the others."""
+    scene = Scene()
+    for number in range(filler):
+        for condition in (
+            {"note": {"$regex": f"number {number:05}!"}},
+            {"a": {"$not": {"$gte": -number}}, "state": {"$ne": "sent"}},
+            {"$nor": [{"a": {"$gt": -number}}, {"b": number}]},
+            {"$or": [{"note": {"$regex": f"{number:05}?x"}}, {"tags": {"$size": number + 5}}]},
+            {"$expr": {"$eq": ["$customer", number]}},
+        ):
+            scene.register(find(condition), ())
+    scene.insert({"_id": 1, "note": "please leave it", "a": 1, "b": 5, "tags": [1], "customer": -1, "state": "new"})
+    assert scene.node.tally.tried_last == 0
 
 
 def test_a_crowded_value_gives_way_to_a_better_predicate() -> None:

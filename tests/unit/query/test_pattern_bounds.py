@@ -89,7 +89,7 @@ def test_what_is_too_large_is_refused_before_any_engine_sees_it(
     ],
 )
 def test_repetitions_are_multiplied_out(source: str, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quaestor.query.pcre.translate.LARGEST_WORK", 10**9)
+    monkeypatch.setattr("quaestor.query.pcre.pieces.LARGEST_WORK", 10**9)
     assert translate(source, Options()).work == work
 
 

@@ -32,7 +32,7 @@ class World:
     """
 
     def __init__(self, **settings: Any) -> None:
-        self.engine = HandEngine(**settings)
+        self.engine = HandEngine(**{"ttl_max_ms": 3_600_000} | settings)
         self.lists = AssembledLists(self.engine, "shop")
         self.records: dict[int, dict[str, Any]] = {i: {"_id": i, "group": "a", "rank": i, "text": ""} for i in range(4)}
         self.asked: list[str] = []

@@ -97,6 +97,8 @@ class SparkGrid:
             node_memory_bytes=self._settings.node_memory_bytes,
             rules=StageRules.of(self._settings),
             standing_records=self._settings.standing_records,
+            journal_flush_ms=self._settings.journal_flush_ms,
+            control_namespace=self._settings.control_namespace,
             bounds=PipelineBounds.of(self._settings),
         )
         self.error: str | None = None

@@ -11,7 +11,8 @@ import gc
 import os
 import sys
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.grid.resizing.state import Run, get_state
 from quaestor.invalidation.grid.spark.slots import tasks_of
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
+from quaestor.invalidation.ingest.journal_flushing import JournalFlushing
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -52,6 +54,7 @@ class GridJob:
 
     run: unique for each start of a grid.
     rules, standing_records: of the stages.
+    journal_flush_ms, control_namespace: of the ingest, see Settings.
     earlier: the grids that this one takes over from.
     """
 
@@ -65,6 +68,8 @@ class GridJob:
     node_memory_bytes: int
     rules: StageRules = field(default_factory=StageRules)
     standing_records: int = 100_000
+    journal_flush_ms: int = 0
+    control_namespace: str = "quaestor.control"
     earlier: tuple[GridShape, ...] = ()
     bounds: PipelineBounds = field(default_factory=PipelineBounds)
 
@@ -143,7 +148,7 @@ def _stage(job: GridJob, query_partition: int, layer: EventLayer, telemetry: Tel
 def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threading.Event) -> None:
     gc.collect()
     gc.freeze()  # a full collection walks all that Spark has loaded, tens of milliseconds in which no write goes on
-    with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client:
+    with pymongo.MongoClient[dict[str, Any]](job.mongo_url) as client, _flushing(job, client, telemetry):
         ChangeStreamFollower(
             client,
             layer,
@@ -156,6 +161,25 @@ def _ingest(job: GridJob, layer: EventLayer, telemetry: Telemetry, stop: threadi
             bounds=job.bounds,
             telemetry=telemetry,
         ).run(stop)
+
+
+@contextmanager
+def _flushing(job: GridJob, client: pymongo.MongoClient[Any], telemetry: Telemetry) -> Iterator[None]:
+    """Journal flushes in a thread of their own, if the settings want them; ended before the client is closed."""
+    if not job.journal_flush_ms:
+        yield
+        return
+    flushing, stop = (
+        JournalFlushing(client, interval_ms=job.journal_flush_ms, namespace=job.control_namespace, telemetry=telemetry),
+        threading.Event(),
+    )
+    thread = threading.Thread(target=flushing.run, args=(stop,), name="quaestor-journal", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _watch(job: GridJob, cell: Cell | None, stop: threading.Event) -> None:

@@ -1,0 +1,59 @@
+"""The model of what a cell's work costs, fitted to measured cells, and what it says of grids that were not measured.
+
+With w writes to the whole grid, u of the queries without an index, Q query and W write partitions, by the writes of one cell:
+
+    CPU time of a cell = w / W * (read + tried * u / Q)
+
+`read`: reading, decoding, finding candidates by index, whatever their number; `tried`: one predicate that no index finds. So
+what falls with both dimensions is the second part; the first falls with W alone, since each write is read by Q cells. Likewise
+each registration is held by W cells, and costs each of them the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPoint:
+    """What one cell's work cost.
+
+    tried: predicates for each write.
+    us: CPU microseconds for each write that the cell read.
+    """
+
+    query_partitions: int
+    write_partitions: int
+    tried: float
+    us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellModel:
+    """read, tried: CPU microseconds, see above."""
+
+    read_us: float
+    tried_us: float
+
+    def us(self, tried: float) -> float:
+        """CPU microseconds of one write that tries so many predicates."""
+        return self.read_us + self.tried_us * tried
+
+    def ratios(self, points: Sequence[CellPoint]) -> list[float]:
+        """Calculated over measured, of each point."""
+        return [self.us(point.tried) / point.us for point in points]
+
+    def writes_per_s(self, query_partitions: int, write_partitions: int, *, unindexed: int, share: float) -> float:
+        """Writes/s to the whole grid at which each cell uses this share of a core."""
+        return share * 1e6 * write_partitions / self.us(unindexed / query_partitions)
+
+
+def fitted(points: Sequence[CellPoint]) -> CellModel:
+    """The model with the least squares of relative deviations: a cell of a large grid has little to do, and counts as much."""
+    rows = np.array([[1.0, point.tried] for point in points])
+    costs = np.array([point.us for point in points])
+    (read, tried), *_ = np.linalg.lstsq(rows / costs[:, None], np.ones(len(points)), rcond=None)
+    return CellModel(read_us=float(read), tried_us=float(tried))

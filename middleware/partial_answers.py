@@ -1,0 +1,133 @@
+"""Requests for a part, and parts that complete a whole: what look-up, handler run and sending do about partial entries
+(`quaestor.read_path.partial_answers`), where the setting `partial_answers` is on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from middleware.context import ExchangeContext
+from middleware.interface import RawHeaders
+from middleware.stale_entry import Settled, StaleEntry
+from quaestor.model import CachedResponse
+from quaestor.read_path import partial_answers, ranges, shared_cache_rules
+from quaestor.read_path.partial_answers import Part
+from quaestor.read_path.request import RequestFacts
+from quaestor.read_path.reuse import Use
+from quaestor.store.memory import Resident
+
+
+def part_wanted(context: ExchangeContext) -> bool:
+    """Whether a request may be answered from a part, and its answer be stored as one."""
+    return (
+        context.read_path.settings.partial_answers
+        and context.facts.partial
+        and context.scope["method"] == "GET"
+        and not context.credentials
+        and partial_answers.wanted(context.facts)
+    )
+
+
+def holds_part(context: ExchangeContext, found: Resident) -> bool:
+    """Whether a partial entry may be used now, and contains what is asked for."""
+    use = context.read_path.usability.use(found.response, context.policy, context.facts.directives)
+    return use is Use.FRESH and partial_answers.selected(found.response, context.facts) is not None
+
+
+def in_part(response: CachedResponse, facts: RequestFacts, headers: RawHeaders) -> tuple[int, RawHeaders, bytes]:
+    """Status, fields and body of an answer from a partial entry that contains what is asked for."""
+    found = partial_answers.selected(response, facts)
+    assert found is not None, "somebody was about to be sent a part that is not there"
+    part, body = found
+    kept = partial_answers.without_place(headers)
+    kept += [
+        (b"content-range", ranges.content_range(part.span, part.size)),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    return 206, kept, body
+
+
+def as_received(response: CachedResponse, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> CachedResponse:
+    """The part that a handler answered with, as verification compares it, out of the entry that it became part of."""
+    kept = partial_answers.without_place(response.headers)
+    kept += [field for field in headers if field[0] in (b"content-length", b"content-range")]
+    return replace(response, status=206, headers=tuple(kept), body=body)
+
+
+def storable_part(
+    context: ExchangeContext, status: int, fields: Sequence[tuple[bytes, bytes]], key: str
+) -> Part | None:
+    """The part that an answer beginning like this holds, if it may be stored and is worth it.
+
+    key: of the partial entry.
+    """
+    part = partial_answers.received(status, fields, context.facts)
+    held = context.read_path.lookup.valid(key, context.read_path.clock())
+    if part is not None and held is not None and partial_answers.negligible(held.response, part, fields):
+        return None
+    return part
+
+
+class BegunEntry(StaleEntry):
+    """A partial entry whose rest is asked for: with it, it is the whole."""
+
+    __slots__ = ()
+
+    def conditions(self) -> RawHeaders:
+        """A range up to the end, of this very representation; of another one the whole is sent (RFC 9110, section 13.1.5)."""
+        missing, _, validator = self._beginning()
+        return [(b"range", b"bytes=%d-" % missing.span.first), (b"if-range", validator)]
+
+    def settled(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> Settled | None:
+        """COMPLETED by just the part that is missing. Whatever else speaks of ranges is no answer to who wants the whole."""
+        missing, _, validator = self._beginning()
+        if (
+            status == 206
+            and partial_answers.located(fields) == missing
+            and partial_answers.strong_validator(fields) == validator
+        ):
+            return Settled.COMPLETED
+        self.context.read_path.lookup.drop(self.response.key)
+        return Settled.MISLED if status in (206, 304, 412, 416) else None
+
+    def completed(self, fields: Sequence[tuple[bytes, bytes]]) -> tuple[RawHeaders, bytes]:
+        """The fields of the whole, and what stands before the part that is coming."""
+        missing, before, _ = self._beginning()
+        return [*partial_answers.without_place(fields), (b"content-length", b"%d" % missing.size)], before
+
+    def may_serve_on_error(self) -> bool:
+        """It is not the whole."""
+        return False
+
+    def forwarded(self, *, confirmed: bool) -> bytes:
+        """RFC 9211, section 2.2."""
+        return b"fwd=partial"
+
+    def _beginning(self) -> tuple[Part, bytes, bytes]:
+        found = partial_answers.beginning(self.response)
+        assert found is not None, "only an entry that can be completed is"
+        return found
+
+
+def begun(context: ExchangeContext, key: str) -> BegunEntry | None:
+    """The beginning, in memory, of a whole that is asked for: a range up to its end is all that is missing. None otherwise.
+
+    Only of an explicit entry: what queries guard is made here anyway, and its parts may depend on different reads.
+
+    key: of the whole.
+    """
+    read_path = context.read_path
+    if (
+        not read_path.settings.partial_answers
+        or context.credentials
+        or not context.repeatable
+        or context.facts.has_body
+    ):
+        return None
+    found = read_path.lookup.valid(partial_answers.key_of_parts(key), read_path.clock())
+    if found is None or not shared_cache_rules.is_explicit(found.response):
+        return None
+    beginning = partial_answers.beginning(found.response)
+    if beginning is None or beginning[0].size > read_path.settings.max_body_bytes:
+        return None
+    return BegunEntry(context=context, resident=found, instead_of_errors=False)

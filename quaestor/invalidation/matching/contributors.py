@@ -1,0 +1,244 @@
+"""Contributions to a result that does not show who contributes: counted records, holders of distinct values, skipped records.
+
+They are kept as hashes, of this write partition. Where a write may leave the result as it is and yet change who contributes
+(`Counted`, `Holders`), they follow the writes; a write that is judged twice is followed once. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import bson
+from xxhash import xxh3_128_digest
+
+from quaestor.incremental.expansion import distinct_values
+from quaestor.model import Contributors, Document, MatchType, Query
+from quaestor.planning.plan import Result, Window
+from quaestor.planning.relevant_fields import Fields
+from quaestor.planning.rules import Rules
+from quaestor.query.bson_order import order_key
+from quaestor.query.encoding import OPTIONS
+from quaestor.query.sorting import SortKey, sort_key
+
+_COUNTED: Final = 130
+_HOLDER: Final = 400
+_INPUT: Final = 130
+
+
+class Counted:
+    """Records that a bounded count counts, while no single one of them decides it: it has reached its limit, or everything is
+    skipped.
+
+    spare: so many records may leave (or come) before the number changes. The cells of a query partition share it, since
+        none knows of the others' writes.
+    """
+
+    __slots__ = ("_full", "_ids", "spare")
+
+    def __init__(self, ids: Iterable[int], *, full: bool, spare: int) -> None:
+        self._ids = set(ids)
+        self._full = full
+        self.spare = spare
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it is taken to cost."""
+        return _COUNTED * len(self._ids)
+
+    def change(self, identity: int, after: bool) -> MatchType | None:
+        """Follow one write; the change of the number, or None."""
+        if (identity in self._ids) is after:
+            return None
+        (self._ids.add if after else self._ids.discard)(identity)
+        self.spare += 1 if after is self._full else -1
+        return None if self.spare >= 0 else MatchType.ADD if after else MatchType.REMOVE
+
+
+class Holders:
+    """Records that hold the values of a distinct.
+
+    A value is another one if its bytes are: 1 and 1.0 are one value for the database, and which of the two it shows depends
+    on which it meets first.
+    """
+
+    __slots__ = ("_held", "_holders", "_known", "_path")
+
+    def __init__(self, path: str, held: Mapping[int, frozenset[bytes]], known: frozenset[bytes]) -> None:
+        self._path = path
+        self._held = dict(held)
+        self._known = known
+        self._holders = Counter(value for values in held.values() for value in values)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it is taken to cost."""
+        return _HOLDER * (len(self._held) + len(self._known))
+
+    def change(self, identity: int, record: Document | None) -> MatchType | None:
+        """Follow one write; the change of the values, or None.
+
+        record: as it is now, if it matches.
+        """
+        before = self._held.pop(identity, frozenset())
+        after = frozenset() if record is None else frozenset(map(_digest, _values(record, self._path)))
+        if after:
+            self._held[identity] = after
+        self._holders.update(after - before)
+        self._holders.subtract(before - after)
+        if not after <= self._known:
+            return MatchType.ADD
+        return MatchType.REMOVE if any(self._holders[value] <= 0 for value in before - after) else None
+
+
+class Inputs:
+    """Records that something is computed from, with digests of what it reads of them. They need not follow the writes: any of
+    them that comes, goes or reads otherwise ends the result.
+    """
+
+    __slots__ = ("_fields", "_seen")
+
+    def __init__(self, seen: Mapping[int, bytes], fields: Fields) -> None:
+        self._seen = dict(seen)
+        self._fields = fields
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it is taken to cost, beside that of members."""
+        return _INPUT * len(self._seen)
+
+    def change(self, identity: int, record: Document | None) -> MatchType | None:
+        """The change of what is read.
+
+        record: as it is now, if it matches.
+        """
+        before = self._seen.get(identity)
+        if record is None:
+            return None if before is None else MatchType.REMOVE
+        if before is None:
+            return MatchType.ADD
+        return None if before == seen_digest(self._fields, record) else MatchType.CHANGE
+
+
+def seen_digest(fields: Fields, record: Document) -> bytes:
+    """Digest of what matters of a record."""
+    return xxh3_128_digest(fields.seen(record))
+
+
+class Page:
+    """Records before a window after an offset.
+
+    skipped: their hashes.
+    first: where the window begins.
+    """
+
+    __slots__ = ("_first", "_sort", "skipped")
+
+    def __init__(self, skipped: Iterable[int], first: SortKey, sort: Any) -> None:
+        self.skipped = frozenset(skipped)
+        self._first = first
+        self._sort = sort
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it is taken to cost, beside that of members."""
+        return _COUNTED * len(self.skipped)
+
+    def still_skips(self, record: Document | None) -> bool:
+        """Whether a skipped record stands before the window as it is now. None: it does not match any more."""
+        return record is not None and bool(sort_key(record, self._sort) < self._first)
+
+
+Kept = Counted | Holders | Inputs | Page
+
+
+class Supplied:
+    """Members, boundary and contributions by which a registration is judged once its contributors are known.
+
+    members: hashes of the records whose writes lead to it; None: they do not, see `kept`.
+    boundary: see LiveRegistration.
+    """
+
+    __slots__ = ("boundary", "kept", "members")
+
+    def __init__(self, members: tuple[int, ...] | None, boundary: Any = None, kept: Kept | None = None) -> None:
+        self.members = members
+        self.boundary = boundary
+        self.kept = kept
+
+
+def supplied(
+    contributors: Contributors, rules: Rules, query: Query, hashes: Sequence[int | None], *, cells: int
+) -> Supplied | None:
+    """Rules that contributors supply; None if they do not tell enough.
+
+    query: as planned.
+    hashes: of the records, in order; None for those of other write partitions.
+    cells: write partitions, which share what is spare.
+    """
+    own = tuple(identity for identity in hashes if identity is not None)
+    if not rules.exact:
+        return _inputs(contributors, rules, hashes) if rules.result is not Result.RECORDS else None
+    if rules.result is Result.COUNT:
+        return _counted(contributors, query, own, cells)
+    if rules.result is Result.VALUES:
+        holders = _holders(contributors, rules.distinct_key, hashes)
+        return None if holders is None else Supplied(None, kept=holders)
+    if rules.result is not Result.RECORDS or not contributors.complete:
+        return None
+    records = contributors.records
+    full = bool(query.limit) and len(records) >= query.skip + query.limit
+    boundary = sort_key(records[-1], rules.sort) if full and rules.sort else None
+    if rules.window is not Window.OFFSET:
+        return Supplied(own, boundary)
+    if len(records) <= query.skip:
+        return Supplied(None, kept=Counted(own, full=False, spare=(query.skip - len(records)) // cells))
+    skipped = [identity for identity in hashes[: query.skip] if identity is not None]
+    return Supplied(own, boundary, Page(skipped, sort_key(records[query.skip], rules.sort), rules.sort))
+
+
+def _inputs(contributors: Contributors, rules: Rules, hashes: Sequence[int | None]) -> Supplied | None:
+    if not contributors.complete:
+        return None
+    seen = {
+        identity: seen_digest(rules.visible, record)
+        for record, identity in zip(contributors.records, hashes, strict=True)
+        if identity is not None
+    }
+    return Supplied(tuple(seen), kept=Inputs(seen, rules.visible))
+
+
+def _counted(contributors: Contributors, query: Query, own: tuple[int, ...], cells: int) -> Supplied | None:
+    number, reach = len(contributors.records), query.skip + query.limit
+    if query.limit and number >= reach:
+        return Supplied(None, kept=Counted(own, full=True, spare=(number - reach) // cells))
+    if not contributors.complete:
+        return None
+    if query.skip and number <= query.skip:
+        return Supplied(None, kept=Counted(own, full=False, spare=(query.skip - number) // cells))
+    return Supplied(own)
+
+
+def _holders(contributors: Contributors, path: str, hashes: Sequence[int | None]) -> Holders | None:
+    if not contributors.complete:
+        return None
+    held: dict[int, frozenset[bytes]] = {}
+    forms: dict[Any, bytes] = {}
+    for record, identity in zip(contributors.records, hashes, strict=True):
+        values = _values(record, path)
+        for value in values:
+            digest = _digest(value)
+            if forms.setdefault(order_key(value), digest) != digest:
+                return None  # the database shows the one that it meets first
+        if identity is not None and values:
+            held[identity] = frozenset(map(_digest, values))
+    return Holders(path, held, frozenset(forms.values()))
+
+
+def _values(record: Document, path: str) -> list[Any]:
+    return [part.row["value"] for part in distinct_values(path)(dict(record))]
+
+
+def _digest(value: Any) -> bytes:
+    return bson.encode({"": value}, codec_options=OPTIONS)

@@ -1,0 +1,124 @@
+"""Index of the texts that regular expressions require, searched by the grams of a string.
+
+Each text is kept under one gram of its own (up to six characters of it), the one with the fewest others at the time. A
+string's grams lead to the texts that may be in it, and only those that are in it are found. So the cost of a search grows with
+the string and with what is found, not with the number of texts; of few texts and a long string each is simply looked for.
+(An Aho-Corasick automaton would find as much in one pass, but would have to be built anew whenever a query comes or goes.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
+from quaestor.query.bson_order import REGEX, STRING, bracket_of
+from quaestor.query.pcre.required_text import RequiredText, RequiredTexts, without_case
+
+_WIDTHS: Final = (6, 3)
+_CHARACTERS_A_TEXT: Final = 400
+"""To look for one text in so many characters costs about as much again as to look for it at all, or to look up one gram."""
+
+
+class LiteralIndex:
+    """Filters by the texts of which a string has to hold one. Incremental."""
+
+    __slots__ = ("_as_written", "_caseless")
+
+    def __init__(self) -> None:
+        self._as_written = _Texts()
+        self._caseless = _Texts()
+
+    def __bool__(self) -> bool:
+        return bool(self._as_written or self._caseless)
+
+    def add(self, texts: RequiredTexts, item: Filter) -> None:
+        """Keep a filter under these texts."""
+        for one in texts:
+            self._of(one).add(one.text, item)
+
+    def remove(self, texts: RequiredTexts, item: Filter) -> None:
+        """Forget a filter that was added with these texts."""
+        for one in texts:
+            self._of(one).remove(one.text, item)
+
+    def load(self, texts: RequiredTexts) -> int:
+        """Number of filters that share texts with this one."""
+        return sum(size(self._of(one).slots.get(one.text)) for one in texts)
+
+    def find_value(self, value: Any, found: list[FilterSlot]) -> None:
+        """Append the filters that a value may satisfy to `found`. A stored regular expression equals one of any."""
+        bracket = bracket_of(value.__class__)
+        if bracket == STRING:
+            text = str(value)
+            if self._as_written:
+                self._as_written.find(text, found)
+            if self._caseless:
+                self._caseless.find(without_case(text), found)
+        elif bracket == REGEX:
+            found.extend(self.everything())
+
+    def everything(self) -> list[FilterSlot]:
+        """Every filter here."""
+        return [*self._as_written.slots.values(), *self._caseless.slots.values()]
+
+    def _of(self, one: RequiredText) -> _Texts:
+        return self._caseless if one.caseless else self._as_written
+
+
+class _Texts:
+    """Texts by their grams.
+
+    slots: by text.
+    """
+
+    __slots__ = ("_by_gram", "_grams", "_widths", "slots")
+
+    def __init__(self) -> None:
+        self.slots: dict[str, FilterSlot] = {}
+        self._grams: dict[str, str] = {}
+        self._by_gram: dict[str, str | CompactSet[str]] = {}
+        self._widths: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.slots)
+
+    def add(self, text: str, item: Filter) -> None:
+        slot = self.slots.get(text)
+        if slot is None:
+            width = next((width for width in _WIDTHS if width <= len(text)), len(text))
+            gram = min(sorted(_grams(text, width)), key=lambda one: size(self._by_gram.get(one)))
+            self._grams[text] = gram
+            self._by_gram[gram] = added(self._by_gram.get(gram), text)
+            self._widths[width] = self._widths.get(width, 0) + 1
+        self.slots[text] = added(slot, item)
+
+    def remove(self, text: str, item: Filter) -> None:
+        slot = removed(self.slots.get(text), item)
+        if slot is not None:
+            self.slots[text] = slot
+            return
+        if self.slots.pop(text, None) is None:
+            return
+        gram = self._grams.pop(text)
+        texts = removed(self._by_gram.get(gram), text)
+        if texts is None:
+            self._by_gram.pop(gram, None)
+        else:
+            self._by_gram[gram] = texts
+        self._widths[len(gram)] -= 1
+        if not self._widths[len(gram)]:
+            del self._widths[len(gram)]
+
+    def find(self, value: str, found: list[FilterSlot]) -> None:
+        slots = self.slots
+        if len(slots) * (1 + len(value) / _CHARACTERS_A_TEXT) <= len(value) * len(self._widths):
+            found.extend(slot for text, slot in slots.items() if text in value)
+            return
+        for width in self._widths:
+            for gram in _grams(value, width) & self._by_gram.keys():
+                found.extend(slots[text] for text in elements(self._by_gram[gram]) if text in value)
+
+
+def _grams(text: str, width: int) -> set[str]:
+    return {text[at : at + width] for at in range(len(text) - width + 1)}

@@ -1,0 +1,143 @@
+"""Index of what filters want a path not to reach: no value beyond an end, none of some values, nothing at all.
+
+It is asked with exactly what the path reaches (`quaestor.query.paths.reached`), never with more, since each value excludes
+filters. What a value is doubtful about, it does not exclude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from quaestor.invalidation.matching.compact_set import CompactSet, added, elements, removed, size
+from quaestor.invalidation.matching.entities import Filter, FilterSlot
+from quaestor.invalidation.matching.ranges import Ranges
+from quaestor.planning.access_entries import Absent, Negative, Outside, Range, Unequal, hash_key
+from quaestor.query.bson_order import MISSING, order_key
+
+_Keys = tuple[Hashable, ...]
+"""A set of values that filters deny."""
+_Axis = tuple[int, bool]
+"""A bracket of the BSON order, and whether only records without arrays on the path are judged."""
+
+
+class NegationIndex:
+    """Filters by what they deny of one path. Incremental; a search costs what it finds, and the sets of values in use."""
+
+    __slots__ = ("_absent", "_by_key", "_outside", "_unequal")
+
+    def __init__(self) -> None:
+        self._absent: FilterSlot | None = None
+        self._outside: dict[_Axis, Ranges] = {}
+        self._unequal: dict[_Keys, FilterSlot] = {}
+        self._by_key: dict[Hashable, _Keys | CompactSet[_Keys]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._absent is not None or self._outside or self._unequal)
+
+    def add(self, entry: Negative, item: Filter) -> None:
+        """Keep a filter under what it denies."""
+        if isinstance(entry, Absent):
+            self._absent = added(self._absent, item)
+        elif isinstance(entry, Unequal):
+            for key in entry.keys if entry.keys not in self._unequal else ():
+                self._by_key[key] = added(self._by_key.get(key), entry.keys)
+            self._unequal[entry.keys] = added(self._unequal.get(entry.keys), item)
+        else:
+            self._outside.setdefault((entry.bracket, entry.whole), Ranges()).add(_range(entry), item)
+
+    def remove(self, entry: Negative, item: Filter) -> None:
+        """Forget a filter that was added with this entry."""
+        if isinstance(entry, Absent):
+            self._absent = removed(self._absent, item)
+        elif isinstance(entry, Unequal):
+            slot = removed(self._unequal.get(entry.keys), item)
+            if slot is not None:
+                self._unequal[entry.keys] = slot
+            elif self._unequal.pop(entry.keys, None) is not None:
+                for key in entry.keys:
+                    sets = self._by_key.pop(key)
+                    # Equal sets need not be the same object, which is what a slot of one goes by.
+                    if isinstance(sets, CompactSet) and (rest := removed(sets, entry.keys)) is not None:
+                        self._by_key[key] = rest
+        else:
+            axis = (entry.bracket, entry.whole)
+            self._outside[axis].remove(_range(entry), item)
+            if not len(self._outside[axis]):
+                del self._outside[axis]
+
+    def load(self, entry: Negative) -> int:
+        """Number of filters that a record which satisfies `entry` would find there, roughly."""
+        if isinstance(entry, Absent):
+            return size(self._absent)
+        if isinstance(entry, Unequal):
+            return sum(map(size, self._unequal.values()))
+        axis = (entry.bracket, entry.whole)
+        found: list[FilterSlot] = []
+        if axis in self._outside:
+            end = entry.low if entry.low is not None else entry.high
+            self._outside[axis].find(end, end, found)
+        return sum(map(size, found))
+
+    def find_one(self, value: Any, found: list[FilterSlot]) -> None:
+        """Append the filters that the only value at this path, which is not an array, does not exclude."""
+        if self._unequal:
+            self._find_unequal({hash_key(value)}, found)
+        if self._outside:
+            key = order_key(value)
+            for (bracket, _), ranges in self._outside.items():
+                if key[0] == bracket and len(key) == 2:
+                    ranges.find(key[1], key[1], found)
+                else:
+                    found.extend(ranges.everything())
+
+    def find_missing(self, found: list[FilterSlot]) -> None:
+        """Append the filters that a record without the path does not exclude."""
+        if self._absent is not None:
+            found.append(self._absent)
+        if self._unequal:
+            self._find_unequal({None}, found)
+        for ranges in self._outside.values():
+            found.extend(ranges.everything())
+
+    def find_many(self, values: Sequence[Any], found: list[FilterSlot]) -> None:
+        """Append the filters that none of the values excludes.
+
+        values: all that a path through arrays reaches, MISSING among them where it ends early.
+        """
+        if self._absent is not None and all(value is MISSING for value in values):
+            found.append(self._absent)
+        if self._unequal:
+            self._find_unequal({None if value is MISSING else hash_key(value) for value in values}, found)
+        if self._outside:
+            spans: dict[int, tuple[Any, Any]] = {}
+            for key in map(order_key, values):
+                if len(key) == 2 and ((key[0], False) in self._outside):
+                    low, high = spans.get(key[0], (key[1], key[1]))
+                    spans[key[0]] = (min(low, key[1]), max(high, key[1]))
+            for (bracket, whole), ranges in self._outside.items():
+                if whole or bracket not in spans:
+                    found.extend(ranges.everything())
+                else:
+                    low, high = spans[bracket]
+                    ranges.find(high, low, found)  # above the greatest, below the least
+
+    def everything(self) -> list[FilterSlot]:
+        """Every filter here."""
+        found = [] if self._absent is None else [self._absent]
+        found += self._unequal.values()
+        for ranges in self._outside.values():
+            found += ranges.everything()
+        return found
+
+    def _find_unequal(self, keys: set[Hashable], found: list[FilterSlot]) -> None:
+        gone = {denied for key in keys if key in self._by_key for denied in elements(self._by_key[key])}
+        if not gone:
+            found.extend(self._unequal.values())
+        elif len(gone) < len(self._unequal):
+            found.extend(slot for denied, slot in self._unequal.items() if denied not in gone)
+
+
+def _range(entry: Outside) -> Range:
+    """The values at which the filter is found: up to the end or from it on."""
+    return Range(entry.path, entry.bracket, entry.low, entry.high)

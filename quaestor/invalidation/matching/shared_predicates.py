@@ -1,0 +1,85 @@
+"""Predicates that several filters have in common, evaluated at most once on a record (predicate coalescence).
+
+A filter that the index cannot tell from others is compiled from its single predicates, each of which belongs to all filters
+that hold it, however they combine it. What one of them has found about the record at hand, the others take over. (W. Wingerath,
+Scalable Push-Based Real-Time Queries, section 4: q1 = p1 and p2, q2 = p2 or p3 are three predicates, not four.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+from quaestor.query.allowance import within_allowance
+from quaestor.query.ast import Conjunction, Disjunction, Negation, Node
+from quaestor.query.compile import compile_node, conjunction_of, cost, disjunction_of, may_take_long
+from quaestor.query.identity import identity
+from quaestor.query.paths import Matcher
+
+
+class _Shared:
+    """One predicate, with what it has last found.
+
+    moment: of which record, see SharedPredicates.
+    """
+
+    __slots__ = ("__weakref__", "matches", "moment", "result")
+
+    def __init__(self, matches: Matcher) -> None:
+        self.matches = matches
+        self.moment = 0
+        self.result = False
+
+
+class SharedPredicates:
+    """Single predicates by identity, kept for as long as a compiled filter holds them. Not thread-safe.
+
+    record: the one at hand; None: forget what was found, it may be another although it is the same object.
+    evaluated: how many predicates have been evaluated so far.
+    """
+
+    __slots__ = ("_known", "_moment", "evaluated", "record")
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[bytes, _Shared] = WeakValueDictionary()
+        self._moment = 0
+        self.record: Any = None
+        self.evaluated = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def compile(self, root: Node) -> Matcher:
+        """A function that says whether a record matches the normalised tree, as `compile_node` makes it."""
+        matches = self._combined(root)
+        return within_allowance(matches) if may_take_long(root) else matches
+
+    def _combined(self, node: Node) -> Matcher:
+        match node:
+            case Conjunction():
+                return conjunction_of([self._combined(member) for member in sorted(node.members, key=cost)])
+            case Disjunction():
+                return disjunction_of([self._combined(member) for member in sorted(node.members, key=cost)])
+            case Negation():
+                inner = self._combined(node.member)
+                return lambda record: not inner(record)
+        return self._single(node)
+
+    def _single(self, node: Node) -> Matcher:
+        name = identity(node)
+        shared = self._known.get(name)
+        if shared is None:
+            shared = self._known[name] = _Shared(compile_node(node))
+        one = shared
+
+        def holds(record: Any) -> bool:
+            if record is not self.record:
+                self.record = record
+                self._moment += 1
+            if one.moment != self._moment:
+                self.evaluated += 1
+                one.result = one.matches(record)
+                one.moment = self._moment
+            return one.result
+
+        return holds

@@ -1,0 +1,42 @@
+"""Combination of access paths: those of a conjunction and of a disjunction, from those of the members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from quaestor.planning.access_entries import MOST_ENTRIES, Access, AnyOf, Entry, Range
+
+
+def all_of(members: Iterable[list[Access]]) -> list[Access]:
+    """The access paths of a conjunction: those of each member, ranges of one path as one."""
+    found: list[Access] = []
+    ranges: dict[tuple[str, int], Range] = {}
+    for access in chain.from_iterable(members):
+        if isinstance(access, Range):
+            axis = (access.path, access.bracket)
+            ranges[axis] = _narrowed(ranges[axis], access) if axis in ranges else access
+        else:
+            found.append(access)
+    return [*found, *ranges.values()]
+
+
+def _narrowed(a: Range, b: Range) -> Range:
+    """The range of both at once. Different elements of an array may satisfy the two: the index asks with the span of an array."""
+    low = a.low if b.low is None else b.low if a.low is None else max(a.low, b.low)
+    high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
+    return Range(a.path, a.bracket, low, high)
+
+
+def any_of(members: Iterable[list[Access]]) -> list[Access]:
+    """The access path of a disjunction, of the best of each member; [] if one of them has none."""
+    parts: list[Entry] = []
+    for alternatives in members:
+        if not alternatives:
+            return []
+        best = min(alternatives, key=lambda access: access.cost)
+        parts.extend(best.members if isinstance(best, AnyOf) else (best,))
+    distinct = tuple(dict.fromkeys(parts))
+    if len(distinct) == 1:
+        return list(distinct)
+    return [AnyOf(distinct)] if len(distinct) <= MOST_ENTRIES else []

@@ -1,0 +1,129 @@
+"""Contributing records of a result: which ones it takes to tell, of a write, whether it changes a result that does not show them.
+
+A count shows none of the records that it counts, a page none of those that it skips, a distinct no holder of its values, a
+projection without `_id` or without the sort's fields not who is shown and where the last one stands. Before-images say it of
+single writes only, and MongoDB records them only where it is told to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quaestor.model import Contributors, Document, Operation, Query, Registration, Version
+from quaestor.planning.plan import QueryPlan, Result, Window
+
+_ID: dict[str, int] = {"_id": 1}
+
+
+def contributing(plan: QueryPlan, registration: Registration, *, images: bool, most: int) -> Query | None:
+    """The find that reads the records which contribute to a registered result; None if nothing is to be gained by them.
+
+    images: the collection records pre- and post-images.
+    most: so many records at most; a find that would need more is None, or finds `most + 1`.
+    """
+    if plan.rank is not None or plan.query.text_index is not None or plan.condition is None:
+        return None
+    if plan.match != "exact":
+        return None if images or plan.result is Result.RECORDS else _inputs(plan, most=most)
+    if plan.result is Result.RECORDS:
+        return _window(plan, registration, most=most)
+    found = _find(plan, limit=most + 1, projection=_ID)
+    if plan.result is Result.VALUES:
+        field = (plan.query.distinct_key or "").split(".", 1)[0]
+        return replace(found, projection={**_ID, field: 1})
+    if plan.result is not Result.COUNT or (images and not bounded(plan.query)):
+        return None
+    return found
+
+
+def _inputs(plan: QueryPlan, *, most: int) -> Query | None:
+    """Whatever may count of a widened result, with what it reads of it; None if that is all of each record."""
+    if plan.visible.hidden is not None or not plan.condition:
+        return None
+    fields = dict.fromkeys((path.split(".", 1)[0] for path in plan.visible.shown), 1)
+    return _find(plan, limit=most + 1, projection=_ID | fields)
+
+
+def bounded(query: Query) -> bool:
+    """Whether a count stops at a limit, or begins behind an offset."""
+    return query.operation is Operation.COUNT and bool(query.skip or query.limit)
+
+
+def contributors_of(
+    plan: QueryPlan, registration: Registration, records: list[Document], *, version: Version, most: int
+) -> Contributors | None:
+    """The contributors, from what `contributing` found at this version; None if these do not tell.
+
+    The members that a result shows have to be among them: where the order leaves them open they need not be.
+    """
+    complete = len(records) <= most
+    if plan.match != "exact" and not complete:
+        return None
+    if plan.result is not Result.RECORDS:
+        capped = plan.query.limit and plan.query.skip + plan.query.limit <= most and bounded(plan.query)
+        if not complete and not capped:
+            return None
+        return Contributors(version=version, records=tuple(records[:most]), complete=complete)
+    if not complete:
+        return None
+    shown = records[plan.query.skip :]
+    members = registration.members
+    if members is not None and [record["_id"] for record in shown] != list(members):
+        return None
+    ends = {plan.query.skip, len(records) - 1}
+    reduced = tuple(record if place in ends else {"_id": record["_id"]} for place, record in enumerate(records))
+    return Contributors(version=version, records=reduced, complete=True)
+
+
+def describe_contributors(plan: QueryPlan) -> str | None:
+    """Description, for people, of what is kept of the records that contribute to such a result; None: nothing is."""
+    query = plan.query
+    if plan.rank is not None or query.text_index is not None or plan.condition is None:
+        return None
+    if plan.match != "exact":
+        known = plan.result is not Result.RECORDS and plan.visible.hidden is None and plan.condition
+        return (
+            "ids and digests of the records that may count, unless the collection records pre-images" if known else None
+        )
+    if plan.result is Result.COUNT:
+        if bounded(query):
+            return "ids of the records counted or skipped, and how many are to spare"
+        return "ids of the records counted, unless the collection records pre-images"
+    if plan.result is Result.VALUES:
+        return "ids of the records that hold the values, and which"
+    if plan.window is Window.OFFSET and any(path == "_id" for path, _ in query.sort):
+        return "ids of the records skipped, and where the page begins and ends"
+    if plan.window is Window.BOUNDARY and query.projection:
+        return "where the last record stands, if the projection hides it"
+    return None
+
+
+def _window(plan: QueryPlan, registration: Registration, *, most: int) -> Query | None:
+    query = plan.query
+    ordered = any(path == "_id" for path, _ in query.sort)
+    known = registration.members is not None and (registration.last is not None or not _full(plan, registration))
+    if plan.window is Window.OFFSET:
+        if not ordered:
+            return None  # who is skipped among equals is the database's own business
+    elif known or not (ordered or plan.window is Window.NONE):
+        return None
+    limit = query.skip + query.limit if query.limit else most + 1
+    fields = dict.fromkeys((path.split(".", 1)[0] for path, _ in query.sort), 1)
+    return None if limit > most + 1 else _find(plan, limit=limit, projection=_ID | fields)
+
+
+def _full(plan: QueryPlan, registration: Registration) -> bool:
+    limit = plan.query.limit
+    return bool(limit) and registration.members is not None and len(registration.members) >= limit
+
+
+def _find(plan: QueryPlan, *, limit: int, projection: Document) -> Query:
+    sort = plan.query.sort if plan.result is Result.RECORDS else ()
+    return Query(
+        namespace=plan.query.namespace,
+        operation=Operation.FIND,
+        filter=plan.condition or {},
+        sort=sort,
+        limit=limit,
+        projection=projection,
+    )

@@ -1,0 +1,86 @@
+"""Quantifiers: how often the piece before one is repeated, in the text of both engines, and what that makes of its size."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from quaestor.query.pcre.pieces import Options, Piece, repeated_size
+from quaestor.query.pcre.reader import Reader
+
+QUANTIFIER: Final = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
+_LONGEST_REPEAT: Final = 65535
+_LARGEST_RE2_REPEAT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantifier:
+    """One quantifier.
+
+    lowest, highest: repetitions; None: no bound.
+    mode: what follows it for the engine that knows modes: lazy, possessive, or nothing.
+    linear: RE2 knows it.
+    """
+
+    lowest: int
+    highest: int | None
+    mode: str
+    linear: bool
+
+    def of(self, piece: Piece) -> Piece:
+        """The piece repeated."""
+        lowest, highest = self.lowest, self.highest
+        suffix = f"{{{lowest},{'' if highest is None else highest}}}"
+        return Piece(
+            f"(?:{piece.linear}){suffix}",
+            f"(?:{piece.full}){suffix}{self.mode}",
+            piece.width * lowest if piece.width is not None and lowest == highest else None,
+            literal=piece.literal,
+            size=repeated_size(piece, lowest, highest),
+            work=max(lowest + 1 if highest is None else highest, 1) * piece.work + 1,
+            first=piece.first,
+            character=piece.character,
+            caseless=piece.caseless,
+            required=piece.required,
+        )
+
+
+def read_quantifier(reader: Reader, options: Options, *, quantifiable: bool) -> Quantifier | None:
+    """The quantifier that comes next, if one does. Raises MalformedQueryError for one that PCRE refuses.
+
+    quantifiable: what it follows can be repeated.
+    """
+    found = QUANTIFIER.match(reader.source, reader.at)
+    if found is None:
+        return None
+    if not quantifiable:
+        raise reader.malformed("nothing to repeat")
+    reader.at = found.end()
+    lowest, highest = _bounds(reader, found)
+    greedy = not options.ungreedy
+    # Less may stand here than between items: no quotation, and of comments in parentheses one, the last.
+    while reader.skip_one(extended=options.extended):
+        pass
+    if reader.take("(?#"):
+        reader.until(")", "comment")
+    lazy = reader.take("?")
+    possessive = not lazy and reader.take("+")
+    return Quantifier(
+        lowest=lowest,
+        highest=highest,
+        mode="+" if possessive else "?" if lazy == greedy else "",
+        linear=not possessive and max(lowest, highest or 0) <= _LARGEST_RE2_REPEAT,
+    )
+
+
+def _bounds(reader: Reader, found: re.Match[str]) -> tuple[int, int | None]:
+    if found[0] in ("*", "+", "?"):
+        return (1 if found[0] == "+" else 0), (1 if found[0] == "?" else None)
+    lowest = int(found[1])
+    highest = lowest if found[2] is None else int(found[3]) if found[3] else None
+    if max(lowest, highest or 0) > _LONGEST_REPEAT:
+        raise reader.malformed("number too big in {} quantifier")
+    if highest is not None and highest < lowest:
+        raise reader.malformed("numbers out of order in {} quantifier")
+    return lowest, highest

@@ -1,0 +1,108 @@
+"""Texts of which every match of a pattern holds at least one, as an index may look for them.
+
+A run of literal characters that each match goes through is a text that it holds; of alternatives one each is needed. What is
+in doubt (look-around, conditions, back references) requires nothing. Without regard to case only ASCII's letters are
+taken into a text: `without_case` folds all characters that PCRE takes for one of them to the same letter, and no others matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+MOST: Final = 16
+"""With more alternatives than this a pattern requires nothing."""
+LONGEST: Final = 64
+"""Characters of a text; what follows is left out."""
+_SHORTEST: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredText:
+    """One text.
+
+    caseless: to be looked for in the value `without_case`; the text is folded so already.
+    """
+
+    text: str
+    caseless: bool = False
+
+
+RequiredTexts = tuple[RequiredText, ...]
+"""Any of these is there. Empty: nothing is known."""
+
+
+def without_case(value: str) -> str:
+    """The value with every character that PCRE takes for an ASCII letter, whatever the case, as its small letter."""
+    folded = value.lower()
+    return folded if folded.isascii() else folded.replace("\u017f", "s")
+
+
+def any_required(branches: Iterable[RequiredTexts]) -> RequiredTexts:
+    """The texts that alternatives require together: those of each, or none if one requires none."""
+    found: dict[RequiredText, None] = {}
+    for texts in branches:
+        if not texts:
+            return ()
+        found.update(dict.fromkeys(texts))
+    return tuple(found) if len(found) <= MOST else ()
+
+
+class LiteralRuns:
+    """The literal runs of one branch of a pattern, piece by piece, and the most telling texts among them."""
+
+    __slots__ = ("_best", "_run")
+
+    def __init__(self) -> None:
+        self._run: list[tuple[str, bool]] = []
+        self._best: RequiredTexts = ()
+
+    def see_character(self, character: str, *, caseless: bool, lowest: int, highest: int | None) -> None:
+        """Take a literal character.
+
+        character: in lower case if caseless, and then one of ASCII's.
+        lowest, highest: how often it is there.
+        """
+        if lowest:
+            self._run.append((character, caseless))
+        if lowest != 1 or highest != 1:
+            self._close()
+            if lowest:
+                self._run.append((character, caseless))
+
+    def see_other(self, required: RequiredTexts, *, lowest: int) -> None:
+        """Take anything else that has a width."""
+        self._close()
+        if lowest:
+            self._consider(required)
+
+    def required(self) -> RequiredTexts:
+        """The texts that the branch requires."""
+        self._close()
+        return self._best
+
+    def _close(self) -> None:
+        run, self._run = self._run, []
+        if not any(caseless for _, caseless in run):
+            self._consider_text("".join(character for character, _ in run), caseless=False)
+            return
+        part = ""
+        for character, _ in (*run, ("\u00ff", False)):
+            if character.isascii():
+                part += character.lower()
+            else:
+                self._consider_text(part, caseless=True)
+                part = ""
+
+    def _consider_text(self, text: str, *, caseless: bool) -> None:
+        if len(text) >= _SHORTEST:
+            self._consider((RequiredText(text[:LONGEST], caseless),))
+
+    def _consider(self, texts: RequiredTexts) -> None:
+        if texts and (not self._best or _rank(texts) > _rank(self._best)):
+            self._best = texts
+
+
+def _rank(texts: RequiredTexts) -> tuple[int, int]:
+    return min(len(one.text) for one in texts), -len(texts)

@@ -1,0 +1,263 @@
+"""Partial answers (206) as entries: what may be stored, what of it is selected, how parts are combined, what completes them.
+RFC 9110, sections 14.4 and 15.3.7, RFC 9111, sections 3.3 and 3.4. Pure, but for the look at what is in memory.
+
+The parts of one variant are one *partial entry*: status 206, a Content-Range field for each part in the order of their bytes, and
+their bytes one after the other. It has a key of its own, so that nobody who asks for the whole can find it. Its parts are of one
+representation: they have the same strong validator. A part that contradicts what is stored takes its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from quaestor.model import CachedResponse
+from quaestor.read_path import ranges, validation
+from quaestor.read_path.freshness import Headers, http_date_s, values
+from quaestor.read_path.local_store import LocalStore
+from quaestor.read_path.ranges import Span
+from quaestor.read_path.request import RequestFacts
+
+MAX_PARTS = 16
+"""Parts of one entry; the smallest ones beyond are forgotten."""
+SMALLEST_SHARE = 64
+"""A part that is a smaller share than one in this many of what is stored is not worth writing all of it anew."""
+_SUFFIX = "#parts"
+_CONTENT_RANGE = re.compile(rb"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})", re.IGNORECASE)
+_OF_ONE_PART = frozenset({b"content-length", b"content-range"})
+_SINGLE = re.compile(rb"\s*bytes\s*=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})\s*", re.IGNORECASE)
+
+Pieces = tuple[tuple[Span, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The place of a part in its whole.
+
+    size: of the whole, in bytes.
+    """
+
+    span: Span
+    size: int
+
+
+def key_of_parts(key: str) -> str:
+    """The key of the partial entry of a variant."""
+    return key + _SUFFIX
+
+
+def key_of_whole(key: str) -> str:
+    """The key of the variant that a partial entry belongs to."""
+    return key.removesuffix(_SUFFIX)
+
+
+def wanted(facts: RequestFacts) -> bool:
+    """Whether a request's only wish is one range of bytes: then its answer may be stored, or come from a part."""
+    return (
+        facts.byte_range is not None
+        and _SINGLE.fullmatch(facts.byte_range) is not None
+        and facts.if_none_match is None
+        and facts.if_modified_since is None
+        and not (facts.no_store or facts.has_body or facts.barred)
+    )
+
+
+def received(status: int, headers: Headers, facts: RequestFacts) -> Part | None:
+    """The part that an answer holds, if it is just the one that the request asked for; None: store nothing.
+
+    Not one of an unknown whole (`/*`), nor several as multipart/byteranges, nor another one than was asked for.
+    """
+    part = located(headers) if status == 206 else None
+    if part is None or ranges.spans(facts.byte_range, part.size) != (part.span,):
+        return None
+    return part if facts.if_range is None or facts.if_range.strip() == strong_validator(headers) else None
+
+
+def located(headers: Headers) -> Part | None:
+    """The part that Content-Range speaks of; None if that is not there once, or malformed."""
+    fields = values(headers, b"content-range")
+    match = _CONTENT_RANGE.fullmatch(fields[0].strip()) if len(fields) == 1 else None
+    if match is None:
+        return None
+    first, last, size = (int(number) for number in match.groups())
+    return Part(Span(first, last), size) if first <= last < size else None
+
+
+def strong_validator(headers: Headers) -> bytes | None:
+    """The entity tag if it is strong; without any, Last-Modified if Date is at least a second later (RFC 9110, section 8.8.2.2).
+
+    None: nothing shows that two parts are of one representation.
+    """
+    headers = list(headers)
+    tags = values(headers, b"etag")
+    if tags:
+        strong = len(tags) == 1 and validation.valid_etag(tags[0]) and not tags[0].startswith(b"W/")
+        return tags[0] if strong else None
+    changed, made = values(headers, b"last-modified"), values(headers, b"date")
+    if len(changed) != 1 or len(made) != 1:
+        return None
+    changed_s, made_s = http_date_s(changed[0]), http_date_s(made[0])
+    return changed[0] if changed_s is not None and made_s is not None and changed_s + 1 <= made_s else None
+
+
+def tagged(headers: Headers) -> bool:
+    """Whether an answer has a strong entity tag of its handler's own."""
+    return (strong_validator(headers) or b"").startswith(b'"')
+
+
+def without_place(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The fields of a part without those that speak of its place and length alone."""
+    return [field for field in headers if field[0] not in _OF_ONE_PART]
+
+
+def places(entry: CachedResponse) -> tuple[tuple[tuple[Span, int], ...], int]:
+    """The places of the parts of a partial entry, in order, with where each begins in its body; and the size of the whole.
+    Nothing if it is none, or damaged. O(parts)."""
+    matches = [_CONTENT_RANGE.fullmatch(value) for value in values(entry.headers, b"content-range")]
+    found: list[tuple[Span, int]] = []
+    at, before, sizes = 0, -1, set()
+    for match in matches:
+        if match is None:
+            return (), 0
+        span = Span(int(match[1]), int(match[2]))
+        sizes.add(int(match[3]))
+        if not before < span.first <= span.last:
+            return (), 0
+        found.append((span, at))
+        at, before = at + span.size, span.last
+    size = sizes.pop() if len(sizes) == 1 else 0
+    if entry.status != 206 or at != len(entry.body) or not before < size:
+        return (), 0
+    return tuple(found), size
+
+
+def pieces(entry: CachedResponse) -> Pieces:
+    """The parts of a partial entry, in order. O(bytes)."""
+    return tuple((span, entry.body[at : at + span.size]) for span, at in places(entry)[0])
+
+
+def selected(entry: CachedResponse, facts: RequestFacts) -> tuple[Part, bytes] | None:
+    """Place and bytes of what a request asks for, if a part of this entry contains it. None otherwise, also if If-Range does
+    not name this very representation."""
+    held, size = places(entry)
+    found = ranges.spans(facts.byte_range, size) if held else None
+    if found is None or len(found) != 1:
+        return None
+    if facts.if_range is not None and facts.if_range.strip() != strong_validator(entry.headers):
+        return None
+    for span, at in held:
+        if _covers(span, found[0]):
+            start = at + found[0].first - span.first
+            return Part(found[0], size), entry.body[start : start + found[0].size]
+    return None
+
+
+def beginning(entry: CachedResponse) -> tuple[Part, bytes, bytes] | None:
+    """The missing part of an entry that one range up to the end completes, what stands before it, and the strong validator.
+
+    None if its first byte is not there, or if nothing would show that the rest is of the same representation.
+    """
+    held, size = places(entry)
+    validator = strong_validator(entry.headers)
+    if not held or held[0][0].first or validator is None:
+        return None
+    span, _ = held[0]
+    return Part(Span(span.last + 1, size - 1), size), entry.body[: span.size], validator
+
+
+def negligible(entry: CachedResponse, part: Part, headers: Headers) -> bool:
+    """Whether a part adds so little to what is stored of the same representation that writing all of it anew is not worth it.
+
+    headers: that came with the part.
+    """
+    little = part.span.size * SMALLEST_SHARE < len(entry.body)
+    return little and strong_validator(headers) == strong_validator(entry.headers)
+
+
+def combined_in(store: LocalStore, new: CachedResponse, part: Part, *, most_bytes: int) -> CachedResponse:
+    """A part with what is stored in memory of the same representation: a partial entry, or the whole under its own key.
+    O(bytes stored).
+
+    new: the part as if it were the whole, under the key of the partial entry.
+    most_bytes: of an entry.
+    """
+    resident = store.resident(new.key)
+    whole = combined(None if resident is None else resident.response, new, part, most_bytes=most_bytes)
+    if whole.status == 200:
+        store.drop(new.key, "outdated")
+    return whole
+
+
+def combined(old: CachedResponse | None, new: CachedResponse, part: Part, *, most_bytes: int) -> CachedResponse:
+    """The same for an entry that was looked up already. What is stored is left out unless it is of the same representation.
+
+    The fields are the new part's (RFC 9111, section 3.4). What registrations guard carries those of all parts, and lives no
+    longer than the shortest of them; what its own fields vouch for is confirmed by the new part's as by a 304.
+    """
+    held: Pieces = pieces(old) if old is not None and _of_one_representation(old, new, part.size) else ()
+    joined = _joined(held, part.span, new.body)
+    if joined is None:
+        held, joined = (), [(part.span, new.body)]
+    joined = [_within(most_bytes, one, part.span) if _covers(one[0], part.span) else one for one in joined]
+    while len(joined) > 1 and (len(joined) > MAX_PARTS or sum(span.size for span, _ in joined) > most_bytes):
+        joined.remove(min((one for one in joined if not _covers(one[0], part.span)), key=lambda one: one[0].size))
+    fields = without_place(new.headers)
+    body = b"".join(content for _, content in joined)
+    if joined[0][0] == Span(0, part.size - 1):
+        fields.append((b"content-length", b"%d" % part.size))
+        made = replace(new, key=key_of_whole(new.key), headers=tuple(fields), body=body)
+    else:
+        fields += [(b"content-range", ranges.content_range(span, part.size)) for span, _ in joined]
+        made = replace(new, status=206, headers=tuple(fields), body=body)
+    if old is None or not held or not old.registrations:
+        return made
+    return replace(
+        made,
+        registrations=tuple(dict.fromkeys((*new.registrations, *old.registrations))),
+        tags=tuple(dict.fromkeys((*new.tags, *old.tags))),
+        stored_at_ms=min(new.stored_at_ms, old.stored_at_ms),
+        fresh_until_ms=min(new.fresh_until_ms, old.fresh_until_ms),
+        stale_until_ms=min(new.stale_until_ms, old.stale_until_ms),
+    )
+
+
+def _of_one_representation(old: CachedResponse, new: CachedResponse, size: int) -> bool:
+    validator = strong_validator(new.headers)
+    return (
+        validator is not None
+        and validator == strong_validator(old.headers)
+        and places(old)[1] == size
+        and bool(old.registrations) == bool(new.registrations)
+        and values(old.headers, b"content-encoding") == values(new.headers, b"content-encoding")
+    )
+
+
+def _covers(span: Span, other: Span) -> bool:
+    return span.first <= other.first and other.last <= span.last
+
+
+def _within(most_bytes: int, piece: tuple[Span, bytes], newest: Span) -> tuple[Span, bytes]:
+    """As much of a piece as may be kept, the newest part of it in any case: who goes through a film has a window that moves."""
+    span, body = piece
+    if span.size <= most_bytes:
+        return piece
+    first = max(span.first, min(newest.first, newest.last + 1 - most_bytes))
+    last = min(span.last, max(newest.last, first + most_bytes - 1))
+    return Span(first, last), body[first - span.first : last + 1 - span.first]
+
+
+def _joined(held: Sequence[tuple[Span, bytes]], span: Span, body: bytes) -> list[tuple[Span, bytes]] | None:
+    """Parts in order, with one more; those that overlap or touch it are one with it. None if they contradict it."""
+    apart: list[tuple[Span, bytes]] = []
+    for other, content in held:
+        if other.last + 1 < span.first or span.last + 1 < other.first:
+            apart.append((other, content))
+            continue
+        low, high = max(span.first, other.first), min(span.last, other.last)
+        if content[low - other.first : high + 1 - other.first] != body[low - span.first : high + 1 - span.first]:
+            return None
+        before = content[: max(0, span.first - other.first)]
+        after = content[span.last + 1 - other.first :] if other.last > span.last else b""
+        span, body = Span(min(span.first, other.first), max(span.last, other.last)), before + body + after
+    return sorted([*apart, (span, body)], key=lambda one: one[0].first)

@@ -1,0 +1,120 @@
+"""Counts, pages and values stay in the cache while a write leaves them as they are, on a collection without pre-images."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pymongo
+import pytest
+from fastapi import FastAPI
+from pymongo import AsyncMongoClient
+
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from tests.support import PATIENT, eventually
+
+pytestmark = pytest.mark.anyio
+
+Items = pymongo.collection.Collection[dict[str, Any]]
+
+
+class Site:
+    """An embedded Quaestor before an application that counts, pages and lists values, with another writer beside it."""
+
+    def __init__(self, quaestor: Quaestor, http: httpx.AsyncClient, items: Items) -> None:
+        self._quaestor = quaestor
+        self._http = http
+        self.items = items
+
+    async def get(self, path: str) -> tuple[Any, bool]:
+        response = await self._http.get(path)
+        return response.json(), "; hit" in response.headers.get("cache-status", "")
+
+    async def survives(self, path: str, write: Callable[[Items], object]) -> bool:
+        """Whether a stored answer is still one after a write, which every cell has matched by then."""
+
+        async def hit() -> bool:
+            return (await self.get(path))[1]
+
+        await eventually(hit)
+        write(self.items)
+        time = self.items.database.command("ping")["operationTime"]
+        version = time.time << 32 | time.inc
+        self.items.database.marks.insert_one({})
+        await eventually(lambda: self._quaestor.registry.watermark() > version)
+        return (await self.get(path))[1]
+
+
+@asynccontextmanager
+async def site(mongo_url: str, database: str, **settings: Any) -> AsyncIterator[Site]:
+    app = FastAPI()
+    quaestor = Quaestor(heartbeat_ms=20, ttl_min_ms=600_000, **PATIENT, **settings)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    items = client[database].items
+
+    @app.get("/count")
+    async def count() -> int:
+        return await items.count_documents({"group": "a"})
+
+    @app.get("/capped")
+    async def capped() -> int:
+        return await items.count_documents({"group": "a"}, limit=3)
+
+    @app.get("/tags")
+    async def tags() -> list[Any]:
+        return await items.distinct("tag", {"group": "a"})
+
+    @app.get("/page")
+    async def page() -> list[Any]:
+        return await items.find({"group": "a"}).sort([("price", 1), ("_id", 1)]).skip(2).limit(2).to_list()
+
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as other:
+        records: Items = other[database].items
+        records.insert_many([{"_id": key, "group": "ab"[key % 2], "price": key, "tag": key % 3} for key in range(20)])
+        http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site")
+        try:
+            yield Site(quaestor, http, records)
+        finally:
+            await http.aclose()
+            await quaestor.stop()
+            await client.close()
+            other.drop_database(database)
+
+
+def _foreign(items: Items) -> None:
+    """A record that no answer depends on comes and goes."""
+    items.insert_one({"_id": "passing", "group": "b"})
+    items.delete_one({"_id": "passing"})
+
+
+@pytest.mark.parametrize("path", ["/count", "/capped", "/tags", "/page"])
+async def test_an_answer_outlives_writes_that_do_not_change_it(mongo_url: str, prefix: str, path: str) -> None:
+    """Soon after it was stored who contributes to it is known, and a deletion elsewhere ends it no more."""
+    async with site(mongo_url, prefix) as world:
+
+        async def known() -> bool:
+            return await world.survives(path, _foreign)
+
+        await eventually(known)
+        assert await world.survives(path, lambda items: items.update_one({"_id": 0}, {"$set": {"other": 1}}))
+
+
+async def test_an_answer_that_changes_is_never_served_again(mongo_url: str, prefix: str) -> None:
+    async with site(mongo_url, prefix) as world:
+
+        async def known() -> bool:
+            return await world.survives("/count", _foreign)
+
+        await eventually(known)
+        assert not await world.survives("/count", lambda items: items.delete_one({"_id": 0}))
+        assert (await world.get("/count"))[0] == 9
+
+
+async def test_nothing_is_kept_where_the_setting_forbids_it(mongo_url: str, prefix: str) -> None:
+    """Then a deletion anywhere in the collection may have been of a record that was counted."""
+    async with site(mongo_url, prefix, max_contributors=0) as world:
+        assert not await world.survives("/count", lambda items: items.delete_one({"_id": 1}))

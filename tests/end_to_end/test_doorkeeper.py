@@ -1,0 +1,139 @@
+"""Answers of routes that nobody asks twice are stored at the second request; what else a request gets stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from quaestor.admin.status_text import text
+from quaestor.read_path.doorkeeper import LEAST_ENTRIES, PATIENCE_MS
+from tests.end_to_end.site import Handler, Site, status_of, until_waiting
+from tests.hand_driven import reads
+
+pytestmark = pytest.mark.anyio
+
+REFUSED = "Quaestor; fwd=uri-miss; detail=doorkeeper"
+
+
+async def crawled(handler: Handler | None = None, *, used: int = 0, **settings: object) -> Site:
+    """A site after somebody has fetched many pages, so many of them twice."""
+    site = Site(handler, **settings)
+    for number in range(LEAST_ENTRIES + 1):
+        await site.get(f"/crawled/{number}")
+        if number < used:
+            await site.get(f"/crawled/{number}")
+    site.engine.read_path.lookup.take_served()
+    site.engine.clock.now_ms += PATIENCE_MS
+    await site.get("/crawled/last")
+    site.runs = 0
+    return site
+
+
+async def test_who_asks_twice_finds_the_second_answer_in_the_cache() -> None:
+    """What a newcomer tries first."""
+    site = Site()
+    assert status_of(await site.get()) == "Quaestor; fwd=uri-miss; stored"
+    assert "hit" in status_of(await site.get())
+
+
+async def test_a_first_request_costs_no_registration_and_no_entry_and_the_second_one_is_stored() -> None:
+    """The doorkeeper: nothing is registered, indexed or stored for a request that does not come twice."""
+    site = await crawled()
+    registered, entries = len(site.engine.registry.registered), len(site.engine.store)  # type: ignore[arg-type]
+    first = await site.get("/once")
+    assert (first.json()["version"], status_of(first)) == (1, REFUSED)
+    assert first.headers["cache-control"] == "private, no-cache"
+    assert len(site.engine.registry.registered) == registered
+    assert len(site.engine.store) == entries  # type: ignore[arg-type]
+    assert site.engine.count("uncacheable", reason="doorkeeper") == 1
+    assert status_of(await site.get("/once")) == "Quaestor; fwd=uri-miss; stored"
+    assert "hit" in status_of(await site.get("/once"))
+    assert site.runs == 2
+
+
+async def test_routes_whose_entries_are_used_are_stored_at_once() -> None:
+    """Learned per route, from what it was asked for."""
+    site = await crawled(used=LEAST_ENTRIES // 4)
+    assert status_of(await site.get("/once")).endswith("stored")
+
+
+async def test_it_can_be_turned_off() -> None:
+    site = await crawled(doorkeeper_share=0.0)
+    assert status_of(await site.get("/once")).endswith("stored")
+
+
+async def test_concurrent_first_requests_are_one_handler_run() -> None:
+    """Who waits is a second request: the answer is stored, and everybody gets it."""
+    go = asyncio.Event()
+    go.set()
+
+    async def handler(request: Request) -> Response:
+        reads()
+        await go.wait()
+        return PlainTextResponse("x")
+
+    site = await crawled(handler)
+    go.clear()
+    tasks = [asyncio.create_task(site.get("/many")) for _ in range(5)]
+    await until_waiting(tasks)
+    go.set()
+    answers = await asyncio.gather(*tasks)
+    assert site.runs == 1
+    assert sorted(map(status_of, answers))[0] == "Quaestor; fwd=uri-miss; collapsed"
+    assert {answer.text for answer in answers} == {"x"}
+
+
+async def test_what_dies_is_stored_again_at_once() -> None:
+    """What was stored before is no first request."""
+    site = await crawled()
+    await site.get("/known")
+    await site.get("/known")
+    site.engine.registry.dead.update(site.engine.registry.leases)
+    assert status_of(await site.get("/known")).endswith("stored")
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+async def test_nobody_may_keep_a_refused_answer_unasked(explicit: bool) -> None:
+    """Nobody would tell them that it has changed, whatever the handler says; its other fields go out as they are."""
+
+    async def handler(request: Request) -> Response:
+        reads()
+        fields = {"Cache-Control": "public, max-age=600, no-transform", "Expires": "0", "ETag": '"mine"', "X-Own": "1"}
+        return PlainTextResponse("x", headers=fields)
+
+    site = await crawled(handler, explicit=explicit)
+    answer = await site.get("/once")
+    assert status_of(answer) == REFUSED
+    assert answer.headers.get_list("cache-control") == ["private, no-cache, no-transform"]
+    assert "expires" not in answer.headers
+    assert (answer.headers["etag"], answer.headers["x-own"]) == ('"mine"', "1")
+
+
+async def test_answers_that_cannot_be_stored_say_why() -> None:
+    """A cookie for one client stays the reason that is told."""
+    cookies = False
+
+    async def handler(request: Request) -> Response:
+        reads()
+        response = PlainTextResponse("x")
+        if cookies:
+            response.set_cookie("session", "1")
+        return response
+
+    site = await crawled(handler)
+    cookies = True
+    assert "detail=set-cookie" in status_of(await site.get("/cookie"))
+
+
+async def test_status_says_which_routes_are_stored_at_the_second_request() -> None:
+    site = await crawled(used=2)
+    [kept] = site.engine.read_path.doorkeeper.kept
+    assert kept.share == pytest.approx(2 / LEAST_ENTRIES, rel=0.1)
+    said = {
+        "serving": True, "lagging": [], "mode": "embedded", "deployment": "default", "grid": None, "registered_urls": 0,
+        "counts": {}, "doorkept": [{"route": "GET /x", "used": 0.012}],
+    }  # fmt: skip
+    assert "stored at the second request  GET /x: 1.2% of its entries were used" in text(said)

@@ -1,0 +1,251 @@
+"""Contributors of results that do not show them: which writes are passed over, and which never are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from quaestor.model import Cell, Contributors, Document, GridShape, Query, WriteKind
+from tests.unit.matching.scene import Scene, aggregate, count, distinct, find, types
+
+PAID = {"status": "paid"}
+OPEN = {"status": "open"}
+BY_PRICE = (("price", 1), ("_id", 1))
+
+
+def supplied(
+    scene: Scene, query: Query, *records: Document, members: tuple[Any, ...] | None = None, complete: bool = True
+) -> None:
+    """Registered, and then told its contributors, which were read after all that has been written."""
+    one = scene.registration(query, members, registration_id="app:c")
+    assert types(scene.node.register(one, now_ms=scene.now_ms)) == ["Activated"]
+    known = Contributors(version=scene.version, records=records, complete=complete)
+    assert types(scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
+    scene.write(WriteKind.TICK, version=scene.version + 1)
+    scene.version += 1
+
+
+def ids(*keys: int) -> list[Document]:
+    return [{"_id": key} for key in keys]
+
+
+def test_a_count_is_changed_by_who_begins_or_ceases_to_count_alone() -> None:
+    """Without any image before the write."""
+    scene = Scene()
+    supplied(scene, count(PAID), *ids(1, 2))
+    assert scene.update({"_id": 1, "n": 5} | PAID) == []
+    assert scene.update({"_id": 3} | OPEN) == []
+    assert scene.delete(4) == []
+    assert types(scene.delete(1)) == ["remove"]
+
+
+def test_a_count_takes_a_newcomer() -> None:
+    scene = Scene()
+    supplied(scene, count(PAID), *ids(1))
+    assert types(scene.update({"_id": 2} | PAID)) == ["add"]
+
+
+def test_a_count_at_its_limit_changes_when_nothing_is_to_spare() -> None:
+    """Whoever comes gives more to spare, and somebody who comes back is not counted twice."""
+    scene = Scene()
+    supplied(scene, count(PAID, limit=2), *ids(1, 2, 3))
+    assert scene.delete(1) == []
+    assert scene.insert({"_id": 1} | PAID) == []
+    assert scene.update({"_id": 1, "n": 1} | PAID) == []
+    assert scene.delete(1) == []
+    assert scene.insert({"_id": 7} | PAID) == []
+    assert scene.delete(7) == []
+    assert types(scene.delete(2)) == ["remove"]
+
+
+def test_a_count_at_its_limit_is_known_from_some_of_its_records() -> None:
+    scene = Scene()
+    supplied(scene, count(PAID, limit=2), *ids(1, 2, 3), complete=False)
+    assert scene.delete(9) == []
+    assert scene.delete(3) == []
+    assert types(scene.delete(2)) == ["remove"]
+
+
+def test_a_count_within_its_bounds_is_changed_by_each() -> None:
+    scene = Scene()
+    supplied(scene, count(PAID, skip=1, limit=5), *ids(1, 2))
+    assert scene.delete(5) == []
+    assert types(scene.insert({"_id": 3} | PAID)) == ["add"]
+
+
+def test_a_count_past_the_end_changes_when_enough_have_come() -> None:
+    scene = Scene()
+    supplied(scene, count(PAID, skip=2), *ids(1))
+    assert scene.insert({"_id": 2} | PAID) == []
+    assert types(scene.insert({"_id": 3} | PAID)) == ["add"]
+
+
+def test_cells_share_what_is_to_spare() -> None:
+    """None knows of the others' writes, so each takes its part alone."""
+    scene = Scene(
+        cell=Cell(query_partition=0, write_partition=0), shape=GridShape(query_partitions=1, write_partitions=2)
+    )
+    supplied(scene, count(PAID, skip=3), *ids(1))
+    assert scene.insert({"_id": "x"} | PAID) == []
+    assert types(scene.insert({"_id": "y"} | PAID)) == ["add"]
+
+
+def test_a_distinct_changes_with_its_values_alone() -> None:
+    scene = Scene()
+    supplied(
+        scene,
+        distinct("tag", PAID),
+        {"_id": 1, "tag": ["a", "b"]},
+        {"_id": 2, "tag": "a"},
+        {"_id": 3, "tag": "b"},
+    )
+    assert scene.delete(2) == []
+    assert scene.insert({"_id": 5, "tag": "b"} | PAID) == []
+    assert scene.delete(3) == []
+    assert scene.update({"_id": 1, "tag": "a"} | PAID) == []
+    assert types(scene.delete(5)) == ["remove"]
+
+
+def test_a_distinct_takes_a_new_value() -> None:
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"})
+    assert types(scene.insert({"_id": 2, "tag": ["a", "c"]} | PAID)) == ["add"]
+
+
+def test_a_distinct_of_one_number_in_two_types_is_judged_by_images() -> None:
+    """Which of 1 and 1.0 it shows depends on which the database meets first."""
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": 1}, {"_id": 2, "tag": 1.0})
+    assert types(scene.delete(1)) == ["match"]
+
+
+def page(scene: Scene) -> None:
+    first = {"_id": 3, "price": 30}
+    last = {"_id": 4, "price": 40}
+    query = find(PAID, sort=BY_PRICE, skip=2, limit=2)
+    supplied(scene, query, *ids(1, 2), first, last, members=(3, 4))
+
+
+def test_a_page_stays_while_who_is_skipped_stands_before_it() -> None:
+    scene = Scene()
+    page(scene)
+    assert scene.update({"_id": 1, "price": 29} | PAID) == []
+    assert scene.insert({"_id": 9, "price": 41} | PAID) == []
+    assert scene.delete(9) == []
+    assert types(scene.update({"_id": 1, "price": 31} | PAID)) == ["changeIndex"]
+
+
+@pytest.mark.parametrize("price", [5, 35])
+def test_a_page_moves_when_somebody_comes_before_or_into_it(price: int) -> None:
+    scene = Scene()
+    page(scene)
+    assert types(scene.insert({"_id": 9, "price": price} | PAID)) == ["add"]
+
+
+def test_a_page_moves_when_somebody_skipped_goes() -> None:
+    scene = Scene()
+    page(scene)
+    assert types(scene.delete(2)) == ["remove"]
+
+
+def test_a_window_knows_its_end_though_the_projection_hides_it() -> None:
+    scene = Scene()
+    query = find(PAID, sort=BY_PRICE, limit=2, projection={"name": 1})
+    supplied(scene, query, {"_id": 1, "price": 10}, {"_id": 2, "price": 20}, members=(1, 2))
+    assert scene.insert({"_id": 3, "price": 21} | PAID) == []
+    assert types(scene.insert({"_id": 4, "price": 15} | PAID)) == ["add"]
+
+
+def test_writes_up_to_the_snapshot_are_judged_without_it() -> None:
+    """The snapshot was taken after the result: a record that it has because it came in between ends the registration."""
+    scene = Scene()
+    one = scene.registration(count(PAID), None)
+    scene.node.register(one, now_ms=scene.now_ms)
+    known = Contributors(version=scene.version + 1, records=tuple(ids(1)), complete=True)
+    scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)
+    assert types(scene.insert({"_id": 1} | PAID)) == ["add"]
+
+
+def test_writes_that_came_before_the_contributors_did_are_replayed() -> None:
+    """They follow what was written between the snapshot and their arrival."""
+    scene = Scene()
+    one = scene.registration(count(PAID, limit=1), None)
+    scene.node.register(one, now_ms=scene.now_ms)
+    known = Contributors(version=scene.version, records=tuple(ids(1, 2)), complete=False)
+    before = {"before": {"_id": 8} | PAID}
+    assert scene.update({"_id": 8, "n": 1} | PAID, **before) == []
+    assert scene.update({"_id": 9} | OPEN, before={"_id": 9} | OPEN) == []
+    assert types(scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
+    assert scene.delete(1) == []
+    assert scene.delete(2) == []  # 8 has been counted since
+    assert types(scene.delete(8)) == ["remove"]
+
+
+def test_who_follows_the_writes_is_not_taken_over_by_another_cell() -> None:
+    """It has not seen who came and went without changing the result."""
+    scene = Scene()
+    known = Contributors(version=scene.version, records=tuple(ids(1, 2)), complete=True)
+    scene.write(WriteKind.TICK, version=scene.version + 5)
+    one = scene.registration(count(PAID, limit=1), None, since=scene.version + 5, read_at=scene.version)
+    scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)
+    scene.version += 6
+    assert types(scene.delete(1)) == ["match"]
+
+
+def test_contributors_are_part_of_the_account_and_leave_it() -> None:
+    scene = Scene()
+    supplied(scene, count(PAID), *ids(1, 2, 3))
+    held = scene.node.bytes
+    supplied_more = Scene()
+    supplied(supplied_more, count(PAID), *ids(1))
+    assert held > supplied_more.node.bytes > 0
+    scene.delete(1)
+    assert scene.node.bytes == 0
+
+
+# -- what is computed from records
+
+
+_SUMS: Any = ({"$match": PAID}, {"$group": {"_id": "$day", "n": {"$sum": "$price"}}})
+
+
+def test_a_group_is_changed_by_what_it_reads_of_the_records_that_it_is_computed_from() -> None:
+    """Without any image before the write."""
+    scene = Scene()
+    one = {"_id": 1, "day": 1, "price": 5} | PAID
+    supplied(scene, aggregate(*_SUMS), one)
+    assert scene.update(one | {"note": "x"}) == []
+    assert scene.update({"_id": 2, "day": 1} | OPEN) == []
+    assert scene.delete(3) == []
+    assert types(scene.update(one | {"price": 6})) == ["change"]
+
+
+def test_a_group_takes_newcomers_and_loses_who_leaves() -> None:
+    one = {"_id": 1, "day": 1, "price": 5} | PAID
+    for write, expected in (
+        (lambda scene: scene.update({"_id": 2} | PAID), ["add"]),
+        (lambda scene: scene.update(one | OPEN), ["remove"]),
+        (lambda scene: scene.delete(1), ["remove"]),
+    ):
+        scene = Scene()
+        supplied(scene, aggregate(*_SUMS), one)
+        assert types(write(scene)) == expected
+
+
+def test_more_records_than_are_kept_are_judged_by_images() -> None:
+    scene = Scene()
+    supplied(scene, aggregate(*_SUMS), {"_id": 1, "day": 1, "price": 5} | PAID, complete=False)
+    assert types(scene.delete(7)) == ["match"]
+
+
+def test_a_collated_count_is_changed_by_who_may_count_alone() -> None:
+    """What its order decides nobody knows here; what does not differ it counts as before."""
+    scene = Scene()
+    query = count({"name": {"$gt": "x"}, "g": 1}, collation={"locale": "sv"})
+    supplied(scene, query, {"_id": 1, "name": "y", "g": 1})
+    assert scene.update({"_id": 1, "name": "y", "g": 1, "n": 1}) == []
+    assert scene.update({"_id": 2, "name": "y", "g": 2}) == []
+    assert scene.delete(3) == []
+    assert types(scene.update({"_id": 1, "name": "z", "g": 1})) == ["change"]

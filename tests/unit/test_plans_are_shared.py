@@ -1,0 +1,35 @@
+"""A query is planned once in a process, by whoever asks first: an app that registers it, the node that is told of it."""
+
+from __future__ import annotations
+
+from quaestor.event_layer import codec
+from quaestor.invalidation.matching.active import ActiveQueries
+from quaestor.model import Operation, Query, Registration
+from quaestor.planning.plan_cache import plan_of
+
+
+def test_a_node_in_the_app_s_process_takes_the_plan_that_the_app_has_made() -> None:
+    """Planning is the dearest part of a registration; the way over the wire does not change a query."""
+    query = Query(
+        namespace="shop.items", operation=Operation.FIND, filter={"price": {"$lt": 5}, "tags": {"$in": ["a", "b"]}},
+        sort=(("price", 1),), limit=3, projection={"name": 1},
+    )  # fmt: skip
+    plan = plan_of(query)
+    told = codec.decode_query_event(
+        codec.encode_query_event(
+            Registration(
+                id="o:1",
+                tenant="t",
+                query_id=plan.query_id,
+                query=query,
+                since=1,
+                read_at=2,
+                members=(1,),
+                last=None,
+                expires_at_ms=3,
+            )
+        )
+    )
+    assert isinstance(told, Registration)
+    _, planned = ActiveQueries().prepare(told.query_id, told.query, tenant=told.tenant, now_s=0)
+    assert planned is plan

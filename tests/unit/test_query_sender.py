@@ -1,0 +1,101 @@
+"""What an app process sends to the grid: at once what somebody waits for, collected what nobody does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.observability.telemetry import Telemetry
+
+STREAM = "queries"
+
+
+class CountedLayer(MemoryEventLayer):
+    """An event layer that one has to go to, as to a server, and how often somebody has."""
+
+    immediate = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends: list[list[bytes]] = []
+
+    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        super().append(stream, payloads)
+        self.appends.append(list(payloads))
+
+
+@pytest.fixture
+def layer() -> Iterator[CountedLayer]:
+    layer = CountedLayer()
+    yield layer
+    layer.close()
+
+
+def names(n: int) -> list[bytes]:
+    return [str(i).encode() for i in range(n)]
+
+
+def sent(layer: MemoryEventLayer) -> list[bytes]:
+    return [entry.payload for entry in layer.read({STREAM: "0"}, count=1_000, block_ms=0)]
+
+
+def test_what_nobody_waits_for_goes_with_what_is_sent_next(layer: CountedLayer) -> None:
+    """A hundred of them and one that somebody waits for are one round trip, and none is lost."""
+    sender = QuerySender(layer, Telemetry())
+    for one in names(100):
+        sender.send_later(STREAM, one)
+    sender.send(STREAM, b"now")
+    sender.end()
+    sender.run()
+    assert layer.appends == [[b"now", *names(100)]]
+
+
+def test_what_nobody_waits_for_goes_by_itself_in_the_end(layer: CountedLayer) -> None:
+    """All of it in order, in far fewer round trips than events, with nothing sent besides."""
+    sender = QuerySender(layer, Telemetry())
+    thread = threading.Thread(target=sender.run)
+    thread.start()
+    for one in names(1_000):
+        sender.send_later(STREAM, one)
+    while len(sent(layer)) < 1_000:
+        layer.read({STREAM: layer.read({STREAM: "0"}, count=1_000, block_ms=1_000)[-1].offset}, count=1, block_ms=50)
+    sender.end()
+    thread.join()
+    assert sent(layer) == names(1_000)
+    assert len(layer.appends) <= 100
+
+
+def test_what_is_sent_at_once_is_not_behind_what_waits(layer: CountedLayer) -> None:
+    """A cancellation comes behind the registration that was sent before it, never in front of it."""
+    sender = QuerySender(layer, Telemetry())
+    sender.send(STREAM, b"registration")
+    sender.send_later(STREAM, b"its cancellation")
+    sender.send(STREAM, b"another registration")
+    sender.end()
+    sender.run()
+    assert sent(layer) == [b"registration", b"another registration", b"its cancellation"]
+
+
+def test_the_end_leaves_nothing_behind(layer: CountedLayer) -> None:
+    sender = QuerySender(layer, Telemetry())
+    sender.send_later(STREAM, b"last")
+    sender.end()
+    sender.run()
+    assert sent(layer) == [b"last"]
+
+
+def test_in_a_process_of_its_own_only_what_somebody_waits_for_is_appended_by_the_caller() -> None:
+    """Embedded: a registration takes no hop to another thread, a cancellation holds nobody up."""
+    layer = MemoryEventLayer()
+    sender = QuerySender(layer, Telemetry())
+    sender.send_later(STREAM, b"cancellation")
+    sender.send(STREAM, b"registration")
+    assert sent(layer) == [b"registration"]
+    sender.end()
+    sender.run()
+    assert sent(layer) == [b"registration", b"cancellation"]
+    layer.close()
