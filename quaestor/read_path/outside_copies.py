@@ -12,18 +12,11 @@ import asyncio
 
 from quaestor.clock import Clock
 from quaestor.errors import SketchError, StoreError
-from quaestor.model import CachedResponse
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, DependencyIndex
 from quaestor.read_path.entries import COPY_SLACK_MS, dependent
 from quaestor.read_path.usability import Usability
-from quaestor.store.memory import Resident
-
-
-def first_copies_until_ms(response: CachedResponse) -> int:
-    """The end of the lifetime of copies that are made while an entry is new, in ms."""
-    return response.copies_until_ms or response.fresh_until_ms
-
+from quaestor.store.memory import Resident, first_copies_until_ms
 
 _AGAIN_MS = 1_000
 """After a lifetime could not be reported, requests do without one for so long."""
