@@ -18,6 +18,7 @@ from quaestor.ports import CdnAdapter
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
+from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
 from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
@@ -191,15 +192,15 @@ class _Rendered:
     """What is kept beside a resident entry: the fields that never change, and the whole list for one second.
 
     kept_until_ms: when the lifetime ends that clients with the Cache Sketch are told; 0: they are told none.
-    whose: what else they are told of it.
+    further: what else they are told of it: partition of the sketch, whose it is.
     """
 
-    __slots__ = ("fixed", "headers", "kept_until_ms", "second", "whose")
+    __slots__ = ("fixed", "further", "headers", "kept_until_ms", "second")
 
-    def __init__(self, fixed: RawHeaders, kept_until_ms: int, *, personal: bool) -> None:
+    def __init__(self, fixed: RawHeaders, kept_until_ms: int, further: bytes) -> None:
         self.fixed = fixed
         self.kept_until_ms = kept_until_ms
-        self.whose = b";private" if personal else b""
+        self.further = further
         self.second = -1
         self.headers: RawHeaders = []
 
@@ -267,14 +268,17 @@ class HeaderPolicy:
         if rendered is None:
             fixed = self._fixed(resident, policy)
             until_ms = kept_until_ms(resident, policy, fixed) if self._sketch else 0
-            rendered = resident.rendered = _Rendered(fixed, until_ms, personal=policy.personal)
+            told = (b";sketch=" + response.partition.encode()) if response.partition else b""
+            rendered = resident.rendered = _Rendered(fixed, until_ms, told + (b";private" if policy.personal else b""))
         age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
         at_ms = now_ms - now_ms % 1000  # this list goes out for as long as the second lasts
-        if (left_ms := rendered.kept_until_ms - at_ms) >= 1000:
-            headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.whose)))
+        # Of a time that has not come yet, because the clock was set back, nobody is told a lifetime: it could be days.
+        begun = resident.copies_from_ms <= now_ms + COPY_SLACK_MS
+        if begun and (left_ms := rendered.kept_until_ms - at_ms) >= 1000:
+            headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.further)))
         if self._debug:
             browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
             text = explaining.entry(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import zstandard
 
+from quaestor.cache_sketch.sizing import HEADER_BYTES
 from quaestor.read_path.validation import strong_etag
 
 _CODINGS = (b"zstd", b"gzip")
@@ -32,13 +33,42 @@ class SketchSnapshot:
         self.off = off
         self._etag = strong_etag(body)
         self._coded: dict[bytes, bytes | None] = {}
+        self._deltas: dict[bytes, dict[bytes, bytes]] = {}
 
     def again(self, made_at_ms: int, *, off: bool) -> SketchSnapshot:
         """The snapshot of a later moment with the same body. O(1)."""
         later = object.__new__(SketchSnapshot)
         later.body, later.made_at_ms, later.off = self.body, made_at_ms, off
-        later._etag, later._coded = self._etag, self._coded
+        later._etag, later._coded, later._deltas = self._etag, self._coded, self._deltas
         return later
+
+    @property
+    def version(self) -> bytes:
+        """The name of these bits, by which clients say what they hold: the entity tag's beginning."""
+        return self._etag[1:-1]
+
+    def delta(self, base: bytes, accepted: frozenset[bytes]) -> tuple[bytes, bytes] | None:
+        """The coding and the bytes that turn an earlier body into this one: this one's header, the bits of both combined by
+        exclusive or.
+
+        None if that is no smaller than the whole, or the earlier one has another geometry. O(size of the filter), once a base.
+        """
+        if len(base) != len(self.body) or base[8:24] != self.body[8:24]:
+            return None
+        if base not in self._deltas:
+            self._deltas[base] = {b"": self.difference(base)}
+        coded = self._deltas[base]
+        for coding in _CODINGS:
+            if coding in accepted:
+                if coding not in coded:
+                    coded[coding] = _packed(coded[b""], coding)
+                return (coding, coded[coding]) if len(coded[coding]) < len(self.coded(accepted)[1]) else None
+        return None
+
+    def difference(self, base: bytes) -> bytes:
+        """The bytes that turn an earlier body of the same geometry into this one, as docs/sketch_format.md says."""
+        older, newer = (int.from_bytes(body[HEADER_BYTES:], "little") for body in (base, self.body))
+        return self.body[:HEADER_BYTES] + (older ^ newer).to_bytes(len(base) - HEADER_BYTES, "little")
 
     def etag(self, coding: bytes) -> bytes:
         """The strong entity tag of the body in this coding; empty: as it is. The same bits have the same tag at any time."""

@@ -14,7 +14,7 @@ from quaestor.clock import Clock
 from quaestor.errors import SketchError, StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, DependencyIndex
-from quaestor.read_path.entries import COPY_SLACK_MS, dependent
+from quaestor.read_path.entries import COPY_SLACK_MS, dependent, sketch_name
 from quaestor.read_path.usability import Usability
 from quaestor.store.memory import Resident, first_copies_until_ms
 
@@ -53,7 +53,7 @@ class OutsideCopies:
         try:
             await asyncio.gather(
                 self._index.add(dependent(response, (url,))),
-                self._sketch.report_read(response.resource, expires_at_ms=until_ms + COPY_SLACK_MS, now_ms=now_ms),
+                self._sketch.report_read(sketch_name(response), expires_at_ms=until_ms + COPY_SLACK_MS, now_ms=now_ms),
             )
         except SketchError as error:
             self._telemetry.failure("sketch", "read_path.sketch_failed", error)
