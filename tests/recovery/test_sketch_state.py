@@ -182,6 +182,7 @@ async def test_a_sketch_that_was_lost_while_no_process_ran_is_dark_while_a_copy_
     await first.report_read("/a", expires_at_ms=later_ms + 1_000, now_ms=later_ms)
     server.kill()
     server.start()
+    await client.connection_pool.disconnect()
     second, third = (RedisCacheSketch(client, **options) for _ in range(2))  # type: ignore[arg-type]
     assert await second.report_write(["/a"], now_ms=later_ms) == [LIVE_MS]
     assert await everything(third, later_ms + LIVE_MS - 1)
