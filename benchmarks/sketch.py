@@ -65,7 +65,7 @@ async def costs(
     client: Redis, call: Callable[[int], Awaitable[object]], times: int, each: int, *, side_by_side: int = 1
 ) -> Any:
     """Costs of a call that reports `each` resources, by resource: the server's time and wall clock, in microseconds."""
-    await call(0)
+    await asyncio.gather(*(call(0) for _ in range(side_by_side)))  # connections, the script
     await client.config_resetstat()
     begun = time.perf_counter()
     for start in range(1, times + 1, side_by_side):
