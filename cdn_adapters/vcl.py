@@ -12,9 +12,11 @@ from quaestor.errors import ConfigurationError
 LOOPBACK = ("127.0.0.1", "::1")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _STRONG_READS = """\
-    # Past this cache, for a read that has to see every write. What is kept stays, so nobody can empty the cache that way.
+    # Past this cache, for a read that has to see every write. What is kept stays, so nobody can empty the cache that way. With a
+    # condition it is a revalidation, which this cache answers: it was purged.
     std.collect(req.http.cache-control);
-    if (req.http.cache-control ~ "(?i)(^|[\\s,])no-cache\\s*(,|$)"
+    if (!req.http.if-none-match && !req.http.if-modified-since
+        && req.http.cache-control ~ "(?i)(^|[\\s,])no-cache\\s*(,|$)"
         && !vsthrottle.is_denied("quaestor:" + client.identity, %d, 1s)) {
         set req.http.quaestor-cache = "request";
         return (pass);
@@ -43,10 +45,10 @@ def varnish_vcl(
     purgers: addresses or networks that may purge. Other than this host, they need a token.
     grace_s: for how long an expired or softly purged object may be served while it is fetched again. Above 0, stale
         answers are served, also after an ordinary expiry.
-    strong_reads_per_s: how many requests with `Cache-Control: no-cache` of one client's address are passed to the application
-        in a second, past what is kept, which stays. More are answered like any other request, and
-        `Cache-Status` says `Varnish; hit`; 0: all are. Behind a TLS terminator that does not speak the PROXY protocol all
-        clients have one address.
+    strong_reads_per_s: how many requests with `Cache-Control: no-cache` and without a condition (a revalidation has one) of one
+        client's address are passed to the application in a second, past what is kept, which stays. More are answered like any
+        other request, and `Cache-Status` says `Varnish; hit`; 0: all are. Behind a TLS terminator that does not speak the PROXY
+        protocol all clients have one address.
 
     Raises ConfigurationError for values that cannot stand in VCL.
     """
