@@ -8,6 +8,7 @@ vcl 4.1;
 import std;
 import xkey;
 import purge;
+import vsthrottle;
 
 backend default {
     .host = "@backend_host@";
@@ -60,7 +61,7 @@ sub vcl_recv {
         set req.http.quaestor-cache = "bypass";
         return (pass);
     }
-    return (hash);
+@strong_reads@    return (hash);
 }
 
 sub vcl_pipe {

@@ -77,8 +77,7 @@ class QuaestorMiddleware:
         self._refreshes = Refreshes(quaestor.telemetry)
         self._lifespan = Lifespan(quaestor, before_stop=self._stop, on_start=self._look_inside)
         self._explicit = quaestor.settings.explicit
-        self._sketch_path = sketch_path
-        self._sketch = SketchEndpoint(quaestor)
+        self._sketch = SketchEndpoint(quaestor, sketch_path)
         self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.requests.hit
         self._routes = Routes(
@@ -141,17 +140,16 @@ class QuaestorMiddleware:
                         headers = self._outgoing.hit(resident, now_ms)
                         response = resident.response
                         # Fresh messages and a fresh list: whoever wraps us may change them.
-                        await send(
-                            {"type": "http.response.start", "status": response.status, "headers": headers.copy()}
-                        )
+                        headers = headers.copy() if asked.own else self._outgoing.to_be_revalidated(headers)
+                        await send({"type": "http.response.start", "status": response.status, "headers": headers})
                         return await send({"type": "http.response.body", "body": response.body})
         return await self._closer_look(scope, receive, send)
 
     async def _closer_look(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         method: str = scope["method"]
-        if path == self._sketch_path:
-            return await self._sketch(method, send)
+        if self._sketch.serves(path):
+            return await self._sketch(scope, path, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):

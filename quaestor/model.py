@@ -371,13 +371,14 @@ class CachedResponse:
     stored_at_ms, fresh_until_ms: how long our stores use it; hits carry Age = now - stored_at. An answer that was old when
         it came was stored so much earlier.
     copies_until_ms: how long copies outside may be used that are handed out now; whoever hands out later ones renews that.
-        0: until fresh_until_ms.
+        0: until fresh_until_ms, and the Cache Sketch was not told of them.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
         are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.
     registrations: the ids of every registration it depends on. Valid only while all are live.
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
+    partition: token of the partition of the sketch where they look; empty: the union.
     """
 
     key: str
@@ -393,13 +394,14 @@ class CachedResponse:
     stale_until_ms: int = 0
     cost_ms: int = 0
     copies_until_ms: int = 0
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependent:
     """Dependent: a cache key and the copies made of it, to be undone when one of `registrations` is invalidated.
 
-    resource: its Cache Sketch key.
+    resource: its Cache Sketch key, with the partition if it is in one.
     urls: absolute URLs handed out (for CDNs that purge by URL).
     tags: see CachedResponse.
     copies_until_ms: no copy outside our own stores can be alive after this.

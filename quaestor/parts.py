@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture import Capture
 from quaestor.capture.pre_images import PreImages
 from quaestor.clock import Clock
@@ -104,7 +105,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
-        storage = _in_process(memory, clock)
+        storage = _in_process(memory, settings, clock)
     else:
         storage = _in_redis(settings.redis_url, memory, settings, telemetry, events)
     estimator = estimator or TtlEstimator(
@@ -177,13 +178,13 @@ def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
     return memory
 
 
-def _in_process(memory: MemoryStore, clock: Clock) -> Storage:
+def _in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storage:
     return Storage(
         layer=MemoryEventLayer(clock=clock),
         memory=memory,
         store=memory,
         index=MemoryIndex(),
-        sketch=MemoryCacheSketch(),
+        sketch=MemoryCacheSketch(geometry=geometry_of(settings)),
     )
 
 
@@ -209,7 +210,9 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         redis,
         deployment=settings.scope,
         copies_live_ms=settings.ttl_max_ms + COPY_SLACK_MS,
+        geometry=geometry_of(settings),
         telemetry=telemetry,
+        distrust_new=not settings.trust_new_sketch,
     )
     return Storage(
         layer=event_layer(url, settings.deployment, beside=(index.keys[0], sketch.keys[0])),

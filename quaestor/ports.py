@@ -200,8 +200,23 @@ class SharedInvalidation(Protocol):
         a claim whose answer was lost on the way is reclaimed after the lease."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchState:
+    """State of a Cache Sketch beside its filters.
+
+    off: clients are told to leave everything to the network.
+    partitions: tokens of those that have a filter of their own.
+    removed: keys that have left the union since the sketch was begun.
+    """
+
+    off: bool = False
+    partitions: frozenset[str] = frozenset()
+    removed: int = 0
+
+
 class CacheSketch(Protocol):
-    """Server side of the Cache Sketch. Keys are resources (path and sorted query string). Atomic. Raises SketchError."""
+    """Server side of the Cache Sketch. Keys are resources (path and sorted query string), or such in a partition
+    (`cache_sketch.partitions.in_partition`). Atomic. Raises SketchError."""
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         """Note that a copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
@@ -209,14 +224,23 @@ class CacheSketch(Protocol):
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
         """Note that the resources changed: put each that may still have a living copy into the filter until that copy is dead.
 
+        With none it is told the time alone.
+
         Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
         """
 
     async def saturate(self, until_ms: int) -> None:
         """Report everything as changed until then: what was handed out is no longer known."""
 
-    async def snapshot(self, *, now_ms: int) -> bytes:
-        """The flat filter as bytes that `pybloom_live.BloomFilter.fromfile` loads."""
+    async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
+        """The flat filter of a partition as bytes that `pybloom_live.BloomFilter.fromfile` loads; the union of all, without a
+        partition and for one that is not known."""
+
+    async def state(self, *, now_ms: int) -> SketchState:
+        """The state of it beside its filters."""
+
+    async def switch(self, *, off: bool) -> None:
+        """Have clients told to leave everything to the network, or no longer. Every process that shares the sketch tells them."""
 
 
 class CdnAdapter(Protocol):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import anyio.to_thread
 
+from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
@@ -17,6 +18,8 @@ from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.parts import Parts
+from quaestor.read_path.entries import COPY_SLACK_MS
+from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
@@ -74,6 +77,15 @@ async def accounting(parts: Parts) -> Stop:
     return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
 
 
+async def sketch_watching(parts: Parts) -> Stop:
+    """Watching of the Cache Sketch, whose fill shortens lifetimes."""
+    settings, sketch, factors = parts.settings, parts.storage.sketch, parts.read_path.admission.factors
+    if settings.client_ttl == "none" and not parts.effects.cdn:
+        return _nothing
+    watching = keep_watching(sketch, factors, geometry_of(settings), parts.telemetry, parts.clock)
+    return _background(watching, "quaestor-sketch")
+
+
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     """Catalog of the database's views and collections, asked for changes again and again; with the setting `pre_images` also the
     images of collections, turned on as they are needed."""
@@ -121,6 +133,8 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     if parts.settings.client_ttl == "estimated" or parts.effects.cdn:
         # What an earlier process handed out is still out there, and only that process's memory knew it.
         parts.effects.reset("a new embedded process does not know what was handed out before")
+    elif parts.settings.client_ttl == "sketch" and not parts.settings.trust_new_sketch:
+        await parts.storage.sketch.saturate(parts.clock() + parts.settings.ttl_max_ms + COPY_SLACK_MS)
     return partial(anyio.to_thread.run_sync, grid.stop)
 
 

@@ -46,8 +46,19 @@ class Settings:
     ttl_min_ms: shortest estimated lifetime of copies outside, in CDNs and browsers.
     ttl_max_ms: longest one, and how long an entry of our own is used at most: so long it is guarded.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
-    client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
-        (they keep the response and must consult the Cache Sketch).
+    client_ttl: lifetime of copies in clients. "sketch": browsers are told max-age=0, so they revalidate with their ETag, and
+        clients that consult the Cache Sketch are told a lifetime in a field of its own (docs/sketch_clients.md); "none":
+        max-age=0 and nothing else; "estimated": browsers keep the response, so all of them must consult the Cache Sketch.
+    sketch_delta_s: how old a Cache Sketch may be that clients rely on, in s (1..3600): the bound of their staleness.
+    sketch_off: clients are told to leave everything to the network; without a restart, `quaestor sketch --off` does it (see
+        docs/sketch_clients.md).
+    trust_new_sketch: where there is no sketch yet, there never was one: nobody keeps a copy. Otherwise a new one names everything
+        until copies from before it are dead (ttl_max_ms), because it may have been lost.
+    sketch_entries, sketch_false_positives: how many outdated resources the sketch is made for, and the share of others (0..1,
+        exclusive) that it may then name as well. With more of them, lifetimes of copies are shortened.
+    sketch_bytes: its size at most (100..32000). The same in all processes of a deployment.
+    sketch_partitions: collections with a filter of their own: "shop.items", "group=shop.items" for one that several share, "*"
+        for each further one. In the environment separated by commas. The same in all processes of a deployment.
     clock_window_ms: a time in a query, finer than a minute, that is closer to the request than this counts as "now".
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
@@ -110,7 +121,14 @@ class Settings:
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_quantile: float = 0.5
-    client_ttl: str = "none"
+    client_ttl: str = "sketch"
+    sketch_delta_s: int = 10
+    sketch_off: bool = False
+    trust_new_sketch: bool = False
+    sketch_entries: int = 20_000
+    sketch_false_positives: float = 0.065
+    sketch_bytes: int = 14_600
+    sketch_partitions: tuple[str, ...] = ()
     clock_window_ms: int = 300_000
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
@@ -209,8 +227,20 @@ class Settings:
             )
         if self.pre_images not in ("leave", "enable"):
             raise ConfigurationError(f"pre_images is 'leave' or 'enable', not {self.pre_images!r}")
-        if self.client_ttl not in ("none", "estimated"):
-            raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
+        if self.client_ttl not in ("sketch", "none", "estimated"):
+            raise ConfigurationError(f"client_ttl is 'sketch', 'none' or 'estimated', not {self.client_ttl!r}")
+        if not 1 <= self.sketch_delta_s <= 3_600:
+            raise ConfigurationError(f"sketch_delta_s must lie in 1..3600, not {self.sketch_delta_s}")
+        if not 1 <= self.sketch_entries <= 10_000_000:
+            raise ConfigurationError(f"sketch_entries must lie in 1..10000000, not {self.sketch_entries}")
+        if not 0 < self.sketch_false_positives < 1:
+            raise ConfigurationError(
+                f"sketch_false_positives must lie between 0 and 1, not {self.sketch_false_positives}"
+            )
+        if not 100 <= self.sketch_bytes <= 32_000:
+            raise ConfigurationError(f"sketch_bytes must lie in 100..32000, not {self.sketch_bytes}")
+        if isinstance(self.sketch_partitions, str):
+            raise ConfigurationError(f"sketch_partitions {self.sketch_partitions!r} must be a tuple of names")
         if not self.deployment or any(c in self.deployment for c in "{}:@ \t\n"):
             raise ConfigurationError(
                 f"deployment {self.deployment!r} must be non-empty without braces, colons, @ or spaces"

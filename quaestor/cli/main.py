@@ -152,6 +152,7 @@ def proxy(
 app.command()(audit_command.audit)
 app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
+app.command()(admin_commands.sketch)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
 app.add_typer(statistics_commands.commands, name="statistics")

@@ -32,6 +32,7 @@ FLUSHES = frozenset({"effective", "vain"})
 
 vain: it was not the journal that it waited for."""
 LEVELS = frozenset({"memory", "redis"})
+FALSE_POSITIVES = frozenset({"estimated", "measured"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
 """What the verification of a stored answer found."""

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from quaestor.cache_sketch.fill import LifetimeFactors
+from quaestor.cache_sketch.partitions import Partitioning
 from quaestor.capture import Outcome
 from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
@@ -40,6 +42,7 @@ from quaestor.read_path.entries import (
     guarded_entry,
     in_groups,
     kept_until_ms,
+    sketch_name,
 )
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
@@ -93,6 +96,8 @@ class EntryAdmission:
         self._missing_reads = missing_reads
         self._settings = settings
         self._telemetry = telemetry
+        self.factors = LifetimeFactors()
+        self._partitioning = Partitioning(settings.sketch_partitions)
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
 
     def keep_in_memory(self, response: CachedResponse) -> Resident | None:
@@ -165,12 +170,13 @@ class EntryAdmission:
             )
             return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
         ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
+        partition = self._partitioning.token(query.namespace for query in registered.queries)
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
             valid_until_ms=outcome.valid_until_ms,
-            copies_ms=self._copies_ms(registered, now_ms) if request.leave else None,
+            copies_ms=self._copies_ms(registered, now_ms, partition) if request.leave else None, partition=partition,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
@@ -275,9 +281,12 @@ class EntryAdmission:
             self._store.drop(response.key, "invalidated")
         return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
 
-    def _copies_ms(self, registered: Registered, now_ms: int) -> int:
+    def _copies_ms(self, registered: Registered, now_ms: int, partition: str) -> int:
         """How long copies outside may be used: nobody can tell them that a write has changed the entry."""
-        return self._estimator.estimate_ms(registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms)
+        estimated_ms = self._estimator.estimate_ms(
+            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
+        )
+        return max(1, int(estimated_ms * self.factors.of(partition)))
 
     async def _admit_explicit(
         self,
@@ -325,7 +334,7 @@ class EntryAdmission:
                 until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
                 await asyncio.gather(
                     self._index.add(dependent(response, (url,))),
-                    self._sketch.report_read(response.resource, expires_at_ms=until_ms, now_ms=now_ms),
+                    self._sketch.report_read(sketch_name(response), expires_at_ms=until_ms, now_ms=now_ms),
                 )
             else:
                 await self._index.add(dependent(response, ()))

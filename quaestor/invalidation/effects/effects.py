@@ -40,6 +40,7 @@ from quaestor.ports import (
     ResponseStore,
     SharedInvalidation,
 )
+from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.settings import Settings
 from quaestor.store.invalidation_script import StepByStep
 from quaestor.tasks import ended
@@ -210,14 +211,19 @@ class Effects:
             self._spawn(self._drain())
 
     async def _reclaim(self) -> None:
-        """Once a second: claims whose claimant has ended."""
+        """Once a second: claims whose claimant has ended.
+
+        The sketch hears of the time before the index forgets anything by it: if the clock is set back, both must know.
+        """
         while True:
             await asyncio.sleep(1.0)
             try:
                 now_ms = self._clock()
+                await self._sketch.report_write((), now_ms=now_ms)
                 orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
-            except StoreError as error:
-                self._telemetry.failure("store", "effects.reclaim_failed", error)
+            except (StoreError, SketchError) as error:
+                part = "sketch" if isinstance(error, SketchError) else "store"
+                self._telemetry.failure(part, "effects.reclaim_failed", error)
                 continue
             if orphans:
                 self._telemetry.event("effects.reclaimed", dependents=len(orphans))
@@ -337,7 +343,7 @@ class Effects:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
         await self._until_done("store", self._store.clear)
-        until_ms = self._clock() + self._settings.ttl_max_ms
+        until_ms = self._clock() + self._settings.ttl_max_ms + COPY_SLACK_MS
         await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
         await self._purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
