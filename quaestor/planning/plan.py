@@ -328,7 +328,7 @@ def query_id_of(query: Query, essence: Document) -> str:
 def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
     essence = essence_of(query, collated=_collated(query) is not None)
     if predicate is not None and not query.pipeline:
-        essence["filter"] = predicate.identity
+        essence = {**essence, "filter": predicate.identity}
     return query_id_of(query, essence)
 
 

@@ -1,8 +1,7 @@
 """Commands to the shared Redis, those of several requests in one round trip: what is asked for in one turn of the event loop is
 sent together, on one connection, and its replies are read together.
 
-To the caller it is one command as ever: its own reply, its own error. What each costs this process falls to about a half when
-sixteen come together; one that comes alone is sent as the driver sends it. A connection that fails fails what was sent on it.
+To the caller it is one command as ever: its own reply, its own error. A connection that fails fails what was sent on it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import asyncio
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import hiredis
+import redis.asyncio
 from redis.exceptions import ResponseError
 
 from quaestor.redis.clients import SharedClient, spans_servers
@@ -53,10 +54,7 @@ class CommandPipeline:
             self._open = []
         batch = [(command, reply) for command, reply in batch if not reply.done()]
         try:
-            if len(batch) == 1:
-                answers = [await client.execute_command(*batch[0][0])]
-            else:
-                answers = await _exchange(client, [command for command, _ in batch])
+            answers = await _exchange(client, [command for command, _ in batch]) if batch else []
         except BaseException as error:
             for _, reply in batch:
                 if reply.done():
@@ -78,15 +76,17 @@ class CommandPipeline:
 
 
 async def _exchange(client: SharedClient, commands: list[tuple[Any, ...]]) -> list[Any]:
-    """The replies to these, or the server's errors in their place. The driver's own pipeline would put the commands, with what
-    they hold, into the texts of errors."""
-    if not commands:
-        return []
+    """The replies to these, or the server's errors in their place.
+
+    On a connection of the driver's, because its own pipeline puts the commands, with what they hold, into the texts of errors
+    and packs them in Python.
+    """
+    assert isinstance(client, redis.asyncio.Redis)
     pool = client.connection_pool
     connection = await pool.get_connection()
     answers: list[Any] = []
     try:
-        await connection.send_packed_command(connection.pack_commands(commands))
+        await connection.send_packed_command([hiredis.pack_command(command) for command in commands])
         for _ in commands:
             try:
                 answers.append(await connection.read_response())
