@@ -1,6 +1,7 @@
 """Coalescing: of the requests for one key, one runs the handler and the others wait for what it stores.
 
-In this process a flight is followed by whoever comes later. Across processes its leader takes a lease in the shared store
+In this process a flight is followed by whoever comes later, and lands with the entry that was found or stored: its followers
+judge that for themselves, whether or not memory had room for it. Across processes its leader takes a lease in the shared store
 first; who does not get it waits until the entry appears there, or until the lease is free. A leader lands exactly once,
 whatever becomes of it (stored, refused, left), and a lease that nobody renews expires, so nobody waits for ever. A key whose
 answer could not be stored is remembered for a moment: its next requests do not queue up behind each other for nothing.

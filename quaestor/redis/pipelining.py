@@ -83,7 +83,7 @@ async def _exchange(client: SharedClient, commands: list[tuple[Any, ...]]) -> li
     """
     assert isinstance(client, redis.asyncio.Redis)
     pool = client.connection_pool
-    connection = await pool.get_connection()
+    connection = await pool.get_connection()  # type: ignore[no-untyped-call]
     answers: list[Any] = []
     try:
         await connection.send_packed_command([hiredis.pack_command(command) for command in commands])
