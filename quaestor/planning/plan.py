@@ -115,7 +115,7 @@ class QueryPlan:
 
     @property
     def index(self) -> str:
-        """How the node finds the query from a written record, for people."""
+        """The way in which the node finds the query from a written record, for people."""
         return "every write" if self.predicate is None else describe_choice(self.access)
 
     @property
@@ -295,7 +295,7 @@ def _plain_sort(query: Query) -> list[list[Any]]:
 
 
 def essence_of(query: Query, *, collated: bool = False) -> Document:
-    """What tells a query from others, with its filter as it was written."""
+    """The essence of a query: all that tells it from others, with its filter as it was written."""
     essence = {
         "namespace": query.namespace,
         "operation": query.operation.value,

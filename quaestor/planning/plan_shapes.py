@@ -33,7 +33,7 @@ _PLAIN: Final = frozenset({int, str, ObjectId, datetime.datetime})
 
 
 def shape_of(query: Query) -> Hashable | None:
-    """What has to be equal for one plan to be made from another; None: it is planned in full. BSON can hold the query."""
+    """The shape of a query that BSON can hold: equal where one plan can be made from another. None: it is planned in full."""
     if (
         query.operation is Operation.AGGREGATE
         or query.widened is not None
