@@ -158,9 +158,9 @@ class QuaestorMiddleware:
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"])
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
-        if method == "HEAD" and not plan.heads and facts.only_if_cached:
-            return await refuse(send)
-        if method == "HEAD" and not plan.heads:  # whoever answers it, it is not the handler of the GET
+        if method == "HEAD" and not self._routes.heads(scope):  # whoever answers it, it is not the handler of the GET
+            if facts.only_if_cached:
+                return await refuse(send)
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal

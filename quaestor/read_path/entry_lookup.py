@@ -88,21 +88,31 @@ class EntryLookup:
             return None
         if response is None:
             return self.valid(key, self.clock())
-        if not self._acceptable(response):
-            # Reading it took it into memory.
-            self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
-            return None
-        return self._early.settle(self._store.resident(key) or Resident(response))
+        if flight is None or self._coalescing.leases is None:
+            if not self._acceptable(response):
+                # Reading it took it into memory.
+                self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
+                return None
+            return self._early.settle(self._store.resident(key) or Resident(response))
+        return self._early.settle(self._store.keep(response))
 
     async def _from_store(self, key: str, flight: Flight | None, policy: RoutePolicy | None) -> CachedResponse | None:
+        """The shared store's entry; with a flight to lead and a store that others ask too, one that is acceptable."""
         if flight is None or self._coalescing.leases is None:
             return await self._store.get(key)
-        response = await flight.fetch_or_stale(
+        return await flight.fetch_or_stale(
             self._servable_here,
             acceptable=self._acceptable,
             instead=lambda old: policy is not None and self._usability.use(old, policy, {}) is not Use.VALIDATE,
         )
-        return response and self._store.keep(response).response
+
+    def handed_over(self, resident: Resident) -> Resident | None:
+        """An entry that another request has just found or stored, if it may be served at this moment: it need not be in memory.
+        No I/O."""
+        if not self._servable_here(resident.response):
+            return None
+        self._store.used(resident.response.key, 1)
+        return resident
 
     async def leads_renewal(self, flight: Flight, old: CachedResponse) -> bool:
         """Whether this process is to make an entry anew before its lifetime ends; see `refresh.leads`."""

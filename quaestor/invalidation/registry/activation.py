@@ -43,17 +43,20 @@ class Activation:
 
     def finish(self, error: Exception | None = None) -> None:
         """Release the miss, with an error if it failed. From any thread; the first call counts."""
-
-        def conclude() -> None:
-            if self.done.done():
-                return
-            if error is None:
-                self.done.set_result(self.rate_hz)
-            else:
-                self.done.set_exception(error)
-
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(conclude)
+            self.loop.call_soon_threadsafe(self._conclude, error)
+
+    def expire(self, deadline_ms: int) -> None:
+        """Fail the miss, because the deadline is over. On the event loop."""
+        self._conclude(RegistrationRefusedError(f"not activated within {deadline_ms} ms by {len(self.missing)} cells"))
+
+    def _conclude(self, error: Exception | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(self.rate_hz)
+        else:
+            self.done.set_exception(error)
 
 
 class Activations:
@@ -90,18 +93,15 @@ class Activations:
         for r in registrations:
             stream = streams.queries(self._settings.deployment, partitions[r.id], shape.generation)
             self._sender.send(stream, codec.encode_query_event(r), activation)
-        started_ms = self._clock()
+        started_ms, deadline_ms = self._clock(), self._settings.activation_deadline_ms
+        deadline = activation.loop.call_later(deadline_ms / 1000, activation.expire, deadline_ms)
         try:
-            async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
-                rate_hz = await activation.done
-        except BaseException as error:
+            rate_hz = await activation.done
+        except BaseException:
             self._cancellations.cancel([r.id for r in registrations])
-            if isinstance(error, TimeoutError):
-                raise RegistrationRefusedError(
-                    f"not activated within {self._settings.activation_deadline_ms} ms by {len(activation.missing)} cells"
-                ) from error
             raise
         finally:
+            deadline.cancel()
             for r in registrations:
                 self.pending.pop(r.id, None)
         self._telemetry.grid.activation_s.observe((self._clock() - started_ms) / 1000)
