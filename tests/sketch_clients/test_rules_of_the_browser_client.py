@@ -3,27 +3,69 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.sketch_clients.node import CLIENT, NODE
 
+PROTECTIONS = {
+    "copies that the sketch names": (
+        "client.ts",
+        [
+            ("(life.at > this.#made || !this.#sketch?.has(name))", "true"),
+            ("known && !this.#sketch?.has(name)", "known"),
+        ],
+    ),
+    "a sketch older than the bound": ("client.ts", [("now - wanted.delta * SECOND,", "0,")]),
+    "own writes": ("client.ts", [("wanted.readYourWrites ? this.#written : 0", "0")]),
+    "the wall clock": ("server_time.ts", [("at.wall - this.#at.wall, ", "")]),
+    "the monotonic clock": ("server_time.ts", [(", at.monotonic - this.#at.monotonic", "")]),
+    "the number that the server repeats": ("sketch_loader.ts", [('if (!found.fresh) throw Error("an old one");', "")]),
+    "the age of a sketch on a page's first load": (
+        "sketch_loader.ts",
+        [("time.known ? 0 : asked.wall", "0"), ("Math.abs(asked.wall - cached.time - cached.age) < AMISS", "true")],
+    ),
+}
+"""What protects from stale copies: module, and what takes its place to be without it."""
 
-def play(histories: int) -> None:
-    played = subprocess.run(
-        [NODE, "--no-warnings", "--test-force-exit", CLIENT / "test" / "client.test.ts"],
+
+def play(client: Path, *, histories: int, only: str = ".") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [NODE, "--no-warnings", "--test-force-exit", f"--test-name-pattern={only}", client / "test" / "client.test.ts"],
         env=os.environ | {"HISTORIES": str(histories)}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
-    assert played.returncode == 0, played.stdout[-8000:]
 
 
 def test_rules() -> None:
     """Each rule by itself, and Δ, own writes and monotonic reads in random histories with wrong clocks and old sketches."""
-    play(histories=60)
+    played = play(CLIENT, histories=60)
+    assert played.returncode == 0, played.stdout[-8000:]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_rules_in_many_histories() -> None:
-    play(histories=2000)
+    played = play(CLIENT, histories=2000, only="random histories")
+    assert played.returncode == 0, played.stdout[-8000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protection", PROTECTIONS)
+def test_without_a_protection_histories_break_a_promise(protection: str, tmp_path: Path) -> None:
+    """The random histories would find that it is missing."""
+    for part in ("src", "test"):
+        shutil.copytree(CLIENT / part, tmp_path / part)
+    shutil.copy(CLIENT / "package.json", tmp_path)
+    name, replacements = PROTECTIONS[protection]
+    module = tmp_path / "src" / name
+    text = module.read_text()
+    for old, new in replacements:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    module.write_text(text)
+    played = play(tmp_path, histories=400, only="random histories")
+    assert played.returncode != 0
+    assert "ERR_ASSERTION" in played.stdout, played.stdout[-8000:]

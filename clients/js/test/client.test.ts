@@ -318,6 +318,20 @@ test("causal: nothing older than what was read is used", async () => {
 	assert.equal((await read(client, "/cause")).version, 1);
 });
 
+test("monotonic: an answer older than the one before is asked for again past the caches", async () => {
+	for (const [monotonicReads, expected] of [[true, 1], [false, 0]] as const) {
+		const world = new World();
+		const client = world.client({ monotonicReads });
+		await read(client, "/a");
+		world.lag("/a");
+		world.now += 1_000;
+		world.write("/a");
+		assert.equal((await read(client, "/a", { level: "strong" })).version, 1);
+		await settled();
+		assert.equal((await read(client, "/a", { level: { delta: 0 } })).version, expected);
+	}
+});
+
 test("an aborted read is aborted; a failure of the network is the page's to see", async () => {
 	const world = new World();
 	const client = world.client();

@@ -56,6 +56,8 @@ export class World {
 	sketch: (made: () => Response, url: URL) => Response | Promise<Response> = (made) => made();
 	/** Told before an answer leaves the server. */
 	leaving: (path: string) => Promise<void> | void = () => {};
+	/** What a CDN that was not told of a change yet goes on answering, by path. */
+	readonly behind = new Map<string, Answer>();
 	readonly #cache = new Map<string, Answer>();
 	/** Until when copies of a resource may live, and those that are stale. */
 	readonly #expiry = new Map<string, number>();
@@ -129,8 +131,15 @@ export class World {
 		return this.asked.filter((line) => line.split(" ")[1] === path).length;
 	}
 
+	/** Have a CDN keep what is answered now. */
+	lag(path: string): void {
+		this.behind.set(path, this.#answer(new Request(ORIGIN + path), path));
+	}
+
 	#answer(request: Request, path: string): Answer {
 		if (request.method !== "GET" && request.method !== "HEAD") this.write(path);
+		const behind = this.behind.get(path);
+		if (behind && !request.headers.get("cache-control")?.includes("no-store")) return behind;
 		const version = this.versions(path).length - 1;
 		const personal = path.startsWith("/me");
 		const body = JSON.stringify({ version, user: personal ? this.user : null });
