@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -15,12 +16,12 @@ PROTECTIONS = {
     "copies that the sketch names": (
         "client.ts",
         [
-            ("(life.at > this.#made || !this.#sketch?.has(name))", "true"),
-            ("known && !this.#sketch?.has(name)", "known"),
+            ("(life.at > made || !sketch?.has(name))", "true"),
+            ("known && !this.#known.sketch?.has(name)", "known"),
         ],
     ),
     "a sketch older than the bound": ("client.ts", [("now - wanted.delta * SECOND,", "0,")]),
-    "own writes": ("client.ts", [("wanted.readYourWrites ? this.#written : 0", "0")]),
+    "own writes": ("client.ts", [("wanted.readYourWrites ? written : 0", "0")]),
     "the wall clock": ("server_time.ts", [("at.wall - this.#at.wall, ", "")]),
     "the monotonic clock": ("server_time.ts", [(", at.monotonic - this.#at.monotonic", "")]),
     "the number that the server repeats": ("sketch_loader.ts", [('if (!found.fresh) throw Error("an old one");', "")]),
@@ -43,6 +44,26 @@ def test_rules() -> None:
     """Each rule by itself, and Δ, own writes and monotonic reads in random histories with wrong clocks and old sketches."""
     played = play(CLIENT, histories=60)
     assert played.returncode == 0, played.stdout[-8000:]
+
+
+def test_rules_of_the_service_worker() -> None:
+    """What it handles, what it gives to pages, and what it remembers when the browser ends it."""
+    program = CLIENT / "test" / "worker.test.ts"
+    played = subprocess.run(
+        [NODE, "--no-warnings", "--test-force-exit", program],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert played.returncode == 0, played.stdout[-8000:]
+
+
+@pytest.mark.parametrize("name", ["client", "worker", "register", "noop_worker"])
+def test_what_the_middleware_serves_is_built_of_these_sources(name: str) -> None:
+    """`make browser-client` builds them; the first line says of what."""
+    sources = hashlib.sha256()
+    for source in sorted((CLIENT / "src").iterdir()):
+        sources.update(source.read_bytes())
+    built = (CLIENT.parents[1] / "middleware" / "browser" / f"{name}.js").read_text()
+    assert built.startswith(f"/* quaestor {sources.hexdigest()[:16]} */"), "run `make browser-client`"
 
 
 @pytest.mark.slow

@@ -8,14 +8,17 @@
 
 import { Copies } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
+import { Known } from "./known.ts";
 import { resource } from "./resource.ts";
-import { ServerTime } from "./server_time.ts";
-import type { Sketch } from "./sketch.ts";
 import { load } from "./sketch_loader.ts";
 
 const SECOND = 1000;
 /** Names that are remembered to come without a lifetime. */
 const OTHERS = 1000;
+/** An answer leaves the server at most so much later than it says (`at`). */
+const LEAVES = SECOND;
+/** Clocks of an application's servers differ by at most so much. */
+const GRACE = 2 * SECOND;
 
 /** The freshness that an answer has to have. */
 export interface Level {
@@ -40,6 +43,12 @@ export interface Options extends Level {
 	wait?: number;
 	/** What sends requests. Default: the global `fetch`. */
 	fetch?: typeof fetch;
+	/** Whether pages of several users read through it, as through a service worker: what is made for one user is then the browser's. */
+	shared?: boolean;
+	/** What is known already, when that is complete, and whom to tell when more is: for a service worker, which is ended now and then. */
+	known?: Known;
+	ready?: Promise<unknown>;
+	changed?: () => void;
 }
 
 export interface Init extends RequestInit {
@@ -63,30 +72,26 @@ export interface Counts {
 	refused: number;
 }
 
-type Said = "wrote" | "session" | "off";
+/** What clients of one browser tell each other. */
+export type Said = "wrote" | "session" | "off";
 
 export class Client {
 	readonly counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
 	readonly #options: Required<Options>;
 	readonly #tabs = new BroadcastChannel("quaestor");
-	readonly #time = new ServerTime();
+	readonly #known: Known;
 	readonly #copies: Copies;
 	/** Names that come without a lifetime: the browser's own rules are theirs. */
 	readonly #others = new Set<string>();
-	#sketch: Sketch | undefined;
-	#made = 0;
 	#loading: Promise<void> | undefined;
 	/** While the first sketch is waited for. */
 	#first: Promise<unknown> | undefined;
 	#retryAt = 0;
 	#failures = 0;
-	/** Sketches made before do not know of what was written, or, for causal reads, of what was read. */
-	#written = 0;
-	#read = 0;
-	/** When the present user's session began, as far as this client knows; and how many began. */
-	#session = 0;
+	/** Sessions that began since this client was made. */
 	#sessions = 0;
-	#off = false;
+	/** Whether the server says what Δ is. */
+	readonly #recommended: boolean;
 
 	constructor(options: Options = {}) {
 		this.#options = {
@@ -99,30 +104,32 @@ export class Client {
 			memory: 10_000_000,
 			wait: 200,
 			fetch: (input, init) => fetch(input, init),
+			shared: false,
+			known: new Known(),
+			ready: Promise.resolve(),
+			changed: () => {},
 			...options,
 		};
+		this.#known = this.#options.known;
 		this.#recommended = options.delta === undefined;
 		this.#copies = new Copies(this.#options.memory);
-		this.#tabs.onmessage = ({ data }: MessageEvent<Said>) => this.#hear(data);
+		this.#tabs.onmessage = ({ data }: MessageEvent<Said>) => this.hear(data);
 		this.#first = Promise.race([
-			this.refresh(),
+			this.#options.ready.then(() => (this.#knows(this.#options) ? undefined : this.refresh())),
 			new Promise((done) => setTimeout(done, this.#options.wait)),
 		]).finally(() => {
 			this.#first = undefined;
 		});
 	}
 
-	/** Whether the server says what Δ is. */
-	readonly #recommended: boolean;
-
 	/** As the global `fetch`, with one option more: `level`. */
 	readonly fetch = async (input: RequestInfo | URL, init: Init = {}): Promise<Response> => {
 		const { level, ...rest } = init;
 		const request = new Request(input, rest);
 		const url = new URL(request.url);
-		if (!this.#off && url.origin === location.origin) {
+		if (!this.#known.off && url.origin === location.origin) {
 			if (request.method !== "GET" && request.method !== "HEAD") return this.#write(request);
-			if (this.#ours(request) && this.#options.handles(url)) return this.#get(request, url, level);
+			if (this.takes(request, url)) return this.#get(request, url, level);
 		}
 		this.counts.passed++;
 		return this.#options.fetch(request);
@@ -151,16 +158,38 @@ export class Client {
 		return this.#loading;
 	}
 
-	#ours({ method, mode, cache, credentials, integrity, headers }: Request): boolean {
+	/** Whether a request is answered from copies where that may be. */
+	takes({ method, mode, cache, credentials, integrity, headers }: Request, url: URL): boolean {
 		return (
 			method === "GET" &&
+			!this.#known.off &&
+			url.origin === location.origin &&
 			(mode === "cors" || mode === "same-origin") &&
 			cache === "default" &&
 			credentials !== "omit" &&
 			!integrity &&
 			!headers.has("range") &&
-			!headers.has("authorization")
+			!headers.has("authorization") &&
+			this.#options.handles(url)
 		);
+	}
+
+	/** Take in what another tab says. */
+	hear(said: Said): void {
+		const known = this.#known;
+		// Each client counts by what it knows of the server's time itself: until it knows any, what was written or begun lies ahead.
+		const now = known.time.now() || Number.MAX_VALUE;
+		if (said === "wrote") {
+			known.written = now;
+			// No sketch before then can be known to have been made after.
+			this.#retryAt = Math.max(this.#retryAt, performance.now() + 2 * SECOND);
+		} else {
+			known.off ||= said === "off";
+			this.#sessions++;
+			known.session = now;
+			this.#copies.forget(known.off);
+		}
+		this.#options.changed();
 	}
 
 	async #get(request: Request, url: URL, level: Init["level"]): Promise<Response> {
@@ -180,10 +209,10 @@ export class Client {
 				this.counts.passed++;
 				return this.#keep(request, url, name, sessions, await this.#send(request, "default"));
 			}
-			if (this.#first || (known && !this.#sketch?.has(name))) {
+			if (this.#first || (known && !this.#known.sketch?.has(name))) {
 				const answer = await this.#send(request, "force-cache");
 				await this.#first;
-				const life = lifetime(answer);
+				const life = this.#life(answer);
 				if (life ? this.#knows(wanted) && this.#fits(answer, url, name, wanted, life) : this.#other(answer, name)) {
 					this.counts.cache++;
 					return this.#keep(request, url, name, sessions, answer);
@@ -193,7 +222,7 @@ export class Client {
 		}
 		this.counts.revalidated++;
 		let answer = await this.#send(request, strong ? "reload" : "no-cache");
-		const life = lifetime(answer);
+		const life = this.#life(answer);
 		if (wanted.monotonicReads && life && this.#copies.older(url.href, answer, life.at)) {
 			answer.body?.cancel().catch(() => {});
 			answer = await this.#send(request, "reload");
@@ -201,17 +230,23 @@ export class Client {
 		return this.#keep(request, url, name, sessions, answer);
 	}
 
+	#life(answer: Response): Lifetime | undefined {
+		const life = lifetime(answer);
+		return life?.personal && this.#options.shared ? undefined : life;
+	}
+
 	/** Whether the sketch tells enough for this freshness; if not, or soon not, another one is being loaded. */
 	#knows(wanted: Required<Options>): boolean {
-		const now = this.#time.now();
+		const { time, sketch, made, written, read } = this.#known;
+		const now = time.now();
 		const after = Math.max(
 			now - wanted.delta * SECOND,
-			wanted.readYourWrites ? this.#written : 0,
-			wanted.causal ? this.#read : 0,
+			wanted.readYourWrites ? written : 0,
+			wanted.causal ? read : 0,
 		);
-		const enough = !!this.#sketch && this.#made >= after;
+		const enough = !!sketch && made >= after;
 		// Half of Δ before it is too old: those who read all the time never wait.
-		if (!(enough && this.#made >= now - this.#options.delta * (SECOND / 2)) && performance.now() >= this.#retryAt) {
+		if (!(enough && made >= now - this.#options.delta * (SECOND / 2)) && performance.now() >= this.#retryAt) {
 			void this.refresh();
 		}
 		return enough;
@@ -219,15 +254,16 @@ export class Client {
 
 	/** Whether a copy is not stale. One that was sent later than the server's clock can show was sent by a clock that is wrong. */
 	#usable(life: Lifetime, name: string): boolean {
-		const now = this.#time.now();
-		return life.until > now && life.at <= now && (life.at > this.#made || !this.#sketch?.has(name));
+		const { time, sketch, made, again } = this.#known;
+		const now = time.now();
+		return life.until > now && life.at <= now && life.at > again && (life.at > made || !sketch?.has(name));
 	}
 
 	/** Whether an answer that may have come out of the browser's cache is one that the server might give now. */
 	#fits(answer: Response, url: URL, name: string, wanted: Required<Options>, life: Lifetime): boolean {
 		return (
 			this.#usable(life, name) &&
-			!(life.personal && life.at < this.#session) &&
+			!(life.personal && life.at < this.#known.session) &&
 			!(wanted.monotonicReads && this.#copies.older(url.href, answer, life.at))
 		);
 	}
@@ -240,11 +276,11 @@ export class Client {
 	}
 
 	#keep(request: Request, url: URL, name: string, sessions: number, answer: Response): Response {
-		const life = lifetime(answer);
-		if (life && life.at <= this.#time.now()) {
+		const life = this.#life(answer);
+		if (life && life.at <= this.#known.time.now()) {
 			this.#others.delete(name);
-			this.#read = Math.max(this.#read, life.at);
-			const still = (): boolean => !this.#off && (!life.personal || sessions === this.#sessions);
+			this.#known.read = Math.max(this.#known.read, life.at + LEAVES);
+			const still = (): boolean => !this.#known.off && (!life.personal || sessions === this.#sessions);
 			this.#copies.keep(url.href, request, answer, life, still);
 		}
 		return answer;
@@ -268,22 +304,27 @@ export class Client {
 	}
 
 	async #load(): Promise<void> {
+		const known = this.#known;
 		try {
-			const found = await load(this.#options.fetch, this.#options.sketch, this.#time, this.#options.delta * (SECOND / 2));
+			const found = await load(this.#options.fetch, this.#options.sketch, known.time, this.#options.delta * (SECOND / 2));
 			if (!found.sketch) return this.#say("off");
-			const now = this.#time.now();
+			const now = known.time.now();
 			this.counts.sketches++;
 			this.#failures = 0;
+			known.delta = found.delta;
 			if (this.#recommended && found.delta) this.#options.delta = found.delta;
-			this.#session ||= now;
+			known.session ||= now;
+			// A new sketch that is older than the one before: the server's clock was set back.
+			if (found.fresh && found.made + GRACE < known.made) known.again = Math.max(known.made, known.read);
 			// What is only known to have been before the server's time was known was before now.
-			this.#written = Math.min(this.#written, now);
-			this.#session = Math.min(this.#session, now);
-			this.#read = Math.min(this.#read, now);
-			if (found.fresh || found.made >= this.#made) {
-				this.#sketch = found.sketch;
-				this.#made = found.made;
+			known.written = Math.min(known.written, now);
+			known.session = Math.min(known.session, now);
+			known.read = Math.min(known.read, now);
+			if (found.fresh || found.made >= known.made) {
+				known.sketch = found.sketch;
+				known.made = found.made;
 			}
+			this.#options.changed();
 		} catch (error) {
 			this.counts.refused++;
 			if (this.#failures < 5) this.#failures++;
@@ -296,22 +337,9 @@ export class Client {
 	}
 
 	#say(said: Said): void {
-		this.#hear(said);
+		this.hear(said);
 		this.#tabs.postMessage(said);
-	}
-
-	/** Each client counts by what it knows of the server's time itself: until it knows any, what was written or begun lies ahead. */
-	#hear(said: Said): void {
-		const now = this.#time.now() || Number.MAX_VALUE;
-		if (said === "wrote") {
-			this.#written = now;
-			// No sketch before then can be known to have been made after.
-			this.#retryAt = Math.max(this.#retryAt, performance.now() + 2 * SECOND);
-		} else {
-			this.#off ||= said === "off";
-			this.#sessions++;
-			this.#session = now;
-			this.#copies.forget(this.#off);
-		}
+		// A worker that the browser has ended hears only what wakes it.
+		navigator.serviceWorker?.controller?.postMessage(said);
 	}
 }

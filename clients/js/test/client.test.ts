@@ -213,6 +213,40 @@ test("wrong clocks: a sketch is as old as the clock that went further says", asy
 	}
 });
 
+test("what one clock missed asleep, and what is taken back from the other, do not cancel", async () => {
+	const world = new World();
+	const client = world.client();
+	await read(client, "/a");
+	await settled();
+	world.sketch = () => new Response("", { status: 503 });
+	world.now += 30_000;
+	world.monotonic -= 30_000;
+	await read(client, "/a");
+	world.wall -= 30_000;
+	world.write("/a");
+	world.now += 31_000;
+	assert.equal((await read(client, "/a")).version, 1);
+});
+
+test("after the server's clock was set back nothing from before is used", async () => {
+	const world = new World();
+	const client = world.client();
+	await read(client, "/a");
+	await settled();
+	world.now -= 300_000;
+	world.wall += 300_000;
+	world.monotonic += 300_000;
+	for (const pause of [61_000, 219_000]) {
+		world.now += pause;
+		await read(client, "/b");
+		await settled();
+		await settled();
+	}
+	world.write("/a");
+	world.now += 25_000;
+	assert.equal((await read(client, "/a")).version, 1);
+});
+
 test("after a jump of the wall clock copies are used again", async () => {
 	const world = new World();
 	const client = world.client();

@@ -81,6 +81,11 @@ export class World {
 		});
 	}
 
+	/** Nobody hears of anything any more who listens now. */
+	silence(): void {
+		tabs.clear();
+	}
+
 	client(options: Options = {}): Client {
 		return new Client({ sketch: `${ORIGIN}/quaestor/sketch`, fetch: this.fetch, ...options });
 	}
