@@ -1,6 +1,7 @@
-"""Drop-in browser client: the middleware serves service worker and page module, and puts the line that registers the worker into pages.
+"""Drop-in browser client: the middleware serves service worker and page module.
 
-`QuaestorMiddleware(app, quaestor=quaestor, browser_client=BrowserClient(handles=["/api/"], inject=True))`. See docs/browser_client.md.
+`QuaestorMiddleware(app, quaestor=quaestor, browser_client=BrowserClient(handles=["/api/"], inject=True))`. With `inject` pages
+get the line that registers the worker (`middleware/page_script.py`). See docs/browser_client.md.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class BrowserClient:
 
 
 class ClientFiles:
-    """The built files at their paths. While clients are switched off, a worker that does nothing stands where the other one did."""
+    """The built files at their paths. While clients are switched off a worker that does nothing stands in place of the other."""
 
     def __init__(self, declared: BrowserClient, engine: Engine) -> None:
         base = declared.path.rstrip("/")

@@ -1,7 +1,7 @@
 """One line of script in an application's HTML pages, where their Content Security Policy lets it run.
 
-It stands inside the cache, so a page that is cached is changed once. What cannot be changed safely goes out as it is: compressed and
-streamed bodies, parts, answers that say `no-transform` or carry a digest of their bytes, and what does not begin as HTML does.
+It stands inside the cache, so a page that is cached is changed once. What cannot be changed safely goes out as it is: compressed
+and streamed bodies, parts, answers that say `no-transform` or carry a digest of their bytes, what does not begin as HTML does.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def changeable(status: int, headers: RawHeaders) -> bool:
 
 
 def permitted(headers: RawHeaders) -> str | None:
-    """The nonce with which all policies of a page let a script of its own origin run, empty if none is needed; None: they do not."""
+    """The nonce by which a page's policies let a script of its origin run, empty if none is needed; None: they do not."""
     policies = [
         policy
         for name, value in headers

@@ -1,2 +1,2 @@
-/* quaestor a800c331db3bc949 */
+/* quaestor 34818633c379f158 */
 "use strict";(()=>{var e=self;e.addEventListener("install",()=>{e.skipWaiting()});e.addEventListener("activate",t=>{let n=async()=>{for(let i of await caches.keys())/^quaestor-\d/.test(i)&&await caches.delete(i);await e.registration.unregister()};t.waitUntil(n())});})();

@@ -17,7 +17,10 @@ from tests.hand_driven import reads
 
 pytestmark = pytest.mark.anyio
 
-PAGE = "<!-- a --><!DOCTYPE html>\n<html lang='en'><!-- b -->\n<head>\n<meta charset=utf-8><title>é</title></head><body></body></html>"
+PAGE = (
+    "<!-- a --><!DOCTYPE html>\n<html lang='en'><!-- b -->\n<head>\n"
+    "<meta charset=utf-8><title>é</title></head><body></body></html>"
+)
 LINE = '<script type="module" src="/quaestor/register.js"></script>'
 
 

@@ -53,6 +53,11 @@ class Browser:
         tab.open(url)
         return tab
 
+    def end_workers(self, tab: Tab) -> None:
+        """End all service workers, as the browser does with idle ones."""
+        self.call("ServiceWorker.enable", tab.session)
+        self.call("ServiceWorker.stopAllWorkers", tab.session)
+
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._pending:
             if not select.select([self._from], [], [], PATIENCE_S)[0]:
@@ -68,12 +73,12 @@ class Tab:
     """A tab. Pages set `window.ready` when their script has run."""
 
     def __init__(self, browser: Browser, target: str, session: str) -> None:
-        self._browser, self._target, self._session = browser, target, session
+        self._browser, self._target, self.session = browser, target, session
 
     def open(self, url: str) -> None:
         """Go to a URL, or load it again."""
-        self._browser.call("Runtime.evaluate", self._session, expression="window.left = true")
-        self._browser.call("Page.navigate", self._session, url=url)
+        self._browser.call("Runtime.evaluate", self.session, expression="window.left = true")
+        self._browser.call("Page.navigate", self.session, url=url)
         until = time.monotonic() + PATIENCE_S
         while True:
             with contextlib.suppress(BrowserError):  # between two pages there is none
@@ -85,7 +90,7 @@ class Tab:
     def run(self, script: str) -> Any:
         """What a script, the body of an asynchronous function, returns."""
         answer = self._browser.call(
-            "Runtime.evaluate", self._session, expression=f"(async () => {{{script}}})()", awaitPromise=True, returnByValue=True
+            "Runtime.evaluate", self.session, expression=f"(async () => {{{script}}})()", awaitPromise=True, returnByValue=True
         )  # fmt: skip
         if "exceptionDetails" in answer:
             raise BrowserError(json.dumps(answer["exceptionDetails"])[:1000])

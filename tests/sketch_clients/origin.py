@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from threading import Thread
 
 import uvicorn
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+import middleware
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.read_path.key import resource
 from tests.sketch_clients.node import CLIENT, run
@@ -34,6 +36,20 @@ window.client = new Client(OPTIONS);
 window.get = async (url, init) => (await client.fetch(url, init)).json();
 window.ready = true;
 </script>"""
+WORKER_PAGE = """<!doctype html><link rel="icon" href="data:,"><script type="module" src="/quaestor/register.js?RULES"></script>
+<script>
+window.errors = [];
+window.onerror = (message) => { window.errors.push(String(message)); };
+window.get = async (url, init) => (await fetch(url, init)).json();
+window.controlled = async () => {
+  while (!navigator.serviceWorker.controller) {
+    await new Promise((done) => navigator.serviceWorker.addEventListener("controllerchange", done, { once: true }));
+  }
+};
+window.ready = true;
+</script>"""
+"""A page that knows nothing of the client but the line that registers the worker."""
+BUILT = Path(middleware.__file__).parent / "browser"
 
 
 @cache
@@ -45,17 +61,21 @@ def stripped(name: str) -> bytes:
 class Origin:
     """The application. Its fields may be read and set from the test's thread.
 
+    rules, release: of the service worker.
     asked: how often each `METHOD path` came in; the sketch's path without its query.
     values: what `/data/NAME` shows.
     fault: what befalls the sketch: "html", "unavailable", "fieldless", "replayed" (an old one, whatever is asked for),
         "off" (the kill switch).
     """
 
-    def __init__(self, *, options: str = "{}") -> None:
+    def __init__(self, *, options: str = "{}", delta_s: int = 60) -> None:
         self.asked: Counter[str] = Counter()
         self.values: Counter[str] = Counter()
         self.fault = ""
         self.options = options
+        self._delta_s = delta_s
+        self.rules = "handles=/data/&handles=/me/"
+        self.release = 1
         self.url = ""
         self._sketch = MemoryCacheSketch()
         self._replayed: Response | None = None
@@ -72,6 +92,19 @@ class Origin:
 
     async def page(self, request: Request) -> Response:
         return HTMLResponse(PAGE.replace("OPTIONS", self.options), headers={"cache-control": "no-store"})
+
+    async def worker_page(self, request: Request) -> Response:
+        return HTMLResponse(WORKER_PAGE.replace("RULES", self.rules), headers={"cache-control": "no-store"})
+
+    async def built(self, request: Request) -> Response:
+        """A built file; the worker's ends with a comment that names its release."""
+        name = request.path_params["name"] + ".js"
+        body = (BUILT / ("noop_worker.js" if name == "worker.js" and self.fault == "off" else name)).read_text()
+        return Response(
+            f"{body}/* release {self.release} */",
+            media_type="text/javascript",
+            headers={"cache-control": "no-store", "service-worker-allowed": "/"},
+        )
 
     async def module(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -125,7 +158,9 @@ class Origin:
     async def _snapshot(self, nonce: int, made: int) -> Response:
         body = await self._sketch.snapshot(now_ms=made)
         field = (
-            f"made={made}, delta=60" + (f", nonce={nonce}" if nonce else "") + (", off" if self.fault == "off" else "")
+            f"made={made}, delta={self._delta_s}"
+            + (f", nonce={nonce}" if nonce else "")
+            + (", off" if self.fault == "off" else "")
         )
         cached = "no-store" if nonce else "public, max-age=1"
         headers = {
@@ -142,6 +177,8 @@ class Origin:
             routes=[
                 Route("/", self.page),
                 Route("/src/{name}", self.module),
+                Route("/worker-page", self.worker_page),
+                Route("/quaestor/{name}.js", self.built),
                 Route("/session/{user}", self.session, methods=["POST"]),
                 Route("/quaestor/sketch", self.sketch),
                 *data,

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Client, Init } from "../src/client.ts";
+import { queryFn, swrFetcher } from "../src/fetchers.ts";
 import { ORIGIN, World } from "./world.ts";
 
 const read = async (client: Client, path: string, init?: Init): Promise<{ version: number; user: string | null }> =>
@@ -384,6 +385,17 @@ test("memory is bounded", async () => {
 	world.asked.length = 0;
 	for (let i = 19; i >= 0; i--) await read(client, `/${i}`);
 	assert.ok(client.counts.memory >= 5 && client.counts.memory <= 10, String(client.counts.memory));
+});
+
+test("fetchers for SWR and TanStack Query: JSON, errors for other answers, aborted as the library wants", async () => {
+	const world = new World();
+	const client = world.client();
+	assert.deepEqual(await swrFetcher(client)(`${ORIGIN}/a`), { version: 0, user: null });
+	assert.deepEqual(await swrFetcher(client)([`${ORIGIN}/a`, "token"]), { version: 0, user: null });
+	assert.deepEqual(await queryFn(client)({ queryKey: [`${ORIGIN}/a`] }), { version: 0, user: null });
+	await assert.rejects(queryFn(client)({ queryKey: [`${ORIGIN}/a`], signal: AbortSignal.abort() }), { name: "AbortError" });
+	const refused = new World().client({ fetch: async () => new Response("no", { status: 404 }) });
+	await assert.rejects(swrFetcher(refused)(`${ORIGIN}/a`), { name: "AnswerError", message: /status 404/ });
 });
 
 /** Numbers that look random, the same for the same seed. */
