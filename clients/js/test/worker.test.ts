@@ -87,6 +87,18 @@ test("a page gets a sketch that knows of what it wrote, or the server's own", as
 	assert.ok(Number(/made=(\d+)/.exec(sketch.headers.get("quaestor-sketch")!)![1]) >= wrote);
 });
 
+test("it goes on with the Δ that the server recommends", async () => {
+	const world = new World();
+	world.sketch = (_, url) => world.made(url.searchParams.get("nonce"), `made=${world.now}, delta=10`);
+	const kept: Kept = new Map();
+	await (await start(world, kept)).get("/a");
+	await settled();
+	world.sketch = () => new Response("", { status: 503 });
+	world.write("/a");
+	world.now += 11_000;
+	assert.equal((await (await start(world, kept)).get("/a")).version, 1);
+});
+
 test("a worker that was ended goes on with the sketch that it had", async () => {
 	const world = new World();
 	const kept: Kept = new Map();
