@@ -10,11 +10,9 @@ import { Copies } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
 import { Known } from "./known.ts";
 import { resource } from "./resource.ts";
-import { load } from "./sketch_loader.ts";
+import { load, RECOMMENDED } from "./sketch_loader.ts";
 
 const SECOND = 1000;
-/** Δ, in seconds, if nobody says it. */
-const RECOMMENDED = 60;
 /** Names that are remembered to come without a lifetime. */
 const OTHERS = 1000;
 /** An answer leaves the server at most so much later than it says (`at`). */
@@ -311,7 +309,7 @@ export class Client {
 	async #load(): Promise<void> {
 		const known = this.#known;
 		try {
-			const found = await load(this.#options.fetch, this.#options.sketch, known.time, this.#bound(this.#options) / 2);
+			const found = await load(this.#options.fetch, this.#options.sketch, known.time, this.#options.delta);
 			if (!found.sketch) return this.#say("off");
 			const now = known.time.now();
 			this.counts.sketches++;

@@ -12,6 +12,8 @@ import { moment, type ServerTime } from "./server_time.ts";
 import { Sketch } from "./sketch.ts";
 
 const SECOND = 1000;
+/** Δ, in seconds, if nobody says it. */
+export const RECOMMENDED = 60;
 /** `Date` says whole seconds, and clocks of an application's servers may differ by a second. */
 const SLACK = 2 * SECOND;
 /** A wall clock that differs by more from what the first answer says: one of the two is wrong. */
@@ -59,16 +61,16 @@ const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: n
  * @param send what sends requests.
  * @param url where it is served.
  * @param time what is known of the server's time; learns from the answer.
- * @param oldest a sketch that was made longer ago, in ms, is asked for again.
+ * @param delta Δ in seconds; by default what the answer recommends. A sketch that was made longer than half of it ago is asked for again.
  */
-export const load = async (send: typeof fetch, url: string, time: ServerTime, oldest: number): Promise<Found> => {
+export const load = async (send: typeof fetch, url: string, time: ServerTime, delta?: number): Promise<Found> => {
 	let asked = moment();
 	const cached = await ask(send, url, {}).catch(() => undefined);
 	if (cached) {
 		// Nothing but the wall clock could tell that the first answer of all is an old one. The later of the two counts.
 		const now = Math.max(cached.time + cached.age, time.known ? 0 : asked.wall);
 		const agreed = time.known || Math.abs(asked.wall - cached.time - cached.age) < AMISS;
-		if (agreed && cached.made >= Math.max(now, time.now()) - oldest) {
+		if (agreed && cached.made >= Math.max(now, time.now()) - ((delta ?? cached.delta) || RECOMMENDED) * (SECOND / 2)) {
 			time.learn(now, asked);
 			return cached;
 		}
