@@ -28,7 +28,7 @@ _SKETCH = "/quaestor/sketch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserClient:
-    """What of the browser client a middleware serves. Raises ConfigurationError for paths that are none.
+    """Parts of the browser client that a middleware serves. Raises ConfigurationError for paths that are none.
 
     path: below which `worker.js`, `client.js` and `register.js` are served; they take the place of an app's own there.
     handles: beginnings of the paths that pages read through the worker; empty: all.
