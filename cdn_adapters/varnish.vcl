@@ -131,11 +131,11 @@ sub vcl_backend_response {
         && beresp.http.cdn-cache-control !~ "(?i)(^|[\s,])(no-store|no-cache|private)\b"
         && !beresp.http.set-cookie
         && beresp.http.vary !~ "\*") {
-        set beresp.http.quaestor-ttl =
+        set beresp.http.quaestor-lifetime =
             regsub(beresp.http.cdn-cache-control, "(?i)^(.*[\s,])?max-age=([0-9]+).*$", "\2s");
         # The answer may have spent a while in the application's own cache already.
-        set beresp.ttl = std.duration(beresp.http.quaestor-ttl, 0s) - beresp.age;
-        unset beresp.http.quaestor-ttl;
+        set beresp.ttl = std.duration(beresp.http.quaestor-lifetime, 0s) - beresp.age;
+        unset beresp.http.quaestor-lifetime;
     } else {
         set beresp.ttl = 0s;
     }

@@ -17,6 +17,7 @@ from middleware import bodies
 from middleware.admission import wanted
 from middleware.asked_whole import AskedWhole
 from middleware.audit import Audit
+from middleware.browser_client import BrowserClient, ClientFiles
 from middleware.bypass import pass_by
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
@@ -26,6 +27,7 @@ from middleware.lifespan import Lifespan
 from middleware.never_stored import NeverStored
 from middleware.order import report_misplaced
 from middleware.own_writes import after_own_writes
+from middleware.page_script import PageScript
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sending import refuse
@@ -54,6 +56,7 @@ class QuaestorMiddleware:
     routes: declarations by path, for what its framework's routes do not say themselves (see `middleware.routes`).
     tracking: names of query parameters that are left out of keys unless a route declares them; None:
         `read_path.query.TRACKING`.
+    browser_client: what of the browser client is served; None: nothing.
     """
 
     def __init__(
@@ -66,8 +69,13 @@ class QuaestorMiddleware:
         metrics_path: str | None = None,
         routes: Mapping[str, Declaration] | None = None,
         tracking: Sequence[str] | None = None,
+        browser_client: BrowserClient | None = None,
     ) -> None:
+        self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
         self._app = app
+        if browser_client is not None and browser_client.inject:
+            line = f"{browser_client.path.rstrip('/')}/register.js"
+            self._app = PageScript(app, path=line, query=browser_client.rules(sketch_path=sketch_path))
         self._engine = quaestor
         self._read_path = quaestor.read_path
         self._clock = quaestor.read_path.clock
@@ -89,7 +97,7 @@ class QuaestorMiddleware:
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             diverged=quaestor.read_path.probation.quarantined,
         )
-        self._verifications = Verifications(app, quaestor.read_path, self._routes)
+        self._verifications = Verifications(self._app, quaestor.read_path, self._routes)
         self._plans = self._routes.plans
         self._asked_whole = AskedWhole()
         self._never_stored = NeverStored()
@@ -150,6 +158,8 @@ class QuaestorMiddleware:
         method: str = scope["method"]
         if self._sketch.serves(path):
             return await self._sketch(scope, path, send)
+        if self._client_files is not None and path in self._client_files:
+            return await self._client_files(path, scope, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):

@@ -22,7 +22,7 @@ from cdn_adapters import (
     VarnishAdapter,
     varnish_vcl,
 )
-from middleware import QuaestorMiddleware
+from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import (
     Access,
     Action,
@@ -80,7 +80,14 @@ from quaestor import (
 app = FastAPI()
 quaestor = Quaestor(Settings.from_env(redis_url="redis://localhost"))
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(event_listeners=[quaestor.capture])
-app.add_middleware(QuaestorMiddleware, quaestor=quaestor, routes={"/feed/*": cached(scope=public())})
+app.add_middleware(
+    QuaestorMiddleware,
+    quaestor=quaestor,
+    routes={"/feed/*": cached(scope=public())},
+    browser_client=BrowserClient(
+        path="/quaestor", handles=["/feed/"], leaves=["/feed/raw/"], offline=True, inject=True
+    ),
+)
 
 
 def user_of(scope: Mapping[str, Any]) -> str | None:

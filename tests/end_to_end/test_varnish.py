@@ -40,6 +40,17 @@ async def test_clients_see_neither_tags_nor_what_cdns_are_told(
         assert answer.headers["cache-control"] == CACHED["cache-control"]
 
 
+async def test_clients_with_the_sketch_are_told_their_lifetime(
+    behind: Origin, web: httpx.AsyncClient, path: str
+) -> None:
+    behind.answers[path] = tagged("t1", **{"quaestor-ttl": "60;at=1700000000000"})
+    answers = [await web.get(path) for _ in range(2)]
+    assert [(seen(one), one.headers["quaestor-ttl"]) for one in answers] == [
+        ("miss", "60;at=1700000000000"),
+        ("hit", "60;at=1700000000000"),
+    ]
+
+
 @pytest.mark.parametrize(
     "headers",
     [

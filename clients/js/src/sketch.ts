@@ -44,6 +44,11 @@ export class Sketch {
 		return whole ? new Sketch(slices, width, new Uint8Array(body, HEADER)) : undefined;
 	}
 
+	/** The bytes that it was read from. */
+	get body(): ArrayBuffer {
+		return this.#bits.buffer as ArrayBuffer;
+	}
+
 	/** Whether a resource may have a stale copy: never a false no, a false yes at the filter's rate of false positives. */
 	has(resource: string): boolean {
 		const size = SALT.length + resource.length;
