@@ -10,30 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
-REMEMBERED: Final = 4_096
+from middleware.latest_keys import LatestKeys
+
 WORD_OF_ORIGIN: Final = frozenset({"no-store", "no-cache", "private"})
 """Reasons that stand in the answer itself."""
 UNNOTICED: Final = "unnoticed"
 """As the reason why an answer is not stored: it could have been, but nobody has noticed what its handler asked for."""
 
 
-class NeverStored:
-    """Memory of these requests by cache key; the oldest are forgotten. Use from one event loop."""
-
-    def __init__(self, limit: int = REMEMBERED) -> None:
-        self._limit = limit
-        self._keys: dict[str, None] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._keys
-
-    def learn(self, key: str) -> None:
-        """Note that the answer under a key said that nobody is to store it."""
-        if key not in self._keys:
-            if len(self._keys) >= self._limit:
-                del self._keys[next(iter(self._keys))]
-            self._keys[key] = None
-
-    def forget(self, key: str) -> None:
-        """Note that an answer under a key did not say so."""
-        self._keys.pop(key, None)
+class NeverStored(LatestKeys):
+    """Memory of these requests by cache key: learnt when an answer said that nobody is to store it, forgotten otherwise."""

@@ -11,8 +11,10 @@ each registration is held by W cells, and costs each of them the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,9 +48,32 @@ class CellModel:
         """Calculated over measured, of each point."""
         return [self.us(point.tried) / point.us for point in points]
 
+    def spread(self, points: Sequence[CellPoint]) -> dict[str, float]:
+        """The least, the median and the greatest of these ratios."""
+        ratios = self.ratios(points)
+        return {
+            "least": round(min(ratios), 3),
+            "median": round(statistics.median(ratios), 3),
+            "most": round(max(ratios), 3),
+        }
+
     def writes_per_s(self, query_partitions: int, write_partitions: int, *, unindexed: int, share: float) -> float:
         """Writes/s to the whole grid at which each cell uses this share of a core."""
         return share * 1e6 * write_partitions / self.us(unindexed / query_partitions)
+
+
+def cell_points(measured: Sequence[Mapping[str, Any]]) -> list[CellPoint]:
+    """Every cell of the points of a result."""
+    return [
+        CellPoint(
+            query_partitions=int(point["grid"].split("x")[0]),
+            write_partitions=int(point["grid"].split("x")[1]),
+            tried=cell["tried_per_write"],
+            us=cell["us_per_write"],
+        )
+        for point in measured
+        for cell in point["cells"]
+    ]
 
 
 def fitted(points: Sequence[CellPoint]) -> CellModel:

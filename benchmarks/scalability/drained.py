@@ -16,14 +16,12 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Literal
 
 from benchmarks.scalability import workload
-from benchmarks.scalability.grids import HEARTBEAT_MS, MEMORY_BYTES
+from benchmarks.scalability.grids import cell_loop, join
 from benchmarks.scalability.workload import Load
 from quaestor.event_layer import streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.grid.spark.tasks import FREEZE_EVERY, MOST_REGISTRATIONS
-from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
 
 RETENTION_MS: Final = 600_000
@@ -169,39 +167,23 @@ def drained(redis_url: str, deployment: str, shape: GridShape) -> Iterator[Drain
     finally:
         for pipe in pipes.values():
             pipe.close()
-        for process in processes:
-            process.join(10)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        join(processes)
 
 
 def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell, pipe: Connection) -> None:
     """One cell's process: works when told to, until its pipe is closed."""
-    node = MatchingNode(
-        cell,
-        shape,
-        retention_ms=RETENTION_MS,
-        max_registrations=MOST_REGISTRATIONS,
-        max_bytes=MEMORY_BYTES,
-        max_tried_per_s=_ANY,  # drained without a pause, which is more a second than a cell accepts in service
-        freeze_every=FREEZE_EVERY,
-    )
     with (
         closing(RedisEventLayer(redis_url, deployment)) as layer,
         closing(RedisEventLayer(redis_url, deployment)) as other,
     ):
-        loop = CellLoop(
-            node,
-            layer,
-            cell,
-            shape,
-            deployment=deployment,
-            heartbeat_ms=HEARTBEAT_MS,
-            retention_ms=RETENTION_MS,
-        )
-        loop.start()
+        # Drained without a pause, it tries more a second than a cell accepts in service.
+        loop = cell_loop(layer, deployment, shape, cell, retention_ms=RETENTION_MS, max_tried_per_s=_ANY)
+        node = loop.node
+        begun = False
         while (task := _received(pipe)) is not None:
+            if not begun:
+                loop.start()  # not before: it would read registrations before the tick that dates what it knows of
+                begun = True
             tried, read = node.tally.tried, node.tally.writes
             try:
                 if task.until == "alone":

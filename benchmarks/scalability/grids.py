@@ -206,36 +206,49 @@ def as_processes(redis_url: str, deployment: str, shape: GridShape) -> Iterator[
         grid.close()
         for process in processes:
             process.terminate()
-        for process in processes:
-            process.join(10)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        join(processes)
+
+
+def cell_loop(
+    layer: RedisEventLayer,
+    deployment: str,
+    shape: GridShape,
+    cell: Cell,
+    *,
+    retention_ms: int = RETENTION_MS,
+    **limits: int,
+) -> CellLoop:
+    """A cell's loop with the bounds that it has on Spark. limits: see MatchingNode."""
+    node = MatchingNode(
+        cell,
+        shape,
+        retention_ms=retention_ms,
+        max_registrations=MOST_REGISTRATIONS,
+        max_bytes=MEMORY_BYTES,
+        freeze_every=FREEZE_EVERY,
+        **limits,
+    )
+    return CellLoop(
+        node, layer, cell, shape, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, retention_ms=retention_ms
+    )
+
+
+def join(processes: Iterable[Any]) -> None:
+    """Wait for processes that were told to end; who does not within 10 s is killed."""
+    for process in processes:
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+            process.join()
 
 
 def _cell(redis_url: str, deployment: str, shape: GridShape, cell: Cell) -> None:
     stop, parent = threading.Event(), os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    node = MatchingNode(
-        cell,
-        shape,
-        retention_ms=RETENTION_MS,
-        max_registrations=MOST_REGISTRATIONS,
-        max_bytes=MEMORY_BYTES,
-        freeze_every=FREEZE_EVERY,
-    )
     profiled: Any = os.environ.get("QUAESTOR_PROFILE_CELL")
     with closing(RedisEventLayer(redis_url, deployment)) as layer:
-        loop = CellLoop(
-            node,
-            layer,
-            cell,
-            shape,
-            deployment=deployment,
-            heartbeat_ms=HEARTBEAT_MS,
-            retention_ms=RETENTION_MS,
-        )
+        loop = cell_loop(layer, deployment, shape, cell)
         if profiled:
             import cProfile
 

@@ -45,13 +45,12 @@ from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.missing_reads import MISSING_READ, MissingReads
-from quaestor.read_path.outside_copies import first_copies_until_ms
 from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.usability import Usability
 from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
-from quaestor.store.memory import Resident
+from quaestor.store.memory import Resident, first_copies_until_ms
 
 _UNKNOWN = frozenset({Uncacheable.NO_READS, Uncacheable.UNCAPTURED})
 """Reasons that leave it to the origin's own word, where that counts: nothing is known of what the answer shows."""

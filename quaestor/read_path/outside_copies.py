@@ -10,17 +10,11 @@ from __future__ import annotations
 
 from quaestor.clock import Clock
 from quaestor.errors import SketchError
-from quaestor.model import CachedResponse
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.usability import Usability
-from quaestor.store.memory import Resident
-
-
-def first_copies_until_ms(response: CachedResponse) -> int:
-    """The end of the lifetime of copies that are made while an entry is new, in ms."""
-    return response.copies_until_ms or response.fresh_until_ms
+from quaestor.store.memory import Resident, first_copies_until_ms
 
 
 class OutsideCopies:

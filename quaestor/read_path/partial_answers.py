@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
-from quaestor.read_path.freshness import Headers, http_date_s, values
+from quaestor.read_path.freshness import Headers, values
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.ranges import Span
 from quaestor.read_path.request import RequestFacts
@@ -85,7 +85,7 @@ def located(headers: Headers) -> Part | None:
 
 
 def strong_validator(headers: Headers) -> bytes | None:
-    """The entity tag if it is strong; without any, Last-Modified if Date is at least a second later (RFC 9110, section 8.8.2.2).
+    """The entity tag if it is strong; without any, Last-Modified if it is (RFC 9110, section 8.8).
 
     None: nothing shows that two parts are of one representation.
     """
@@ -94,11 +94,7 @@ def strong_validator(headers: Headers) -> bytes | None:
     if tags:
         strong = len(tags) == 1 and validation.valid_etag(tags[0]) and not tags[0].startswith(b"W/")
         return tags[0] if strong else None
-    changed, made = values(headers, b"last-modified"), values(headers, b"date")
-    if len(changed) != 1 or len(made) != 1:
-        return None
-    changed_s, made_s = http_date_s(changed[0]), http_date_s(made[0])
-    return changed[0] if changed_s is not None and made_s is not None and changed_s + 1 <= made_s else None
+    return validation.strong_last_modified(headers)
 
 
 def tagged(headers: Headers) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quaestor.read_path import validation
-from quaestor.read_path.freshness import Headers, http_date_s, values
+from quaestor.read_path.freshness import Headers
 
 MAX_RANGES = 16
 """More ranges in one request are answered with the whole (section 17.15)."""
@@ -78,22 +78,14 @@ def _joined(found: Sequence[Span]) -> tuple[Span, ...]:
 def if_range_holds(field: bytes | None, headers: Headers, etag: bytes, *, stored_at_s: float) -> bool:
     """Whether the range may be sent: no If-Range, or one that names this very answer by strong comparison.
 
-    A date counts only if it is exactly Last-Modified, and that lay at least a second before the answer was made (section
-    8.8.2.2): within one second there could have been two versions.
+    A date counts only if it is exactly Last-Modified, and that is a strong validator.
     """
     if field is None:
         return True
     field = field.strip()
     if validation.valid_etag(field):
         return field == etag and not field.startswith(b"W/")
-    headers = list(headers)
-    changed = values(headers, b"last-modified")
-    if changed != [field]:
-        return False
-    changed_s = http_date_s(field)
-    made = values(headers, b"date")
-    made_s = http_date_s(made[0]) if len(made) == 1 else stored_at_s
-    return changed_s is not None and made_s is not None and changed_s + 1 <= made_s
+    return validation.strong_last_modified(headers, made_s=stored_at_s) == field
 
 
 def content_range(span: Span, size: int) -> bytes:

@@ -51,6 +51,19 @@ def holds(headers: Headers, *, if_none_match: bytes | None, if_modified_since: b
     return if_modified_since is not None and len(changed) == 1 and not modified_since(if_modified_since, changed[0])
 
 
+def strong_last_modified(headers: Headers, *, made_s: float | None = None) -> bytes | None:
+    """Last-Modified, if it lies at least a second before the answer was made (section 8.8.2.2): within one second there could
+    have been two versions. None: it does not, or is not known.
+
+    made_s: when the answer was made if Date does not stand there once.
+    """
+    headers = list(headers)
+    changed, made = values(headers, b"last-modified"), values(headers, b"date")
+    made_s = http_date_s(made[0]) if len(made) == 1 else made_s
+    changed_s = http_date_s(changed[0]) if len(changed) == 1 else None
+    return changed[0] if changed_s is not None and made_s is not None and changed_s + 1 <= made_s else None
+
+
 def modified_since(if_modified_since: bytes, last_modified: bytes | None) -> bool:
     """Whether If-Modified-Since holds (section 13.1.3). False only if both are dates and the second is not later than the first:
     then the answer is 304."""

@@ -77,9 +77,9 @@ def _require_well_formed(value: Any) -> None:
 def _require_names(what: str, members: Any) -> None:
     if not isinstance(members, list):
         raise BadAclError(f"{what} must be an array of names")
-    bad = next((member for member in members if not _is_name(member)), None)
-    if bad is not None:
-        raise BadAclError(f"{what} holds {bad!r}; names are '*', 'user:<name>' and 'role:<name>'")
+    for member in members:
+        if not _is_name(member):
+            raise BadAclError(f"{what} holds {member!r}; names are '*', 'user:<name>' and 'role:<name>'")
 
 
 def _is_name(value: Any) -> bool:

@@ -42,7 +42,7 @@ class Resident:
         self.response = response
         self.refresh_at_ms = response.fresh_until_ms
         self.copies_from_ms = response.stored_at_ms
-        self.copies_until_ms = response.copies_until_ms or response.fresh_until_ms
+        self.copies_until_ms = first_copies_until_ms(response)
         self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
         self.size_bytes = size_bytes(response)
         self.rendered: Any = None
@@ -61,6 +61,11 @@ class Resident:
         """Give copies outside another lifetime: what was rendered told them the last one."""
         self.copies_from_ms, self.copies_until_ms, self.rendered = from_ms, until_ms, None
         self.settled_until_ms = min(self.refresh_at_ms, until_ms)
+
+
+def first_copies_until_ms(response: CachedResponse) -> int:
+    """The end of the lifetime of copies that are made while an entry is new, in ms."""
+    return response.copies_until_ms or response.fresh_until_ms
 
 
 def size_bytes(response: CachedResponse) -> int:

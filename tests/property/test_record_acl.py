@@ -15,7 +15,7 @@ import pytest
 from bson import Binary, Code, DBRef, Decimal128, MaxKey, MinKey, ObjectId, Regex
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pymongo.collection import Collection
 
@@ -73,6 +73,7 @@ def found_in(mongo_url: str) -> Iterator[Collection[RawBSONDocument]]:
 
 
 @given(st.lists(records, min_size=1, max_size=40))
+@example([{"_acl": {"read": {"allow": [None]}}}, {"_acl": {"write": {"deny": [None, "user:ann"]}}}])
 @settings(max_examples=60)
 def test_the_query_finds_what_the_rules_permit(
     found_in: Collection[RawBSONDocument], drawn: list[dict[str, Any]]
