@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quaestor.client.fields import Lifetime
@@ -21,6 +21,10 @@ LARGEST = 4
 REMEMBERED = 10_000
 """URLs whose form, and variants whose newest version, are remembered."""
 
+_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+
 Identity = tuple[bytes, tuple[tuple[str, str | None], ...]]
 """One variant of one URL: the target as it is sent, and the request fields that decide, with their values."""
 
@@ -30,6 +34,7 @@ class Copy:
     """An answer that is kept.
 
     identity: what it answers.
+    name: digest of its resource, by which sketches know it.
     life: how long it may be used.
     etag: its validator.
     headers: its fields as they came, without those of the connection.
@@ -37,6 +42,7 @@ class Copy:
     """
 
     identity: Identity
+    name: bytes
     life: Lifetime
     etag: str
     headers: tuple[tuple[bytes, bytes], ...]
@@ -61,6 +67,22 @@ class Form:
     sketch: str
 
 
+Raw = Sequence[tuple[bytes, bytes]]
+"""Header fields as they came."""
+
+
+def end_to_end(raw: Raw) -> tuple[tuple[bytes, bytes], ...]:
+    """The fields of an answer without those of the connection that it came by."""
+    return tuple((name, value) for name, value in raw if name.lower() not in _CONNECTION)
+
+
+def confirmed(copy: Copy, life: Lifetime, raw: Raw) -> Copy:
+    """A copy with the fields that a 304 brought instead of its own (RFC 9111, section 3.2)."""
+    new = [(n, v) for n, v in end_to_end(raw) if n.lower() not in (b"content-length", b"content-encoding")]
+    names = {name.lower() for name, _ in new}
+    return replace(copy, life=life, headers=(*((n, v) for n, v in copy.headers if n.lower() not in names), *new))
+
+
 def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
     """The variant that an answer to this request is."""
     return target, tuple((name, asked.get(name)) for name in decided_by)
@@ -77,6 +99,7 @@ class Copies:
         self._kept: OrderedDict[Identity, Copy] = OrderedDict()
         self._forms: OrderedDict[bytes, Form] = OrderedDict()
         self._newest: OrderedDict[Identity, tuple[int, str | None]] = OrderedDict()
+        self._forgotten_ms = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -103,8 +126,8 @@ class Copies:
 
     def older(self, key: Identity, at_ms: float, etag: str | None) -> bool:
         """Whether a version that left the server at at_ms may be an older one than the newest that was seen."""
-        newest = self._newest.get(key)
-        return newest is not None and at_ms < newest[0] and (etag is None or etag != newest[1])
+        newest_ms, newest_etag = self._newest.get(key, (self._forgotten_ms, None))
+        return at_ms < newest_ms and (etag is None or etag != newest_etag)
 
     def saw(self, key: Identity, form: Form, at_ms: int, etag: str | None) -> None:
         """Remember the version that was answered. A copy of another version is dropped.
@@ -112,10 +135,12 @@ class Copies:
         at_ms: latest moment that it may have left the server.
         """
         _remember(self._forms, key[0], form)
-        _remember(self._newest, key, (at_ms, etag))
+        forgotten = _remember(self._newest, key, (at_ms, etag))
+        if forgotten is not None:
+            self._forgotten_ms = max(self._forgotten_ms, forgotten[0])
         kept = self._kept.get(key)
         if kept is not None and (etag is None or kept.etag != etag):
-            self._drop(key)
+            self.drop(key)
 
     def keep(self, copy: Copy) -> None:
         """Keep a copy in place of an older one, unless another version was seen since it was asked for."""
@@ -123,38 +148,40 @@ class Copies:
         overtaken = (kept is not None and kept.life.at_ms > copy.life.at_ms) or newest is None or newest[1] != copy.etag
         if copy.size_bytes > self.largest_bytes or overtaken:
             return
-        self._drop(copy.identity)
+        self.drop(copy.identity)
         self._kept[copy.identity] = copy
         self.bytes += copy.size_bytes
         while self.bytes > self.limit_bytes:
-            self._drop(next(iter(self._kept)))
+            self.drop(next(iter(self._kept)))
 
     def forget(self, target: bytes) -> None:
         """Forget all of a URL: it is no longer given a lifetime."""
         self._forms.pop(target, None)
         for key in [key for key in self._kept if key[0] == target]:
-            self._drop(key)
+            self.drop(key)
 
     def forget_private(self) -> None:
         """Drop what was made for one user."""
         for key in [key for key, copy in self._kept.items() if copy.life.private]:
-            self._drop(key)
+            self.drop(key)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all, also what is known of versions."""
         self._kept.clear()
         self._forms.clear()
         self._newest.clear()
+        self._forgotten_ms = 0
         self.bytes = 0
 
-    def _drop(self, key: Identity) -> None:
+    def drop(self, key: Identity) -> None:
+        """Drop one copy, if it is there."""
         copy = self._kept.pop(key, None)
         if copy is not None:
             self.bytes -= copy.size_bytes
 
 
-def _remember(known: OrderedDict[Any, Any], key: object, value: object) -> None:
+def _remember(known: OrderedDict[Any, Any], key: object, value: object) -> Any:
+    """Remember as the newest; what is forgotten for it, or None."""
     known[key] = value
     known.move_to_end(key)
-    if len(known) > REMEMBERED:
-        known.popitem(last=False)
+    return known.popitem(last=False)[1] if len(known) > REMEMBERED else None

@@ -15,14 +15,15 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from quaestor.client.copies import CREDENTIALS, Copies, Copy, Form, Identity, identity
-from quaestor.client.fields import Lifetime, lifetime, varied_by
+from quaestor.cache_sketch.wire_format import digest
+from quaestor.client.copies import CREDENTIALS, Copies, Copy, Form, confirmed, end_to_end, identity
+from quaestor.client.fields import Lifetime, forbidden, lifetime, same_etag, varied_by
 from quaestor.client.levels import Level
 from quaestor.client.server_time import Moment
 from quaestor.client.sketches import Sketches, SketchRequest
+from quaestor.client.steps import Answer, Ask, Counts, Keep
 from quaestor.read_path.key import resource
 
 EARLY_MS = 1_000
@@ -30,94 +31,16 @@ EARLY_MS = 1_000
 DELTA_S = 60.0
 """Δ where neither client nor server says one."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_OWN_RULES = (
+_OWN_RULES = frozenset({
     "range", "if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "cache-control", "pragma",
     "content-length", "transfer-encoding",
-)  # fmt: skip
+})  # fmt: skip
 """Request fields of a caller that minds caches itself, or sends a body: such a request passes as it is."""
 _PAST_CACHES = (("cache-control", "no-cache"), ("pragma", "no-cache"))
-_CONNECTION = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
-)
+_REVALIDATED = (("cache-control", "max-age=0"),)
+"""For caches on the way that nobody can purge. Those that are told of writes may answer."""
 _OTHERS = 10_000
-
-Source = Literal["memory", "validated", "server", "passed"]
-
-
-@dataclass(slots=True)
-class Counts:
-    """Work of a client since it was made.
-
-    memory: answers from its memory.
-    validated: answers from its memory after the server had said that they are still right.
-    server: answers of the network, of all that carry a lifetime.
-    passed: requests that it let pass, and answers without a lifetime.
-    again: answers that were asked for a second time, because a cache in between may have kept them for too long.
-    sketches: sketches loaded.
-    refused: sketches that could not be relied on.
-    """
-
-    memory: int = 0
-    validated: int = 0
-    server: int = 0
-    passed: int = 0
-    again: int = 0
-    sketches: int = 0
-    refused: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A request as it has to be sent.
-
-    target: path and query as they are sent.
-    asked: its header fields.
-    level: the freshness that its answer has to have.
-    fields: header fields to be added.
-    copy: what a 304 confirms; None if the request is not conditional.
-    past_caches: whether caches on the way are told to ask the server.
-    after_ms: an answer that left the server after is as new as the level wants; infinite if that is not known.
-    session: which user it is for, counted.
-    """
-
-    target: bytes
-    asked: Mapping[str, str]
-    level: Level
-    fields: tuple[tuple[str, str], ...]
-    copy: Copy | None
-    past_caches: bool
-    after_ms: float
-    session: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The end of an exchange.
-
-    source: where it comes from.
-    copy: the answer itself, if it comes out of memory.
-    keep: how it may be kept when its body has come; None if it may not.
-    """
-
-    source: Source
-    copy: Copy | None = None
-    keep: Keep | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Leave to keep an answer.
-
-    identity: what it answers.
-    life: how long.
-    etag: its validator.
-    session: which user it is for, counted.
-    """
-
-    identity: Identity
-    life: Lifetime
-    etag: str
-    session: int
+"""URLs whose answers carry no lifetime, that are remembered."""
 
 
 class Exchanges:
@@ -137,26 +60,30 @@ class Exchanges:
         self._wanted: list[str] = []
 
     def begin(self, target: bytes, asked: Mapping[str, str], level: Level, now: Moment) -> Ask | Answer | None:
-        """The first step of a GET: answer it from memory, send it so, or (None) let it pass as it is."""
+        """The first step of a GET: answer it from memory, send it so, or (None) let it pass as it is.
+
+        asked: its header fields, by their names in lower case.
+        """
         with self._lock:
             latest_ms = self.sketches.time.latest_ms(now)
             after_ms = self._after_ms(level, latest_ms)
-            own_rules = any(name in asked for name in _OWN_RULES)
             form = self.copies.form(target)
             self._want(form.sketch if form is not None else "", level, after_ms, latest_ms, now)
-            if self.sketches.off or own_rules:
+            if self.sketches.off or not _OWN_RULES.isdisjoint(asked):
                 self.counts.passed += 1
                 return None
             if level.strong:
                 return self._ask(target, asked, level, None, after_ms, past_caches=True)
             copy = self.copies.find(target, asked)
-            partition = copy.life.sketch if copy is not None else form.sketch if form is not None else ""
-            enough = self.sketches.made_ms(partition) >= after_ms
-            if copy is not None and enough and self._usable(copy, latest_ms):
+            if copy is not None and self._usable(copy, after_ms, latest_ms):
                 self.counts.memory += 1
                 return Answer(source="memory", copy=copy)
+            partition = copy.life.sketch if copy is not None else form.sketch if form is not None else ""
+            enough = self.sketches.made_ms(partition) >= after_ms
             others = target in self._others
-            return self._ask(target, asked, level, copy, after_ms, past_caches=not enough and not others)
+            told = enough and copy is None and not self.sketches.vouches(partition, _name(target), 0, after_ms)
+            past_caches = not enough and not others
+            return self._ask(target, asked, level, copy, after_ms, past_caches=past_caches, revalidate=told)
 
     def answered(
         self, ask: Ask, status: int, headers: Mapping[str, str], raw: list[tuple[bytes, bytes]], now: Moment
@@ -167,24 +94,26 @@ class Exchanges:
         raw: the same as they came.
         """
         with self._lock:
-            unconfirmed = status == 304 and ask.copy is not None and not _same(headers.get("etag"), ask.copy.etag)
-            if unconfirmed:
-                return self._again(ask, None)
-            if status == 304 and ask.copy is None:
-                return Answer(source="passed")
-            life = lifetime(headers)
             latest_ms = self.sketches.time.latest_ms(now)
+            if status == 304 and ask.copy is None:
+                self._read(latest_ms)
+                return Answer(source="passed")
+            if status == 304 and ask.copy is not None and not same_etag(headers.get("etag"), ask.copy.etag):
+                return self._again(ask, None)
+            life = lifetime(headers)
             if life is not None and latest_ms and life.at_ms > latest_ms:
                 # From the future: nobody knows until when it may be kept, nor whether it is new.
-                return self._again(ask, None) if not ask.past_caches else self._without_lifetime(ask, status, raw)
+                life = None
             if life is None:
-                return self._without_lifetime(ask, status, raw)
+                return self._without_lifetime(ask, status, raw, latest_ms)
             return self._with_lifetime(ask, status, headers, raw, life, latest_ms)
 
     def keep(self, leave: Keep, raw: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Keep an answer whose body has come whole."""
-        headers = tuple((name, value) for name, value in raw if name.lower() not in _CONNECTION)
-        copy = Copy(identity=leave.identity, life=leave.life, etag=leave.etag, headers=headers, body=body)
+        copy = Copy(
+            identity=leave.identity, name=_name(leave.identity[0]), life=leave.life, etag=leave.etag,
+            headers=end_to_end(raw), body=body,
+        )  # fmt: skip
         with self._lock:
             if not self.sketches.off and not (leave.life.private and leave.session != self._session):
                 self.copies.keep(copy)
@@ -197,6 +126,11 @@ class Exchanges:
                 self._written_ms = max(self._written_ms, self.sketches.time.latest_ms(now))
             else:
                 self._undated_write = True
+
+    def passed(self, now: Moment) -> None:
+        """An answer came to a request that passed: it may have shown anything."""
+        with self._lock:
+            self._read(self.sketches.time.latest_ms(now))
 
     def forget_private(self) -> None:
         """Drop what was made for one user, also what is still on its way."""
@@ -222,26 +156,36 @@ class Exchanges:
     ) -> bool | None:
         """See Sketches.answered: True, or None if it has to be asked for again with proof, or False."""
         with self._lock:
-            known = self.sketches.time.known
+            known, newest_ms = self.sketches.time.known, self.sketches.newest_ms
             relied = self.sketches.answered(
                 request, status, headers, body, now,
                 delta_ms=1000 * self._delta_s(self._level), written_ms=self._written_ms,
             )  # fmt: skip
             if relied:
                 self.counts.sketches += 1
-                if not known:
+                set_back = self.sketches.newest_ms < newest_ms
+                if set_back:
+                    self._undated_write = self._undated_read = True
+                if set_back or not known:
                     self._date(now)
-                if self.sketches.off:
+                if set_back or self.sketches.off:
                     self.copies.clear()
             elif relied is False:
                 self.counts.refused += 1
             return relied
 
-    def sketch_failed(self, partition: str, now: Moment) -> None:
+    def sketch_failed(self, partition: str, why: str, now: Moment) -> None:
         """A request for a sketch was not answered."""
         with self._lock:
             self.counts.refused += 1
-            self.sketches.failed(partition, now)
+            self.sketches.failed(partition, why, now)
+
+    def _read(self, time_ms: float) -> None:
+        """Something was shown as it was at time_ms at the latest, by the server's clock; 0 if that is not known."""
+        if time_ms:
+            self._read_ms = max(self._read_ms, time_ms)
+        else:
+            self._undated_read = True
 
     def _date(self, now: Moment) -> None:
         """Give what happened before the server's time was known the latest time that it may have had."""
@@ -263,7 +207,7 @@ class Exchanges:
             return math.inf
         return max(
             latest_ms - delta_ms,
-            self._written_ms if level.read_your_writes else 0,
+            self._written_ms if level.read_your_writes or level.causal else 0,
             self._read_ms if level.causal else 0,
         )
 
@@ -272,13 +216,13 @@ class Exchanges:
         if latest_ms and math.isinf(after_ms):
             return  # the server is asked anyway
         soon_ms = max(after_ms, latest_ms - 500 * self._delta_s(level)) if latest_ms else 1.0
-        if self.sketches.due(partition, soon_ms, now):
-            self._wanted.append(partition)
+        self._wanted += self.sketches.due(partition, soon_ms, now)
 
-    def _usable(self, copy: Copy, latest_ms: float) -> bool:
+    def _usable(self, copy: Copy, after_ms: float, latest_ms: float) -> bool:
         life = copy.life
-        name = _resource(copy.identity[0])
-        return life.at_ms <= latest_ms < life.until_ms and self.sketches.vouches(life.sketch, name, life.at_ms)
+        return life.at_ms <= latest_ms < life.until_ms and self.sketches.vouches(
+            life.sketch, copy.name, life.at_ms, after_ms
+        )
 
     def _ask(
         self,
@@ -289,10 +233,13 @@ class Exchanges:
         after_ms: float,
         *,
         past_caches: bool,
+        revalidate: bool = False,
     ) -> Ask:
         fields: tuple[tuple[str, str], ...] = _PAST_CACHES if past_caches else ()
+        if (copy is not None or revalidate) and not fields:
+            fields = _REVALIDATED
         if copy is not None:
-            fields = (*(fields or (("cache-control", "max-age=0"),)), ("if-none-match", copy.etag))
+            fields = (*fields, ("if-none-match", copy.etag))
         return Ask(
             target=target, asked=asked, level=level, fields=fields, copy=copy,
             past_caches=past_caches, after_ms=after_ms, session=self._session,
@@ -302,18 +249,22 @@ class Exchanges:
         self.counts.again += 1
         return self._ask(ask.target, ask.asked, ask.level, copy, ask.after_ms, past_caches=True)
 
-    def _without_lifetime(self, ask: Ask, status: int, raw: list[tuple[bytes, bytes]]) -> Ask | Answer:
-        if status in (200, 304):
+    def _without_lifetime(
+        self, ask: Ask, status: int, raw: list[tuple[bytes, bytes]], latest_ms: float
+    ) -> Ask | Answer:
+        if status < 500 and status != 429:
             if self.copies.form(ask.target) is not None and not ask.past_caches:
                 return self._again(ask, None)  # it used to have one: dropped on the way, perhaps
             self.copies.forget(ask.target)
+        self._read(latest_ms)
+        if status in (200, 304):
             self._others[ask.target] = None
             if len(self._others) > _OTHERS:
                 self._others.clear()
         self.counts.passed += 1
         if status != 304 or ask.copy is None:
             return Answer(source="passed")
-        return Answer(source="passed", copy=_confirmed(ask.copy, ask.copy.life, raw))
+        return Answer(source="passed", copy=confirmed(ask.copy, ask.copy.life, raw))
 
     def _with_lifetime(
         self,
@@ -329,61 +280,34 @@ class Exchanges:
         varied = varied_by(headers)
         names = set(varied or ())
         if status == 304 and ask.copy is not None:
-            names = {name for name, _ in ask.copy.identity[1]}
+            names.update(name for name, _ in ask.copy.identity[1])
         decided_by = tuple(sorted(names.union(CREDENTIALS if life.private else ())))
         key = identity(ask.target, ask.asked, decided_by)
         older = ask.level.monotonic_reads and self.copies.older(key, life.at_ms, etag)
-        vouched = (
-            self.sketches.made_ms(life.sketch) >= ask.after_ms
-            and latest_ms < life.until_ms
-            and self.sketches.vouches(life.sketch, _resource(ask.target), life.at_ms)
+        vouched = latest_ms < life.until_ms and self.sketches.vouches(
+            life.sketch, _name(ask.target), life.at_ms, ask.after_ms
         )
         if (older or not (life.at_ms >= ask.after_ms or vouched)) and not ask.past_caches:
             return self._again(ask, None if older else ask.copy)
         self.copies.saw(key, Form(decided_by, life.sketch), life.at_ms + EARLY_MS, etag)
-        if latest_ms:
-            self._read_ms = max(self._read_ms, life.at_ms + EARLY_MS)
-        else:
-            self._undated_read = True
+        self._read(life.at_ms + EARLY_MS if latest_ms else 0)
+        self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)
+        may = varied is not None and not forbidden(headers, self.copies.largest_bytes)
         if status == 304 and ask.copy is not None:
-            copy = replace(_confirmed(ask.copy, life, raw), identity=key)
-            if not self.sketches.off and not (life.private and ask.session != self._session):
+            copy = replace(confirmed(ask.copy, life, raw), identity=key)
+            if not may or key != ask.copy.identity:
+                self.copies.drop(ask.copy.identity)
+            if may and not self.sketches.off and not (life.private and ask.session != self._session):
                 self.copies.keep(copy)
             self.counts.validated += 1
             return Answer(source="validated", copy=copy)
         self.counts.server += 1
-        if etag is None or status != 200 or varied is None or _forbidden(headers, self.copies.largest_bytes):
+        if etag is None or status != 200 or not may:
             return Answer(source="server")
         return Answer(source="server", keep=Keep(key, life, etag, ask.session))
 
 
-def _resource(target: bytes) -> str:
+def _name(target: bytes) -> bytes:
+    """Digest of the resource of a URL, by which sketches know it."""
     path, _, query = target.partition(b"?")
-    return resource(path, query)
-
-
-def _same(said: str | None, known: str | None) -> bool:
-    """Whether a 304 confirms a copy: it repeats its validator, or says none."""
-    return said is None or known is None or said.removeprefix("W/") == known.removeprefix("W/")
-
-
-def _forbidden(headers: Mapping[str, str], largest_bytes: int) -> bool:
-    """Whether an answer may not be kept in spite of its lifetime."""
-    length = headers.get("content-length", "0")
-    return (
-        "no-store" in headers.get("cache-control", "").lower()
-        or "set-cookie" in headers
-        or not length.isdigit()
-        or int(length) > largest_bytes
-    )
-
-
-def _confirmed(copy: Copy, life: Lifetime, raw: list[tuple[bytes, bytes]]) -> Copy:
-    """A copy with the fields that a 304 brought instead of its own (RFC 9111, section 3.2)."""
-    new = [
-        (n, v)
-        for n, v in raw
-        if n.lower() not in _CONNECTION and n.lower() not in (b"content-length", b"content-encoding")
-    ]
-    names = {name.lower() for name, _ in new}
-    return replace(copy, life=life, headers=(*((n, v) for n, v in copy.headers if n.lower() not in names), *new))
+    return digest(resource(path, query))

@@ -12,7 +12,7 @@ from typing import Any
 import http_sf
 
 _LIFETIME = re.compile(
-    r"(?P<ttl>[0-9]{1,8});at=(?P<at>[0-9]{1,15})(?:;sketch=(?P<sketch>[A-Za-z0-9._~-]{1,64}))?(?P<private>;private)?"
+    r"(?P<ttl>[0-9]{1,8});at=(?P<at>[0-9]{1,15})(?:;sketch=(?P<sketch>(?!\.{1,2}(?:;|$))[A-Za-z0-9._~-]{1,64}))?(?P<private>;private)?"
 )
 _MAX_MS = 10**15
 
@@ -88,6 +88,22 @@ def date_ms(headers: Mapping[str, str]) -> int:
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     return int(date.timestamp() + (int(age) if re.fullmatch("[0-9]{1,9}", age) else 0)) * 1000
+
+
+def forbidden(headers: Mapping[str, str], largest_bytes: int) -> bool:
+    """Whether an answer may not be kept in spite of its lifetime."""
+    length = headers.get("content-length", "0")
+    return (
+        "no-store" in headers.get("cache-control", "").lower()
+        or "set-cookie" in headers
+        or re.fullmatch("[0-9]{1,15}", length) is None
+        or int(length) > largest_bytes
+    )
+
+
+def same_etag(said: str | None, known: str | None) -> bool:
+    """Whether a 304 confirms what is known: it repeats its validator, weakly, or says none."""
+    return said is None or known is None or said.removeprefix("W/") == known.removeprefix("W/")
 
 
 def varied_by(headers: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -39,8 +39,11 @@ async def resolve(
         async with turns:
             return await client.get(member(identifier), **options)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(identifier)) for identifier in ids]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(identifier)) for identifier in ids]
+    except BaseExceptionGroup as failed:  # as the synchronous twin and a single request raise it
+        raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
@@ -54,5 +57,5 @@ def resolve_sync(
 
 
 def _checked(at_once: int) -> None:
-    if at_once < 1:
-        raise ConfigurationError(f"at_once must be at least 1, not {at_once}")
+    if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
+        raise ConfigurationError(f"at_once must be a number of requests, 1 or more; not {at_once!r}")

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import httpx
 
 from quaestor.client.copies import Copy
-from quaestor.client.exchange import Ask, Source
 from quaestor.client.levels import EXTENSION
 from quaestor.client.server_time import Moment
 from quaestor.client.sketches import NONCES, SketchRequest
+from quaestor.client.steps import Ask, Source
 from quaestor.errors import ConfigurationError
 
 SKETCH_TIMEOUT_S = 5.0
 """Nobody waits for a sketch, so it has its own time."""
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SCHEMES = ("http", "https")
 
 
 def moment() -> Moment:
     """Now, by both clocks of this machine."""
     return Moment(time.time() * 1000, time.monotonic() * 1000)
+
+
+def fields_of(request: httpx.Request) -> dict[str, str]:
+    """Header fields of a request by their names in lower case. Faster than httpx's own look-up, name by name."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in request.headers.raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
 
 
 def nonce() -> int:
@@ -41,17 +50,18 @@ class Server:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, TypeError) as error:
             raise ConfigurationError(f"the server must be a URL such as https://shop.example, not {url!r}") from error
-        if parsed.scheme not in _DEFAULT_PORTS or not parsed.host:
+        if parsed.scheme not in _SCHEMES or not parsed.host:
             raise ConfigurationError(f"the server must be a URL such as https://shop.example, not {url!r}")
         if not sketch.startswith("/") or "?" in sketch or "#" in sketch:
             raise ConfigurationError(f"sketch must be a path such as /quaestor/sketch, not {sketch!r}")
-        self._origin = _origin(parsed)
-        self._host = parsed.netloc
+        self._scheme, self._name, self._port = parsed.raw_scheme, parsed.raw_host, parsed.port
+        self._host = parsed.netloc.decode("ascii")
         self._sketch = parsed.copy_with(path=sketch, query=None, fragment=None, username=None, password=None)
 
-    def serves(self, request: httpx.Request) -> bool:
-        """Whether a request is for this server."""
-        return _origin(request.url) == self._origin and request.headers.get("host", "").lower().encode() == self._host
+    def serves(self, url: httpx.URL, asked: Mapping[str, str]) -> bool:
+        """Whether a request is for this server, by its URL and its field `Host`."""
+        named = url.raw_host == self._name and url.raw_scheme == self._scheme and url.port == self._port
+        return named and asked.get("host", "").lower() == self._host
 
     def sketch_request(self, request: SketchRequest) -> httpx.Request:
         """A request for a sketch. It carries no cookies and no credentials."""
@@ -135,7 +145,3 @@ class KeptSyncStream(httpx.SyncByteStream):
     def close(self) -> None:
         """Close what it comes from."""
         self._stream.close()
-
-
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port or _DEFAULT_PORTS.get(url.scheme)

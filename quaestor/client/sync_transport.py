@@ -5,14 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from functools import partial
+from typing import TYPE_CHECKING
 
 import httpx
 
 from quaestor.client.copies import MEMORY_BYTES
-from quaestor.client.exchange import SAFE_METHODS, Answer, Ask, Counts, Exchanges
+from quaestor.client.exchange import SAFE_METHODS, Exchanges
 from quaestor.client.levels import EXTENSION, Level, of_request
-from quaestor.client.messages import KeptSyncStream, Server, moment, nonce, response_of, sent
+from quaestor.client.messages import KeptSyncStream, Server, fields_of, moment, nonce, response_of, sent
 from quaestor.client.sketches import MAX_BYTES
+from quaestor.client.steps import Answer, Ask, Counts
+from quaestor.client.stored import SyncStoredAnswers
+
+if TYPE_CHECKING:
+    from hishel import BaseStorage
 
 _log = logging.getLogger("quaestor.client")
 
@@ -28,6 +34,7 @@ class QuaestorSyncTransport(httpx.BaseTransport):
     memory_bytes: how much is kept, in bytes.
     sketch: path of the Cache Sketch.
     transport: what sends requests; httpx's own by default.
+    storage: of hishel's, for instance its SqliteStorage: keeps answers for longer than the program runs. Closed with it.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -40,11 +47,13 @@ class QuaestorSyncTransport(httpx.BaseTransport):
         memory_bytes: int = MEMORY_BYTES,
         sketch: str = "/quaestor/sketch",
         transport: httpx.BaseTransport | None = None,
+        storage: BaseStorage | None = None,
     ) -> None:
         self._server = Server(server, sketch)
         self._level = level or Level()
         self._exchanges = Exchanges(self._level, memory_bytes)
         self._inner = transport if transport is not None else httpx.HTTPTransport()
+        self._answers = SyncStoredAnswers(self._inner, storage) if storage is not None else self._inner
         self._loads: set[threading.Thread] = set()
         self._warned = False
 
@@ -56,7 +65,8 @@ class QuaestorSyncTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request, from memory if the rules allow."""
         level = of_request(request.extensions.get(EXTENSION), self._level)
-        if not self._server.serves(request):
+        asked = fields_of(request)
+        if not self._server.serves(request.url, asked):
             return self._inner.handle_request(request)
         if request.method not in SAFE_METHODS:
             try:
@@ -65,13 +75,15 @@ class QuaestorSyncTransport(httpx.BaseTransport):
                 self._exchanges.wrote(moment())
         step: Ask | Answer | None = None
         if request.method == "GET":
-            step = self._exchanges.begin(request.url.raw_path, request.headers, level, moment())
+            step = self._exchanges.begin(request.url.raw_path, asked, level, moment())
             for partition in self._exchanges.to_load():
                 self._load_beside(partition)
         if step is None:
-            return self._inner.handle_request(request)
+            response = self._inner.handle_request(request)
+            self._exchanges.passed(moment())
+            return response
         while isinstance(step, Ask):
-            response = self._inner.handle_request(sent(request, step))
+            response = self._answers.handle_request(sent(request, step))
             step = self._exchanges.answered(
                 step, response.status_code, response.headers, response.headers.raw, moment()
             )
@@ -94,7 +106,7 @@ class QuaestorSyncTransport(httpx.BaseTransport):
         """Wait for what runs beside the requests, and close what sends them."""
         for thread in list(self._loads):
             thread.join()
-        self._inner.close()
+        self._answers.close()
 
     def _handed_on(self, response: httpx.Response, answer: Answer) -> httpx.Response:
         response.extensions[EXTENSION] = answer.source
@@ -112,10 +124,14 @@ class QuaestorSyncTransport(httpx.BaseTransport):
 
         thread = threading.Thread(target=load, name="quaestor-sketch", daemon=True)
         self._loads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: the request is answered without it
+            self._loads.discard(thread)
+            self._exchanges.sketch_failed(name, str(error), moment())
 
     def _load(self, name: str, *, proof: bool = False) -> None:
-        relied: bool | None = None
+        relied, why = None, "the load was broken off"
         try:
             while relied is None:
                 ask = self._exchanges.ask_sketch(name, nonce=nonce(), now=moment(), proof=proof)
@@ -127,13 +143,14 @@ class QuaestorSyncTransport(httpx.BaseTransport):
                 relied = self._exchanges.sketch_answered(ask, response.status_code, response.headers, body, moment())
                 proof = True
         except Exception as error:  # whatever a transport raises: reads go on without a sketch
-            _log.debug("client.sketch_failed: %r", error)
+            why = f"{type(error).__name__}: {error}"
         finally:
             if relied is None:
-                self._exchanges.sketch_failed(name, moment())
+                self._exchanges.sketch_failed(name, why, moment())
         if not relied and not self._warned:
             self._warned = True
-            _log.warning("client.no_sketch_to_rely_on: every answer is revalidated with the server")
+            why = self._exchanges.sketches.why
+            _log.warning("client.no_sketch_to_rely_on: every answer is revalidated with the server: %s", why)
 
 
 def _read(response: httpx.Response) -> bytes:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
 from functools import partial
+from typing import TYPE_CHECKING
 
 import httpx
 
 from quaestor.client.copies import MEMORY_BYTES
-from quaestor.client.exchange import SAFE_METHODS, Answer, Ask, Counts, Exchanges
+from quaestor.client.exchange import SAFE_METHODS, Exchanges
 from quaestor.client.levels import EXTENSION, Level, of_request
-from quaestor.client.messages import KeptAsyncStream, Server, moment, nonce, response_of, sent
+from quaestor.client.messages import KeptAsyncStream, Server, fields_of, moment, nonce, response_of, sent
 from quaestor.client.sketches import MAX_BYTES
+from quaestor.client.steps import Answer, Ask, Counts
+from quaestor.client.stored import AsyncStoredAnswers
+
+if TYPE_CHECKING:
+    from hishel import AsyncBaseStorage
 
 _log = logging.getLogger("quaestor.client")
 
@@ -28,6 +35,7 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
     memory_bytes: how much is kept, in bytes.
     sketch: path of the Cache Sketch.
     transport: what sends requests; httpx's own by default.
+    storage: of hishel's, for instance its AsyncSqliteStorage: keeps answers for longer than the program runs. Closed with it.
 
     Raises ConfigurationError for a value that cannot be.
     """
@@ -40,11 +48,13 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
         memory_bytes: int = MEMORY_BYTES,
         sketch: str = "/quaestor/sketch",
         transport: httpx.AsyncBaseTransport | None = None,
+        storage: AsyncBaseStorage | None = None,
     ) -> None:
         self._server = Server(server, sketch)
         self._level = level or Level()
         self._exchanges = Exchanges(self._level, memory_bytes)
         self._inner = transport if transport is not None else httpx.AsyncHTTPTransport()
+        self._answers = AsyncStoredAnswers(self._inner, storage) if storage is not None else self._inner
         self._loads: set[asyncio.Task[None]] = set()
         self._warned = False
 
@@ -56,7 +66,8 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request, from memory if the rules allow."""
         level = of_request(request.extensions.get(EXTENSION), self._level)
-        if not self._server.serves(request):
+        asked = fields_of(request)
+        if not self._server.serves(request.url, asked):
             return await self._inner.handle_async_request(request)
         if request.method not in SAFE_METHODS:
             try:
@@ -65,13 +76,15 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
                 self._exchanges.wrote(moment())
         step: Ask | Answer | None = None
         if request.method == "GET":
-            step = self._exchanges.begin(request.url.raw_path, request.headers, level, moment())
+            step = self._exchanges.begin(request.url.raw_path, asked, level, moment())
             for partition in self._exchanges.to_load():
                 self._load_beside(partition)
         if step is None:
-            return await self._inner.handle_async_request(request)
+            response = await self._inner.handle_async_request(request)
+            self._exchanges.passed(moment())
+            return response
         while isinstance(step, Ask):
-            response = await self._inner.handle_async_request(sent(request, step))
+            response = await self._answers.handle_async_request(sent(request, step))
             step = self._exchanges.answered(
                 step, response.status_code, response.headers, response.headers.raw, moment()
             )
@@ -83,8 +96,7 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
 
     async def refresh(self) -> None:
         """Load the sketches now, past all caches. It does not raise when there is none to be had."""
-        for name in self._exchanges.sketches.partitions:
-            await self._load(name, proof=True)
+        await asyncio.gather(*(self._load(name, proof=True) for name in self._exchanges.sketches.partitions))
 
     def forget_private(self) -> None:
         """Drop the answers that were made for one user: call it when another one takes over."""
@@ -92,10 +104,11 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """End what runs beside the requests, and close what sends them."""
-        for task in self._loads:
+        here = [task for task in self._loads if task.get_loop() is asyncio.get_running_loop()]
+        for task in here:
             task.cancel()
-        await asyncio.gather(*self._loads, return_exceptions=True)
-        await self._inner.aclose()
+        await asyncio.gather(*here, return_exceptions=True)
+        await self._answers.aclose()
 
     def _handed_on(self, response: httpx.Response, answer: Answer) -> httpx.Response:
         response.extensions[EXTENSION] = answer.source
@@ -105,12 +118,13 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
         return response
 
     def _load_beside(self, name: str) -> None:
-        task = asyncio.create_task(self._load(name))
+        # In a context of its own: it belongs to no request, whatever its caller keeps there.
+        task = asyncio.get_running_loop().create_task(self._load(name), context=Context())
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
 
     async def _load(self, name: str, *, proof: bool = False) -> None:
-        relied: bool | None = None
+        relied, why = None, "the load was broken off"
         try:
             while relied is None:
                 ask = self._exchanges.ask_sketch(name, nonce=nonce(), now=moment(), proof=proof)
@@ -122,13 +136,14 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
                 relied = self._exchanges.sketch_answered(ask, response.status_code, response.headers, body, moment())
                 proof = True
         except Exception as error:  # whatever a transport raises: reads go on without a sketch
-            _log.debug("client.sketch_failed: %r", error)
+            why = f"{type(error).__name__}: {error}"
         finally:
             if relied is None:
-                self._exchanges.sketch_failed(name, moment())
+                self._exchanges.sketch_failed(name, why, moment())
         if not relied and not self._warned:
             self._warned = True
-            _log.warning("client.no_sketch_to_rely_on: every answer is revalidated with the server")
+            why = self._exchanges.sketches.why
+            _log.warning("client.no_sketch_to_rely_on: every answer is revalidated with the server: %s", why)
 
 
 async def _read(response: httpx.Response) -> bytes:

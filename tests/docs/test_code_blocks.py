@@ -128,11 +128,20 @@ async def read_by_a_client(names: Names, mongo: Any) -> None:
         names["running"].__exit__(None, None, None)
 
 
+async def stored(names: Names, mongo: Any) -> None:
+    try:
+        await eventually(lambda: "stored" in names)
+        assert (await anyio.Path(names["FOLDER"] / "answers.db").stat()).st_size
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
 SHOP = """
 from tests.sketch_clients.http_server import Shop, serving
 running = serving(Shop())
 SHOP = running.__enter__()
 """
+FOLDER = "from pathlib import Path\nFOLDER = Path('/var/lib/quaestor/statistics')"
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
     "docs/tutorial.md-python-1": ("", shelves),
@@ -140,6 +149,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
     "docs/python_client.md-python-1": (SHOP, read_by_a_client),
     "docs/python_client.md-python-2": (SHOP, read_by_a_client),
+    "docs/python_client.md-python-3": (f"{SHOP}\n{FOLDER}", stored),
     "docs/admin.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/observability.md-python-1": (APP, None),
     "docs/middleware_order.md-python-1": (f"{APP}\n{MIDDLEWARES}", answers),

@@ -1,4 +1,4 @@
-"""A server with the real expiring sketch, a cache before it that loses purges, and clients, on one virtual clock.
+"""A server with the real expiring sketch, a cache before it that loses purges and restarts, and clients, on one virtual clock.
 
 The rules of the Python client run as they are; only what carries them (sockets, clocks) is virtual. Requests of all clients and
 writes interleave at every hop, in an order that the seed decides.
@@ -16,13 +16,16 @@ import httpx
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.sizing import Geometry
 from quaestor.cache_sketch.wire_format import digest
-from quaestor.client.exchange import Answer, Ask, Exchanges
+from quaestor.client.exchange import Exchanges
 from quaestor.client.levels import Level
 from quaestor.client.server_time import Moment
+from quaestor.client.steps import Answer, Ask
 
 START_MS = 1_700_000_000_000
 GEOMETRY = Geometry(slices=4, bits_per_slice=1024, capacity=100, error_rate=0.01)
 TTL_S = 600
+PARTITIONS = ("", "even", "odd")
+"""Of the sketch; a third of the resources is told of by the whole only."""
 NODES = 2
 """Of the cache before the server; each request reaches one of them."""
 CDN_MS = 400_000
@@ -75,7 +78,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
-        self.sketch = ExpiringSketch(GEOMETRY)
+        self.sketches = {name: ExpiringSketch(GEOMETRY) for name in PARTITIONS}
         self.cdn: dict[str, Message] = {}
         self.purges: list[tuple[float, str]] = []
         self.written = {number: [0.0] for number in range(self.resources)}
@@ -91,7 +94,8 @@ class World:
         """One write; the sketch is told, the cache before the server later or never."""
         self.written[resource].append(self.now_ms)
         name = f"/r{resource}"
-        self.sketch.report_write([digest(name)], now_ms=int(self.now_ms))
+        for sketch in self.telling(resource):
+            sketch.report_write([digest(name)], now_ms=int(self.now_ms))
         for node in range(NODES):
             if self.chance.random() >= self.lossy:
                 self.purges.append((self.now_ms + self.chance.expovariate(1 / 3000), f"{node} {name}"))
@@ -99,10 +103,17 @@ class World:
 
     def origin(self, name: str) -> Message:
         version = len(self.written[int(name[2:])]) - 1
-        at_ms = int(self.now_ms) - self.chance.randrange(1000)
-        self.sketch.report_read(digest(name), expires_at_ms=at_ms + TTL_S * 1000, now_ms=int(self.now_ms))
-        headers = httpx.Headers({"etag": f'"{version}"', "quaestor-ttl": f"{TTL_S};at={at_ms}"})
+        at_ms = int(self.now_ms) - self.early_ms()
+        for sketch in self.telling(int(name[2:])):
+            sketch.report_read(digest(name), expires_at_ms=at_ms + TTL_S * 1000, now_ms=int(self.now_ms))
+        partition = PARTITIONS[int(name[2:]) % 3]
+        life = f"{TTL_S};at={at_ms}" + (f";sketch={partition}" if partition else "")
+        headers = httpx.Headers({"etag": f'"{version}"', "quaestor-ttl": life})
         return Message(200, headers, b"%d" % version, self.now_ms + CDN_MS)
+
+    def early_ms(self) -> int:
+        """How much earlier than it leaves an answer says that it left."""
+        return self.chance.randrange(1000)
 
     def answer(self, name: str, asked: httpx.Headers) -> Message:
         """What a request gets: from the cache, unless it is told to ask the server."""
@@ -117,19 +128,30 @@ class World:
             return Message(304, headers, b"")
         return Message(200, headers, kept.body)
 
-    def sketch_answer(self, nonce: int) -> Message:
+    def restart(self) -> None:
+        """A node of the cache before the server forgets all that it keeps, the purges that it waits for too."""
+        node = f"{self.chance.randrange(NODES)} "
+        self.cdn = {key: kept for key, kept in self.cdn.items() if not key.startswith(node)}
+        self.purges = [purge for purge in self.purges if not purge[1].startswith(node)]
+
+    def telling(self, resource: int) -> list[ExpiringSketch]:
+        """The sketches that tell of a resource: its partition's and the whole."""
+        return [self.sketches[name] for name in {PARTITIONS[resource % 3], ""}]
+
+    def sketch_answer(self, partition: str, nonce: int) -> Message:
         if self.chance.random() < self.lost_refreshes:
             return Message(503, httpx.Headers(), b"<html>later</html>")
-        key = "sketch" if self.hostile and self.chance.random() < 0.5 else f"sketch?{nonce}"
+        key = f"sketch {partition}" + ("" if self.hostile and self.chance.random() < 0.5 else f"?{nonce}")
         kept = self.cdn.get(key)
         if kept is not None and (self.hostile or kept.until_ms >= self.now_ms):
             return kept
-        self.sketch.sweep(int(self.now_ms))
+        sketch = self.sketches[partition]
+        sketch.sweep(int(self.now_ms))
         said = f"made={int(self.now_ms)}, delta=30" + (f", nonce={nonce}" if nonce else "")
         headers = httpx.Headers(
             {"quaestor-sketch": said, "date": formatdate(self.now_ms // 1000, usegmt=True), "etag": f'"{self.now_ms}"'}
         )
-        made = Message(200, headers, self.sketch.snapshot(int(self.now_ms)), self.now_ms + 1000)
+        made = Message(200, headers, sketch.snapshot(int(self.now_ms)), self.now_ms + 1000)
         if not nonce or self.hostile:
             self.cdn[key] = made
         return made
@@ -176,6 +198,7 @@ class Client:
         assert isinstance(step, Answer)
         body = step.copy.body if step.copy is not None else message.body
         if step.keep is not None:
+            yield  # its body is on its way
             self.exchanges.keep(step.keep, message.headers.raw, body)
         world.reads.append(Read(self.number, resource, begun_ms, world.now_ms, int(body), step.source))
         for partition in loads:
@@ -187,7 +210,7 @@ class Client:
             nonce = self.world.chance.randrange(1, 2**32)
             ask = self.exchanges.ask_sketch(partition, nonce=nonce, now=self.moment(), proof=proof)
             yield
-            message = self.world.sketch_answer(ask.nonce)
+            message = self.world.sketch_answer(partition, ask.nonce)
             yield
             relied = self.exchanges.sketch_answered(ask, message.status, message.headers, message.body, self.moment())
             proof = True
@@ -217,6 +240,8 @@ def run(
                 client.sleep(chance.uniform(0, 100_000))
             elif kind < 0.03:
                 client.step_back(chance.uniform(0, 100_000))
+            elif kind < 0.035:
+                world.restart()
             elif kind < 0.10:
                 running.append(client.write(resource))
             else:

@@ -11,10 +11,13 @@ from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
 from quaestor.cache_sketch.wire_format import digest, encode, positions, saturated
 from quaestor.client.copies import Copies, Copy, Form, Identity
+from quaestor.client.exchange import Exchanges
 from quaestor.client.fields import Lifetime, lifetime, sketch_field
 from quaestor.client.flat_sketch import FlatSketch
+from quaestor.client.levels import Level
 from quaestor.client.server_time import Moment, ServerTime
 from quaestor.client.sketches import Sketches, SketchRequest
+from quaestor.client.steps import Answer, Ask
 
 NOW = 1_700_000_000_000
 
@@ -27,7 +30,8 @@ NOW = 1_700_000_000_000
         ("60;at=5;private", Lifetime(5, 60_005, "", True)),
         ("60;at=5;sketch=items;private", Lifetime(5, 60_005, "items", True)),
         *((malformed, None) for malformed in ("", "60", "60;at=", "-1;at=5", "60; at=5", "60;at=5;x", "60;at=5;sketch=../x",
-                                              "60;at=5, 60;at=5", "999999999;at=5", "6e1;at=5", "60;at=5;private;sketch=x")),
+                                              "60;at=5;sketch=..", "60;at=5;sketch=.", "60;at=5, 60;at=5", "999999999;at=5",
+                                              "6e1;at=5", "60;at=5;private;sketch=x")),
     ],
 )  # fmt: skip
 def test_lifetimes(field: str, expected: Lifetime | None) -> None:
@@ -143,7 +147,7 @@ def test_an_overtaken_version_is_not_kept() -> None:
     key: Identity = (b"/a", ())
 
     def copy(etag: str, at_ms: int) -> Copy:
-        return Copy(identity=key, life=Lifetime(at_ms, at_ms + 1000), etag=etag, headers=(), body=b"")
+        return Copy(identity=key, name=b"", life=Lifetime(at_ms, at_ms + 1000), etag=etag, headers=(), body=b"")
 
     copies.saw(key, Form((), ""), 1, "old")
     copies.saw(key, Form((), ""), 2, "new")
@@ -154,3 +158,97 @@ def test_an_overtaken_version_is_not_kept() -> None:
     assert copies.older(key, 1, "old")
     copies.forget(b"/a")
     assert (copies.bytes, len(copies)) == (0, 0)
+
+
+def loaded(sketches: Sketches, partition: str, made_ms: int, body: bytes = b"") -> None:
+    request = sketches.ask(partition, nonce=7, now=Moment(0.0, 0.0), proof=True)
+    assert answered(sketches, request, f"made={made_ms}, nonce=7", body=body)
+
+
+def test_a_304_confirms_what_was_asked_with() -> None:
+    """Two loads at a time: the newer sketch is not given the time of the older one's confirmation."""
+    sketches, start = Sketches(), Moment(0.0, 0.0)
+    empty = encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes))
+
+    def take(request: SketchRequest, status: int, etag: str, made_ms: int, body: bytes) -> bool | None:
+        headers = httpx.Headers({"quaestor-sketch": f"made={made_ms}, nonce=7", "etag": etag})
+        return sketches.answered(request, status, headers, body, start, delta_ms=60_000, written_ms=0)
+
+    assert take(sketches.ask("", nonce=7, now=start, proof=True), 200, '"empty"', NOW, empty)
+    first = sketches.ask("", nonce=7, now=start, proof=True)
+    second = sketches.ask("", nonce=7, now=start, proof=True)
+    assert take(first, 200, '"full"', NOW + 2, saturated(DEFAULT))
+    assert take(second, 304, '"full"', NOW + 3, b"") is False
+    assert not sketches.vouches("", digest("/a"), NOW, NOW + 2)
+    assert take(second, 304, 'W/"empty"', NOW + 3, b"")
+    assert sketches.vouches("", digest("/a"), NOW, NOW + 3)
+
+
+def test_the_whole_tells_of_every_partition() -> None:
+    """Where a partition has no sketch that is new enough; where it has, its own decides, which has fewer entries."""
+    sketches = Sketches()
+    empty = encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes))
+    loaded(sketches, "", NOW, empty)
+    assert sketches.vouches("items", digest("/a"), NOW, NOW)
+    loaded(sketches, "items", NOW + 5)
+    assert not sketches.vouches("items", digest("/a"), NOW, NOW + 5)
+    loaded(sketches, "", NOW + 9)
+    loaded(sketches, "items", NOW + 9, empty)
+    assert sketches.vouches("items", digest("/a"), NOW, NOW + 9)
+    assert not sketches.vouches("others", digest("/a"), NOW, NOW + 9)
+
+
+def test_a_load_that_was_lost_is_made_again() -> None:
+    """With its event loop, or its process' threads: some time after, and not beside it."""
+    sketches = Sketches()
+    assert sketches.due("", 1.0, Moment(0.0, 0.0)) == [""]
+    assert sketches.due("", 1.0, Moment(5_000.0, 5_000.0)) == []
+    assert sketches.due("", 1.0, Moment(31_000.0, 31_000.0)) == [""]
+
+
+def test_partitions_are_bounded() -> None:
+    """Whatever answers name: beyond that the whole is loaded, which tells of all."""
+    sketches, start = Sketches(), Moment(0.0, 0.0)
+    wanted = [name for number in range(200) for name in sketches.due(f"p{number}", 1.0, start)]
+    assert wanted == [*(f"p{number}" for number in range(64)), ""]
+
+
+def test_versions_that_were_forgotten_are_not_gone_back_to() -> None:
+    """More URLs than are remembered: an answer older than what was forgotten is asked for again."""
+    copies = Copies(0)
+    for number in range(10_001):
+        copies.saw((b"/%d" % number, ()), Form((), ""), 1_000 + number, "new")
+    assert copies.older((b"/0", ()), 999, "old")
+    assert not copies.older((b"/0", ()), 1_000, "old")
+    assert copies.older((b"/1", ()), 1_000, "old")
+
+
+def test_when_the_server_s_clock_was_set_back_nothing_is_relied_on() -> None:
+    """Copies and sketches that count by the time before are dropped, also those of other partitions."""
+    exchanges, start = Exchanges(Level(delta_s=60), 100_000), Moment(0.0, 0.0)
+    empty = encode(DEFAULT, keys=0, bits=bytes(DEFAULT.size_bytes))
+
+    def load(made_ms: int) -> None:
+        for partition in ("", "items"):
+            request = exchanges.ask_sketch(partition, nonce=7, now=start, proof=True)
+            headers = httpx.Headers({"quaestor-sketch": f"made={made_ms}, nonce=7"})
+            assert exchanges.sketch_answered(request, 200, headers, empty, start)
+
+    def read(at_ms: int) -> str:
+        step = exchanges.begin(b"/a", {}, Level(delta_s=60), start)
+        if isinstance(step, Ask):
+            headers = httpx.Headers({"quaestor-ttl": f"600;at={at_ms};sketch=items", "etag": '"1"'})
+            step = exchanges.answered(step, 200, headers, headers.raw, start)
+            assert isinstance(step, Answer)
+            if step.keep is not None:
+                exchanges.keep(step.keep, headers.raw, b"")
+        assert step is not None
+        return step.source
+
+    load(NOW)
+    assert [read(NOW + 1), read(NOW + 1)] == ["server", "memory"]
+    request = exchanges.ask_sketch("", nonce=7, now=start, proof=True)
+    headers = httpx.Headers({"quaestor-sketch": f"made={NOW - 30_000}, nonce=7"})
+    assert exchanges.sketch_answered(request, 200, headers, empty, start)
+    assert exchanges.sketches.made_ms("items") == NOW - 30_000
+    assert [read(NOW - 29_000), read(NOW - 29_000)] == ["server", "memory"]
