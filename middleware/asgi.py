@@ -141,9 +141,8 @@ class QuaestorMiddleware:
                         headers = self._outgoing.hit(resident, now_ms)
                         response = resident.response
                         # Fresh messages and a fresh list: whoever wraps us may change them.
-                        await send(
-                            {"type": "http.response.start", "status": response.status, "headers": headers.copy()}
-                        )
+                        headers = headers.copy() if asked.own else self._outgoing.to_be_revalidated(headers)
+                        await send({"type": "http.response.start", "status": response.status, "headers": headers})
                         return await send({"type": "http.response.body", "body": response.body})
         return await self._closer_look(scope, receive, send)
 
@@ -151,7 +150,7 @@ class QuaestorMiddleware:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         method: str = scope["method"]
         if path == self._sketch_path:
-            return await self._sketch(method, send)
+            return await self._sketch(scope, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):

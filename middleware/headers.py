@@ -25,6 +25,8 @@ from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
 CACHE = b"Quaestor"
+LIFETIME = b"quaestor-ttl"
+"""How long clients that consult the Cache Sketch may keep an answer; see docs/sketch_clients.md."""
 _NO_STORE = (b"cache-control", b"no-store")
 CONNECTION = frozenset(
     {
@@ -33,11 +35,13 @@ CONNECTION = frozenset(
     }
 )  # fmt: skip
 """Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
-_LIFETIMES = frozenset({b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control"})
+_LIFETIMES = frozenset(
+    {b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control", LIFETIME}
+)
 _NOT_MODIFIED = frozenset(
     {
         b"age", b"cache-control", b"cache-status", b"cdn-cache-control", b"content-location", b"date", b"etag", b"expires",
-        b"vary", b"x-quaestor-explain",
+        b"vary", b"x-quaestor-explain", LIFETIME,
     }
 )  # fmt: skip
 """What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
@@ -50,6 +54,8 @@ _OF_THE_CONTENT = frozenset(
 """What a 304 does not repeat."""
 UNKEYED = (b"vary", EVERYTHING)
 """On an answer whose handler read all fields: nobody outside can tell for which requests it is."""
+_UNSEEN = frozenset({b"cookie", EVERYTHING})
+"""What an answer may vary by that a page cannot see."""
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
@@ -159,13 +165,41 @@ def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tupl
     return client_s, cdn_s
 
 
+def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -> int:
+    """The end of the lifetime that clients with the Cache Sketch may be told of an entry; 0: none.
+
+    At most what the sketch was told, what the route says for browsers, and what the handler lets them. None if it varies by what
+    a page cannot see: copies of one cookie's answer would be used for another's. An answer for one user is told all the same:
+    its client forgets it when the user changes.
+    """
+    if not resident.reported_until_ms or policy.browser_ttl_ms == 0:
+        return 0
+    if not policy.personal:
+        varies = {piece.strip() for name, value in fields if name == b"vary" for piece in value.lower().split(b",")}
+        if not _UNSEEN.isdisjoint(varies):
+            return 0
+    response = resident.response
+    bounds_ms = [resident.reported_until_ms]
+    if policy.browser_ttl_ms is not None:
+        bounds_ms.append(resident.copies_from_ms + policy.browser_ttl_ms)
+    elif (allowed_s := client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)) is not None:
+        bounds_ms.append(resident.copies_from_ms + allowed_s * 1000)
+    return min(bounds_ms)
+
+
 class _Rendered:
-    """What is kept beside a resident entry: the fields that never change, and the whole list for one second."""
+    """What is kept beside a resident entry: the fields that never change, and the whole list for one second.
 
-    __slots__ = ("fixed", "headers", "second")
+    kept_until_ms: when the lifetime ends that clients with the Cache Sketch are told; 0: they are told none.
+    whose: what else they are told of it.
+    """
 
-    def __init__(self, fixed: RawHeaders) -> None:
+    __slots__ = ("fixed", "headers", "kept_until_ms", "second", "whose")
+
+    def __init__(self, fixed: RawHeaders, kept_until_ms: int, *, personal: bool) -> None:
         self.fixed = fixed
+        self.kept_until_ms = kept_until_ms
+        self.whose = b";private" if personal else b""
         self.second = -1
         self.headers: RawHeaders = []
 
@@ -175,12 +209,13 @@ class HeaderPolicy:
 
     cdn: the adapters whose CDNs may keep copies.
     purges: whether there is any.
-    leaves_copies: whether anybody outside is allowed to keep an answer without asking.
+    leaves_copies: whether anybody outside is allowed to keep an answer without asking, and without looking into the sketch.
     """
 
     def __init__(self, settings: Settings, cdn: Sequence[CdnAdapter]) -> None:
         self._cdn = tuple(cdn)
         self._estimated = settings.client_ttl == "estimated"
+        self._sketch = settings.client_ttl == "sketch"
         self._debug = settings.debug_header
         self._explicit = settings.explicit
         self._not_modified = _NOT_MODIFIED | {
@@ -190,7 +225,11 @@ class HeaderPolicy:
         self.leaves_copies = self.purges or self._estimated
 
     def leaves(self, policy: RoutePolicy) -> bool:
-        """Whether anybody outside may keep an answer of this route without asking."""
+        """Whether anybody outside may keep an answer of this route without asking, be it after a look into the sketch."""
+        return self.leaves_to_all(policy) or (self._sketch and policy.browser_ttl_ms != 0)
+
+    def leaves_to_all(self, policy: RoutePolicy) -> bool:
+        """Whether others than clients with the sketch may keep an answer of this route without asking."""
         return bool(policy.browser_ttl_ms) or (self.leaves_copies and not policy.personal)
 
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
@@ -226,11 +265,16 @@ class HeaderPolicy:
         response = resident.response
         rendered = resident.rendered
         if rendered is None:
-            rendered = resident.rendered = _Rendered(self._fixed(resident, policy))
+            fixed = self._fixed(resident, policy)
+            until_ms = kept_until_ms(resident, policy, fixed) if self._sketch else 0
+            rendered = resident.rendered = _Rendered(fixed, until_ms, personal=policy.personal)
         age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
+        at_ms = now_ms - now_ms % 1000  # this list goes out for as long as the second lasts
+        if (left_ms := rendered.kept_until_ms - at_ms) >= 1000:
+            headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.whose)))
         if self._debug:
             browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
             text = explaining.entry(
@@ -256,7 +300,9 @@ class HeaderPolicy:
     def to_be_revalidated(self, headers: RawHeaders) -> RawHeaders:
         """The fields of an answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""
         return [
-            (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value) for name, value in headers
+            (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value)
+            for name, value in headers
+            if name != LIFETIME
         ]
 
     def without_leave(self, headers: RawHeaders) -> RawHeaders:
@@ -273,7 +319,8 @@ class HeaderPolicy:
         policy: RoutePolicy | None = None,
     ) -> RawHeaders:
         """The fields of a handler's own answer that was not stored."""
-        fields = list(headers)
+        # A lifetime is for the clients of one sketch: if the handler has handed one on, it is another sketch's.
+        fields = [field for field in headers if field[0].lower() != LIFETIME]
         said = any(name.lower() == b"cache-control" for name, _ in fields)
         match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
@@ -301,7 +348,10 @@ class HeaderPolicy:
         given = response.headers
         if is_explicit(response) and not policy.personal:
             names = varying(policy, given)
-            return [*(field for field in given if field[0] != b"age"), *([(b"vary", names)] if names else [])]
+            return [
+                *(field for field in given if field[0] not in (b"age", LIFETIME)),
+                *([(b"vary", names)] if names else []),
+            ]
         client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]

@@ -371,7 +371,7 @@ class CachedResponse:
     stored_at_ms, fresh_until_ms: how long our stores use it; hits carry Age = now - stored_at. An answer that was old when
         it came was stored so much earlier.
     copies_until_ms: how long copies outside may be used that are handed out now; whoever hands out later ones renews that.
-        0: until fresh_until_ms.
+        0: until fresh_until_ms, and the Cache Sketch was not told of them.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
         are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.

@@ -17,6 +17,7 @@ from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.parts import Parts
+from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
@@ -121,6 +122,8 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     if parts.settings.client_ttl == "estimated" or parts.effects.cdn:
         # What an earlier process handed out is still out there, and only that process's memory knew it.
         parts.effects.reset("a new embedded process does not know what was handed out before")
+    elif parts.settings.client_ttl == "sketch":
+        await parts.storage.sketch.saturate(parts.clock() + parts.settings.ttl_max_ms + COPY_SLACK_MS)
     return partial(anyio.to_thread.run_sync, grid.stop)
 
 

@@ -46,8 +46,11 @@ class Settings:
     ttl_min_ms: shortest estimated lifetime of copies outside, in CDNs and browsers.
     ttl_max_ms: longest one, and how long an entry of our own is used at most: so long it is guarded.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
-    client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
-        (they keep the response and must consult the Cache Sketch).
+    client_ttl: lifetime of copies in clients. "sketch": browsers are told max-age=0, so they revalidate with their ETag, and
+        clients that consult the Cache Sketch are told a lifetime in a field of its own (docs/sketch_clients.md); "none":
+        max-age=0 and nothing else; "estimated": browsers keep the response, so all of them must consult the Cache Sketch.
+    sketch_delta_s: how old a Cache Sketch may be that clients rely on, in s (1..3600): the bound of their staleness.
+    sketch_off: clients are told to leave everything to the network (see docs/sketch_clients.md).
     clock_window_ms: a time in a query, finer than a minute, that is closer to the request than this counts as "now".
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
@@ -110,7 +113,9 @@ class Settings:
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_quantile: float = 0.5
-    client_ttl: str = "none"
+    client_ttl: str = "sketch"
+    sketch_delta_s: int = 10
+    sketch_off: bool = False
     clock_window_ms: int = 300_000
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
@@ -209,8 +214,10 @@ class Settings:
             )
         if self.pre_images not in ("leave", "enable"):
             raise ConfigurationError(f"pre_images is 'leave' or 'enable', not {self.pre_images!r}")
-        if self.client_ttl not in ("none", "estimated"):
-            raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
+        if self.client_ttl not in ("sketch", "none", "estimated"):
+            raise ConfigurationError(f"client_ttl is 'sketch', 'none' or 'estimated', not {self.client_ttl!r}")
+        if not 1 <= self.sketch_delta_s <= 3_600:
+            raise ConfigurationError(f"sketch_delta_s must lie in 1..3600, not {self.sketch_delta_s}")
         if not self.deployment or any(c in self.deployment for c in "{}:@ \t\n"):
             raise ConfigurationError(
                 f"deployment {self.deployment!r} must be non-empty without braces, colons, @ or spaces"

@@ -13,7 +13,8 @@ from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
 COPY_SLACK_MS = 2_000
-"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive."""
+"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive.
+For clients with the Cache Sketch, whose lifetimes count from a moment that they are told, it is grace for clocks that differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,8 @@ def guarded_entry(
     window_ms: how long it may be used stale after that.
     cost_ms: how long it took to make it.
     valid_until_ms: when it is over whatever anybody says, for stale use too.
-    copies_ms: how long copies outside may be used, if that is not for as long; None: it is, or there are none.
+    copies_ms: how long copies outside may be used, never for longer than the entry; None: there are none, or the Cache Sketch
+        is not told of them.
     """
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
     if allowed_s is not None:
@@ -100,7 +102,7 @@ def guarded_entry(
         resource=resource,
         stale_until_ms=now_ms + ttl_ms + window_ms if window_ms else 0,
         cost_ms=max(0, cost_ms),
-        copies_until_ms=now_ms + copies_ms if copies_ms is not None and 0 < copies_ms < ttl_ms else 0,
+        copies_until_ms=0 if copies_ms is None else now_ms + (copies_ms if 0 < copies_ms < ttl_ms else ttl_ms),
     )
 
 

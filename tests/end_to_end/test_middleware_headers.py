@@ -30,7 +30,7 @@ async def test_cdns_and_browsers_are_told_their_own_lifetimes() -> None:
 
 
 async def test_without_anybody_who_may_keep_copies_the_sketch_is_not_told_of_any() -> None:
-    site = Site()
+    site = Site(client_ttl="none")
     answer = await site.get()
     assert "cdn-cache-control" not in answer.headers
     assert site.engine.sketch.reads == {}

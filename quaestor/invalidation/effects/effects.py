@@ -40,6 +40,7 @@ from quaestor.ports import (
     ResponseStore,
     SharedInvalidation,
 )
+from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.settings import Settings
 from quaestor.store.invalidation_script import StepByStep
 from quaestor.tasks import ended
@@ -337,7 +338,7 @@ class Effects:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
         await self._until_done("store", self._store.clear)
-        until_ms = self._clock() + self._settings.ttl_max_ms
+        until_ms = self._clock() + self._settings.ttl_max_ms + COPY_SLACK_MS
         await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
         await self._purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)

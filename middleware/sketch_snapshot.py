@@ -1,0 +1,71 @@
+"""One snapshot of the Cache Sketch as it goes out: its bytes, compressed where that makes them fewer, and its entity tags."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterable
+
+import zstandard
+
+from quaestor.read_path.validation import strong_etag
+
+_CODINGS = (b"zstd", b"gzip")
+"""In the order of preference."""
+_WORTH_IT = 0.95
+"""A fuller filter is as good as random: what is hardly smaller is sent as it is."""
+_ACCEPTED = re.compile(rb"(zstd|gzip)(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
+_LONGEST_FIELD = 1_024
+
+
+class SketchSnapshot:
+    """A snapshot, and what was worked out for it once.
+
+    body: as docs/sketch_format.md says.
+    made_at_ms: what was reported before is in it.
+    off: clients are told to leave everything to the network.
+    """
+
+    def __init__(self, body: bytes, made_at_ms: int, *, off: bool) -> None:
+        self.body = body
+        self.made_at_ms = made_at_ms
+        self.off = off
+        self._etag = strong_etag(body)
+        self._coded: dict[bytes, bytes | None] = {}
+
+    def again(self, made_at_ms: int, *, off: bool) -> SketchSnapshot:
+        """The snapshot of a later moment with the same body. O(1)."""
+        later = object.__new__(SketchSnapshot)
+        later.body, later.made_at_ms, later.off = self.body, made_at_ms, off
+        later._etag, later._coded = self._etag, self._coded
+        return later
+
+    def etag(self, coding: bytes) -> bytes:
+        """The strong entity tag of the body in this coding; empty: as it is. The same bits have the same tag at any time."""
+        return b'%s-%s"' % (self._etag[:-1], coding) if coding else self._etag
+
+    def coded(self, accepted: frozenset[bytes]) -> tuple[bytes, bytes]:
+        """The coding to send, empty for none, and the body in it. Each is made once. O(size of the filter)."""
+        for coding in _CODINGS:
+            if coding in accepted:
+                if coding not in self._coded:
+                    packed = _packed(self.body, coding)
+                    self._coded[coding] = packed if len(packed) <= _WORTH_IT * len(self.body) else None
+                if (found := self._coded[coding]) is not None:
+                    return coding, found
+        return b"", self.body
+
+
+def acceptable(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """The codings that a client has named and not forbidden. A malformed or enormous field names nothing."""
+    text = b",".join(value for name, value in headers if name == b"accept-encoding")
+    if len(text) > _LONGEST_FIELD:
+        return frozenset()
+    found = (_ACCEPTED.fullmatch(piece.strip()) for piece in text.split(b","))
+    return frozenset(one[1].lower() for one in found if one is not None and float(one[2] or 1) > 0)
+
+
+def _packed(body: bytes, coding: bytes) -> bytes:
+    if coding == b"zstd":
+        return zstandard.ZstdCompressor(level=3).compress(body)
+    return gzip.compress(body, compresslevel=6, mtime=0)
