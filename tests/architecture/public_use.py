@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
@@ -39,6 +40,7 @@ from quaestor import (
     EventLayerError,
     FailureSeen,
     InvalidationDone,
+    Level,
     LifetimeEstimator,
     Limits,
     LiveResult,
@@ -48,6 +50,8 @@ from quaestor import (
     Quaestor,
     QuaestorError,
     QuaestorRouter,
+    QuaestorSyncTransport,
+    QuaestorTransport,
     Query,
     QueryError,
     ReadAnswered,
@@ -73,6 +77,8 @@ from quaestor import (
     private,
     public,
     replay,
+    resolve,
+    resolve_sync,
     uncacheable,
     writes,
 )
@@ -207,8 +213,28 @@ async def invalidate() -> None:
         print(error)
 
 
+async def read_from_copies() -> list[str]:
+    transport = QuaestorTransport("https://shop.example", level=Level(delta_s=5, causal=True))
+    async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as shop:
+        await transport.refresh()
+        listed = await shop.get("/db/items?representation=ids", extensions={"quaestor": {"strong": True}})
+        members = await resolve(shop, listed.json(), lambda identifier: f"/db/items/{identifier}")
+        transport.forget_private()
+    print(transport.counts.memory, listed.extensions["quaestor"])
+    return [member.text for member in members]
+
+
+def read_in_threads() -> list[str]:
+    transport = QuaestorSyncTransport("https://shop.example", memory_bytes=1_000_000)
+    with httpx.Client(transport=transport) as shop:
+        transport.refresh()
+        members = resolve_sync(shop, [1, 2], lambda identifier: f"https://shop.example/db/items/{identifier}")
+        transport.forget_private()
+    return [member.text for member in members]
+
+
 def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
 
 
-USES = (may, estimated, around, cdn, purged_in_a_test, follow, invalidate, history)
+USES = (may, estimated, around, cdn, purged_in_a_test, follow, invalidate, history, read_from_copies, read_in_threads)

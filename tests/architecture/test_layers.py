@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.cache_sketch", "quaestor.ttl", "quaestor.capture"),
     ("quaestor.store",),
     ("quaestor.read_path", "quaestor.explain"),
-    ("quaestor.caching",),
+    ("quaestor.caching", "quaestor.client"),
     ("quaestor.invalidation.matching", "quaestor.invalidation.ingest"),
     ("quaestor.invalidation.grid", "quaestor.invalidation.registry"),
     ("quaestor.invalidation.effects",),
