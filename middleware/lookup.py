@@ -24,6 +24,8 @@ FOLLOW_DEADLINE_S = 10.0
 """How long a request waits for another one's handler before it runs its own."""
 _ROUNDS = 3
 """How often a request waits for others before it runs its own handler."""
+_VERDICTS = 3
+"""How often a request waits for the verdict on an entry before it goes on without it."""
 _LOOKS = 8
 """How often an entry may die between being found and being sent before the request is answered without the cache."""
 
@@ -44,6 +46,7 @@ class Lookup:
         self._flight: Flight | None = None
         self._waited_for = "process"
         self._looks = 0
+        self._verdicts = 0
         self._misleading = False
         self._begun_s = time.perf_counter()
 
@@ -65,6 +68,9 @@ class Lookup:
             if use is Use.VALIDATE:
                 if self._busy(now_ms):
                     return Looked(event=Event.BUSY)
+                if self._leads and self._verdicts < _VERDICTS and await lookup.settled(key):
+                    self._verdicts += 1
+                    continue
                 found = await self._look_further(found, now_ms)
                 use = self._use(found)
             if found is None or use is Use.VALIDATE:

@@ -11,8 +11,9 @@ from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.invalidation.registry.registration_building import Dependency, Guard, dependencies, guarding
-from quaestor.invalidation.registry.registration_ids import id_for
+from quaestor.invalidation.registry.registration_ids import id_for, round_of
 from quaestor.invalidation.registry.resolving import Resolver
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.surrogate_tags import everything_tag, tag
@@ -41,6 +42,7 @@ class Registrar:
         shared: SharedRegistrations,
         activations: Activations,
         contributor_reads: ContributorReads,
+        rule: RecheckRule,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -52,6 +54,7 @@ class Registrar:
         self._shared = shared
         self._activations = activations
         self._contributor_reads = contributor_reads
+        self._rule = rule
         self._settings = settings
         self._telemetry = telemetry
         self._clock = clock
@@ -74,7 +77,9 @@ class Registrar:
             since=since,
             now_ms=self._clock(),
             expires_at_ms=expires_at_ms,
+            rechecked=self._settings.recheck != "off",
         )
+        self._note_costs(guard, found)
         rate_hz = guard.rate_hz + (await self._activated(guard, shape) if guard.new else 0.0)
         self._contributor_reads.want(guard.new)
         return self._registered(guard, found, rate_hz)
@@ -99,6 +104,12 @@ class Registrar:
         if reasons:
             raise NotCacheableError(reasons)
         return (*resolved, *own)
+
+    def _note_costs(self, guard: Guard, found: Sequence[Dependency]) -> None:
+        durations_ms = {one.plan.query_id: one.read.duration_ms for one in found}
+        for registration in guard.new:
+            if registration.digest is not None:
+                self._rule.registered(registration.query_id, query_ms=durations_ms[registration.query_id])
 
     def _require_fresh(self, found: Sequence[Dependency]) -> None:
         freshness = self._validity.freshness
@@ -133,4 +144,5 @@ class Registrar:
             write_rate_hz=rate_hz,
             widened=widened,
             queries=tuple(d.query for d in found),
+            rechecked=sum(round_of(registration_id) is not None for registration_id in guard.ids[-len(found) :]),
         )
