@@ -24,8 +24,6 @@ FOLLOW_DEADLINE_S = 10.0
 """How long a request waits for another one's handler before it runs its own."""
 _ROUNDS = 3
 """How often a request waits for others before it runs its own handler."""
-_VERDICTS = 3
-"""How often a request waits for the verdict on an entry before it goes on without it."""
 _LOOKS = 8
 """How often an entry may die between being found and being sent before the request is answered without the cache."""
 
@@ -46,7 +44,7 @@ class Lookup:
         self._flight: Flight | None = None
         self._waited_for = "process"
         self._looks = 0
-        self._verdicts = 0
+        self._waited_for_verdict = False
         self._misleading = False
         self._begun_s = time.perf_counter()
 
@@ -68,8 +66,8 @@ class Lookup:
             if use is Use.VALIDATE:
                 if self._busy(now_ms):
                     return Looked(event=Event.BUSY)
-                if self._leads and self._verdicts < _VERDICTS and await lookup.settled(key):
-                    self._verdicts += 1
+                if self._leads and not self._waited_for_verdict and await lookup.settled(key):
+                    self._waited_for_verdict = True
                     continue
                 found = await self._look_further(found, now_ms)
                 use = self._use(found)

@@ -113,7 +113,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     estimator = estimator or TtlEstimator(
         ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile
     )
-    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver)
+    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
     )
@@ -242,6 +242,7 @@ def _registry(
     clock: Clock,
     events: GridEvents,
     resolver: LateResolver,
+    capture: Capture,
 ) -> Registry | NullRegistry:
     if not settings.grid:
         return NullRegistry(
@@ -251,4 +252,5 @@ def _registry(
     return Registry(
         layer, settings=settings, telemetry=telemetry, clock=clock, resolver=resolver,
         on_invalidated=events.invalidated, on_reset=events.reset, on_succeeded=events.succeeded,
+        compare=capture.compare,
     )  # fmt: skip

@@ -8,7 +8,8 @@ a recorded request costs one look at a context variable.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from bson import ObjectId, Timestamp
@@ -40,6 +41,8 @@ from quaestor.capture.write_log import WriteLog, is_write
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
 
 _MAX_FRAMES = 40
+_MOST_COMPARED = 1_000
+"""Views."""
 _PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
 """Types of `_id` that are immutable and that every codec encodes alike."""
 
@@ -56,6 +59,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
     def __init__(self) -> None:
         self._topology = Topology()
         self._known = KnownCommands()
+        self._compared: set[str] = set()
         self.clients = CapturedClients(self, self._topology)
         notice_uncaptured()
 
@@ -139,9 +143,18 @@ class Capture(CommandListener, ServerHeartbeatListener):
                 operation_id=event.operation_id,
                 primary=understood.primary_preference or self._topology.is_primary(event.connection_id),
                 ids=[] if understood.keeps_records else None,
-                digest=_digest(understood.query),
+                digest=self._digest(understood.query),
             ),
         )
+
+    def compare(self, views: Iterable[str]) -> None:
+        """Take digests of what is read of these from now on: they have turned out to be views whose results may be compared."""
+        self._compared.update(islice(views, max(0, _MOST_COMPARED - len(self._compared))))
+
+    def _digest(self, query: Query) -> ResultDigest | None:
+        """Digest of a result that may be compared with a later one; None: it is not."""
+        wanted = may_be_compared(query) or (query.namespace in self._compared and query.widened is None)
+        return ResultDigest() if wanted and loses_nothing(_codec_options()) else None
 
 
 def _started_without_recorder(event: CommandStartedEvent) -> None:
@@ -195,11 +208,6 @@ def _succeeded(recorder: Recorder, event: CommandSucceededEvent) -> None:
         cursor_id=cursor_id,
         duration_ms=event.duration_micros / 1000,
     )
-
-
-def _digest(query: Query) -> ResultDigest | None:
-    """Digest of a result that may be compared with a later one; None: it is not."""
-    return ResultDigest() if may_be_compared(query) and loses_nothing(_codec_options()) else None
 
 
 def _request(event: CommandStartedEvent | CommandSucceededEvent | CommandFailedEvent) -> tuple[Any, int]:

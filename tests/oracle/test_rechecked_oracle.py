@@ -1,5 +1,5 @@
-"""Widened results that are rechecked before they are evicted, against re-execution on mongod after every write: what is kept is what
-the database says, and few are evicted for nothing, whether the collections record images or not."""
+"""Widened results that are rechecked before they are evicted, against re-execution on mongod after every write: what is kept is
+what the database says, and few are evicted for nothing, whether the collections record images or not."""
 
 from __future__ import annotations
 

@@ -168,6 +168,7 @@ def test_after_a_reset_nothing_is_held(world: World) -> None:
     world.held.clear()
     world.renewed(OWN, 1)
     assert not world.alive(OWN)
+    world.held.tell()
     assert world.told == [("held", OWN), ("dead", OWN)]
 
 

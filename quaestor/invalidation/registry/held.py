@@ -81,6 +81,7 @@ class HeldRegistrations:
         self._wanted = wanted
         self._held: dict[str, _Hold] = {}
         self._rounds: dict[str, int] = {}
+        self._settled: list[tuple[str, bool]] = []
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._lock = threading.Lock()
 
@@ -106,11 +107,16 @@ class HeldRegistrations:
             name = registration_id if number is None else in_round(registration_id, 0)
             if number is not None and number < self._rounds.get(name, 0):
                 continue  # the round after it was activated in every cell, and has seen this write
+            if number is None and round_of(name) is not None and self._dead_for_good(name):
+                continue  # our own word of it, or another's
             if number is None or not self._hold(name, number, told):
                 dead.append(name)
         self._validity.kill(dead, now_ms=self._clock())
         self._end(dead, renewed=False)
         return replace(told, registration_ids=tuple(dead)) if dead else None
+
+    def _dead_for_good(self, name: str) -> bool:
+        return name in self._validity.dead and name not in self._held
 
     def _hold(self, name: str, number: int, told: Invalidated) -> bool:
         hold = self._held.get(name)
@@ -172,17 +178,23 @@ class HeldRegistrations:
             for future in waiting:
                 with suppress(RuntimeError):  # its loop was closed
                     future.get_loop().call_soon_threadsafe(_done, future)
-            if self.rechecker is not None and name.startswith(self._origin):
-                self.rechecker.settled(name, renewed=renewed)
+            if name.startswith(self._origin):
+                self._settled.append((name, renewed))
+
+    def tell(self) -> None:
+        """Tell the rechecker which are held no longer, when what follows from that has begun."""
+        settled, self._settled = self._settled, []
+        for name, renewed in settled if self.rechecker is not None else ():
+            self.rechecker.settled(name, renewed=renewed)
 
     async def settled(self, registration_ids: Sequence[str], *, within_s: float) -> None:
         """Returns when none of these is held any more, or when the time is over. On an event loop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 for registration_id in registration_ids:
-                    await self._settled(registration_id)
+                    await self._ended(registration_id)
 
-    async def _settled(self, name: str) -> None:
+    async def _ended(self, name: str) -> None:
         if name not in self._held:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -86,13 +86,15 @@ class NotificationHandler:
                 case Heartbeat():
                     self.watermark = max(self.watermark, notification.watermark)
                     self._observe(notification)
-        invalidated += self._held.over()
+        if complete:
+            invalidated += self._held.over()
         if complete and not self._suspended:
             self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
         if invalidated:
             self._on_invalidated(invalidated)
             # The cell that fired has forgotten them; the others of the query partition have to be told.
             self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
+        self._held.tell()
         self._progress.advance()
 
     def reset(self, why: str) -> None:
@@ -105,6 +107,7 @@ class NotificationHandler:
         self._shared.withdraw_all()
         self._activations.refuse_all(why)
         self._on_reset(why)
+        self._held.tell()
 
     def resume(self) -> None:
         """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""

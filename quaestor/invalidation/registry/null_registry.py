@@ -59,7 +59,7 @@ class InvalidationListener:
                 self._held.renew(one)
             elif isinstance(one, Invalidated) and (dead := self._held.take(one)) is not None:
                 invalidated.append(dead)
-        invalidated += self._held.over()
+        invalidated += self._held.over() if complete else []
         self._validity.forget_dead(now_ms=self._clock())
         if invalidated:
             self._on_invalidated(invalidated)

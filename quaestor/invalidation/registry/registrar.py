@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quaestor.clock import Clock
 from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
@@ -30,6 +30,7 @@ class Registrar:
 
     origin: of this process; its registrations' ids begin with it.
     resolver: None: reads are taken as they are.
+    compare: told of views whose results are worth a digest (CapturedRead.digest).
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Registrar:
         activations: Activations,
         contributor_reads: ContributorReads,
         rule: RecheckRule,
+        compare: Callable[[Iterable[str]], None],
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -56,6 +58,8 @@ class Registrar:
         self._contributor_reads = contributor_reads
         self._rule = rule
         self._settings = settings
+        self._rechecks = settings.recheck != "off"
+        self._compare = compare
         self._telemetry = telemetry
         self._clock = clock
         self._counter = itertools.count(1)
@@ -65,6 +69,7 @@ class Registrar:
         if not self._validity.serving(now_ms=self._clock()):
             raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
         found = await self._dependencies(reads)
+        self._compare_views(reads, found)
         shape = self._view.shape
         if shape is None:
             raise RegistrationRefusedError("the matching grid has to prove itself anew")
@@ -77,7 +82,7 @@ class Registrar:
             since=since,
             now_ms=self._clock(),
             expires_at_ms=expires_at_ms,
-            rechecked=self._settings.recheck != "off",
+            rechecked=self._rechecks,
         )
         self._note_costs(guard, found)
         rate_hz = guard.rate_hz + (await self._activated(guard, shape) if guard.new else 0.0)
@@ -110,6 +115,13 @@ class Registrar:
         for registration in guard.new:
             if registration.digest is not None:
                 self._rule.registered(registration.query_id, query_ms=durations_ms[registration.query_id])
+
+    def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
+        """Have digests taken of the views among what was read, if they are widened: the next answers can be rechecked."""
+        if self._rechecks and any(one.plan.match == "widened" and one.read.digest is None for one in found):
+            views = {read.query.namespace for read in reads} - {one.query.namespace for one in found}
+            if views:
+                self._compare(views)
 
     def _require_fresh(self, found: Sequence[Dependency]) -> None:
         freshness = self._validity.freshness

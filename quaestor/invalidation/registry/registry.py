@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
@@ -51,6 +51,10 @@ def _nothing(shape: GridShape) -> None:
     """What is done when another generation of the grid is relied on, if nobody cares."""
 
 
+def _ignore(views: Iterable[str]) -> None:
+    """What is done with the names of views if nobody takes digests."""
+
+
 class Registry:
     """Implements ports.QueryRegistry on any EventLayer. start() and stop() own its threads.
 
@@ -60,6 +64,7 @@ class Registry:
     on_succeeded: called in the reading thread when another generation of the grid is relied on; may raise EventLayerError,
         which is a reset.
     resolver: None: reads are registered as they are.
+    compare: see Registrar.
     origin: the ids of this process's registrations begin with it.
     progress: of the grid through the writes.
     live, lagging, serving, caught_up, lagging_partitions: see Validity; bound here, so that a hit takes no step more.
@@ -77,6 +82,7 @@ class Registry:
         on_reset: Callable[[str], None],
         on_succeeded: Callable[[GridShape], None] = _nothing,
         resolver: Resolver | None = None,
+        compare: Callable[[Iterable[str]], None] = _ignore,
     ) -> None:
         self.origin = new_origin(settings)
         self._clock = clock
@@ -106,7 +112,8 @@ class Registry:
         )  # fmt: skip
         self._registrar = Registrar(
             origin=self.origin, resolver=resolver, validity=validity, view=view, shared=shared, activations=activations,
-            contributor_reads=self._contributor_reads, rule=rule, settings=settings, telemetry=telemetry, clock=clock,
+            contributor_reads=self._contributor_reads, rule=rule, compare=compare,
+            settings=settings, telemetry=telemetry, clock=clock,
         )  # fmt: skip
         self._handler = NotificationHandler(
             origin=self.origin, validity=validity, held=held, view=view, shared=shared, activations=activations,
