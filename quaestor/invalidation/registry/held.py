@@ -184,8 +184,10 @@ class HeldRegistrations:
     def tell(self) -> None:
         """Tell the rechecker which are held no longer, when what follows from that has begun."""
         settled, self._settled = self._settled, []
-        for name, renewed in settled if self.rechecker is not None else ():
-            self.rechecker.settled(name, renewed=renewed)
+        rechecker = self.rechecker
+        if rechecker is not None:
+            for name, renewed in settled:
+                rechecker.settled(name, renewed=renewed)
 
     async def settled(self, registration_ids: Sequence[str], *, within_s: float) -> None:
         """Returns when none of these is held any more, or when the time is over. On an event loop."""

@@ -115,10 +115,10 @@ class NotificationHandler:
 
     def _invalidate(self, one: Invalidated) -> Invalidated | None:
         """Mark what is named dead; returns what is dead for good, by the names that apps know."""
+        self.watermark = max(self.watermark, one.version)  # first: what is read again from now on has seen it
         dead = self._held.take(one)
         for registration_id in one.registration_ids:
             self._activations.refuse(registration_id, "the result changed while it was being registered")
-        self.watermark = max(self.watermark, one.version)
         if isinstance(one.source, Cell):
             # The cell that fired has forgotten this round; the others have to be told, also when there is a next one.
             own = [i for i in one.registration_ids if i.startswith(self._origin) and round_of(i) is not None]
