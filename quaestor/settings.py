@@ -35,7 +35,7 @@ class Settings:
     journal_flush_ms: how often the primary is asked, while there are writers with `w: 1`, whether a write waits for the journal,
         which is then flushed: its event comes within milliseconds instead of up to 100 ms; 0: never, mongod flushes when it
         does (see docs/write_concern.md).
-    recheck: whether the query of a widened result is run again when a write may have changed it, and what relies on it is evicted
+    recheck: whether the query of a widened result, or a join, is run again when a write may have changed it, and it is evicted
         only if the result is another one: "auto", where that is expected to cost less than the misses it saves; "on"; "off". See
         docs/exactness.md.
     recheck_ms: how long the verdict may take; after that it is evicted. Nothing that waits for one is served.

@@ -198,7 +198,7 @@ def _window(plan: QueryPlan) -> str:
 
 
 def _remarks(plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
-    if plan.match == "widened" and may_be_compared(plan.query):
+    if plan.approximate and may_be_compared(plan.query):
         yield _RECHECKED
     if plan.predicate is None:
         if searches(plan.query) and plan.query.text_index is None:

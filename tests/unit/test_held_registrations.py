@@ -150,8 +150,8 @@ def test_what_is_not_worth_it_is_dead_at_once_and_others_are_told(world: World) 
 
 @pytest.mark.parametrize(
     "other",
-    [{"exact": True}, {"key": None}, {"match_type": MatchType.EVICTED}, {"source": OutsideGrid.NAME}],
-    ids=["exact", "collection-or-gap", "evicted", "by-name"],
+    [{"key": None}, {"match_type": MatchType.EVICTED}, {"source": OutsideGrid.NAME}],
+    ids=["collection-or-gap", "evicted", "by-name"],
 )
 def test_what_says_more_than_perhaps_is_never_held(world: World, other: dict[str, object]) -> None:
     """Also of what is held already."""

@@ -120,7 +120,7 @@ class HeldRegistrations:
 
     def _hold(self, name: str, number: int, told: Invalidated) -> bool:
         hold = self._held.get(name)
-        written = not told.exact and told.key is not None and told.match_type is not MatchType.EVICTED
+        written = told.key is not None and told.match_type is not MatchType.EVICTED
         if not written or (hold is None and name in self._validity.dead):
             return False
         own = name.startswith(self._origin)
