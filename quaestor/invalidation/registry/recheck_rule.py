@@ -19,10 +19,12 @@ MOST_PER_SECOND: Final = 5
 """Rechecks of one query in a second: under a burst of writes its results are evicted, and registered by the next miss."""
 MOST_WAITING: Final = 64
 """Queries of one process that wait to be run again, or are."""
-_TRIED_ONE_IN: Final = 16
+_TRIED_ONE_IN: Final = 8
 _MOST_QUERIES: Final = 10_000
 _WEIGHT: Final = 0.2
 """Of the newest observation."""
+_WEIGHT_OF_KEPT: Final = 0.1
+"""Of the newest one of them: two changed results in a row say little."""
 
 
 @dataclass(slots=True)
@@ -110,5 +112,5 @@ class RecheckRule:
         """Note that a query was run again, and whether its result was the same."""
         learnt = self._queries.get(query_id)
         if learnt is not None:
-            learnt.kept += _WEIGHT * (kept - learnt.kept)
+            learnt.kept += _WEIGHT_OF_KEPT * (kept - learnt.kept)
             learnt.query_ms += _WEIGHT * (query_ms - learnt.query_ms)
