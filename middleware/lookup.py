@@ -45,6 +45,7 @@ class Lookup:
         self._awaited: Flight | None = None
         self._waited_for = "process"
         self._looks = 0
+        self._waited_for_verdict = False
         self._misleading = False
         self._begun_s = time.perf_counter()
 
@@ -66,6 +67,9 @@ class Lookup:
             if use is Use.VALIDATE:
                 if self._busy(now_ms):
                     return Looked(event=Event.BUSY)
+                if self._leads and not self._waited_for_verdict and await lookup.settled(key):
+                    self._waited_for_verdict = True
+                    continue
                 found = await self._look_further(found, now_ms)
                 use = self._use(found)
             if found is None or use is Use.VALIDATE:

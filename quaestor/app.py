@@ -153,7 +153,10 @@ class Quaestor:
         """Begin what needs a database."""
         self._watched = client
         self._manual = services.manual_invalidation(self.parts, client)
-        for watching in (services.embedded_grid, services.catalog_polling, services.contributor_reading):
+        for watching in (
+            *(services.embedded_grid, services.catalog_polling),
+            *(services.contributor_reading, services.rechecking),
+        ):
             self._stops.append(await watching(self.parts, client))
         self.telemetry.event("quaestor.watching")
 

@@ -168,6 +168,7 @@ class CapturedRead:
     last: the last of these records, if the query has a sort and a limit.
     primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
     duration_ms: how long command and getMores took.
+    digest: of everything that was returned, in order; None: not known.
     """
 
     query: Query
@@ -176,6 +177,7 @@ class CapturedRead:
     last: Document | None = None
     primary: bool = True
     duration_ms: float = 0.0
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,7 @@ class Registration:
     contributors: read after the result, and told by registering once more under the same id; None: not known, so the images
         of each write have to tell. Images up to their version are judged without them: while the registration lives, none of
         those changed the result, so what the snapshot has is what the result was made of.
+    digest: see CapturedRead; the app keeps it, nodes are not told.
     """
 
     id: str
@@ -227,6 +230,7 @@ class Registration:
     last: Document | None
     expires_at_ms: int
     contributors: Contributors | None = None
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +362,18 @@ class Heartbeat:
     matched: Version = 0
 
 
-Notification = Activated | Refused | Invalidated | Heartbeat
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """Renewal of a registration that a write may have changed: its query was run again and has the same result, and every cell
+    has activated its next round. Said by the app process that made it (docs/adr/0015-recheck-before-evicting.md).
+
+    registration_id: in the round that is active now.
+    """
+
+    registration_id: str
+
+
+Notification = Activated | Refused | Invalidated | Heartbeat | Renewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

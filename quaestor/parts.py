@@ -21,6 +21,7 @@ from quaestor.invalidation.effects.effects import Effects
 from quaestor.invalidation.effects.local_eviction import LocalEviction
 from quaestor.invalidation.effects.own_writes import OwnWrites
 from quaestor.invalidation.effects.progress import EffectsProgress
+from quaestor.invalidation.effects.rechecking import Rechecking
 from quaestor.invalidation.registry.grid_events import GridEvents
 from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
@@ -76,6 +77,7 @@ class Parts:
     resolver: of namespaces; connected when a database is watched.
     pre_images: turned on where the setting says so.
     broadcast: tells every process what is invalid by name.
+    rechecking: of queries, before what relies on them is evicted; None: it is off, or there is no grid.
     collection_events: tells the grid that whole collections have changed.
     """
 
@@ -93,6 +95,7 @@ class Parts:
     collection_events: CollectionEvents
     read_path: ReadPath
     effects: Effects
+    rechecking: Rechecking | None
     subscriptions: Subscriptions
 
 
@@ -111,7 +114,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     estimator = estimator or TtlEstimator(
         ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile
     )
-    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver)
+    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
     )
@@ -137,8 +140,15 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     effects = Effects(
         registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
         forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share, progress=progress,
-        settings=settings, telemetry=telemetry, clock=clock,
+        announce=None if alone else broadcast.announce, settings=settings, telemetry=telemetry, clock=clock,
     )  # fmt: skip
+    rechecking = None
+    if isinstance(registry, Registry) and settings.recheck != "off":
+        rechecking = Rechecking(
+            registrations=registry, broadcast=broadcast, progress=progress, alone=alone, settings=settings,
+            telemetry=telemetry,
+        )  # fmt: skip
+        registry.recheck_by(rechecking)
     events.invalidated.subscribe(effects.notify)
     events.reset.subscribe(effects.reset)
     return Parts(
@@ -156,6 +166,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         collection_events=collection_events,
         read_path=read_path,
         effects=effects,
+        rechecking=rechecking,
         subscriptions=Subscriptions(
             storage.layer,
             shape=lambda: registry.shape,
@@ -234,6 +245,7 @@ def _registry(
     clock: Clock,
     events: GridEvents,
     resolver: LateResolver,
+    capture: Capture,
 ) -> Registry | NullRegistry:
     if not settings.grid:
         return NullRegistry(
@@ -243,4 +255,5 @@ def _registry(
     return Registry(
         layer, settings=settings, telemetry=telemetry, clock=clock, resolver=resolver,
         on_invalidated=events.invalidated, on_reset=events.reset, on_succeeded=events.succeeded,
+        compare=capture.compare,
     )  # fmt: skip

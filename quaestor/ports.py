@@ -269,6 +269,7 @@ class Registered:
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.
     queries: these queries, as they were registered: of views on their collections, with what their collections add.
+    rechecked: how many of these are run again before what relies on them is evicted.
     """
 
     ids: tuple[str, ...]
@@ -277,6 +278,7 @@ class Registered:
     write_rate_hz: float
     widened: tuple[str, ...]
     queries: tuple[Query, ...] = ()
+    rechecked: int = 0
 
 
 class QueryRegistry(Protocol):
@@ -293,11 +295,24 @@ class QueryRegistry(Protocol):
         that does not resolve, a time-series collection): the response may be sent, not stored, and nobody may keep it.
         """
 
-    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
-        """Note that the copies guarded by these registrations are dead after until_ms; the grid may forget them then."""
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
+        """Note that the copies guarded by these registrations are dead after until_ms; the grid may forget them then.
+
+        cost_ms: what the answer has cost that relies on them; 0: not known.
+        """
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""
+
+    def held(self, registration_ids: Sequence[str]) -> bool:
+        """Whether one of these is not live only because its query is being run again, after a write that may have changed its
+        result. No I/O."""
+
+    async def settled(self, registration_ids: Sequence[str]) -> None:
+        """Returns when none of these is held any more, live or dead, or after a bound (setting `recheck_ms`)."""
+
+    def renewals(self, registration_ids: Sequence[str]) -> int:
+        """A number that grows when one of these lives on after it was held: in between its result may have been another one."""
 
     @property
     def known_since_ms(self) -> int:

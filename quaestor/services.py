@@ -13,6 +13,7 @@ from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
+from quaestor.capture.rereading import Rereader
 from quaestor.errors import DependencyError, EventLayerError
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
@@ -116,6 +117,14 @@ async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
         most = parts.settings.max_contributors + 1
         parts.registry.read_contributors(MongoSnapshots(client, max_records=most, timeout_ms=_CONTRIBUTORS_WITHIN_MS))
     return _nothing
+
+
+async def rechecking(parts: Parts, client: WatchClient) -> Stop:
+    """Rechecking of widened results before they are evicted."""
+    if parts.rechecking is None:
+        return _nothing
+    parts.rechecking.start(Rereader(client, timeout_ms=parts.settings.recheck_ms))
+    return parts.rechecking.stop
 
 
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:

@@ -35,6 +35,10 @@ class Settings:
     journal_flush_ms: how often the primary is asked, while there are writers with `w: 1`, whether a write waits for the journal,
         which is then flushed: its event comes within milliseconds instead of up to 100 ms; 0: never, mongod flushes when it
         does (see docs/write_concern.md).
+    recheck: whether the query of a widened result, or a join, is run again when a write may have changed it, and it is evicted
+        only if the result is another one: "auto", where that is expected to cost less than the misses it saves; "on"; "off". See
+        docs/exactness.md.
+    recheck_ms: how long the verdict may take; after that it is evicted. Nothing that waits for one is served.
     retention_ms: how long after-images are kept for replay.
     pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a
         reader that has missed some takes everything for changed. What is registered in the oldest part of a query
@@ -113,6 +117,8 @@ class Settings:
     activation_deadline_ms: int = 250
     read_your_writes_ms: int = 50
     journal_flush_ms: int = 0
+    recheck: str = "auto"
+    recheck_ms: int = 250
     retention_ms: int = 60_000
     pipeline_max_entries: int = 2_000_000
     pipeline_max_bytes: int = 512 * 1024 * 1024
@@ -224,6 +230,12 @@ class Settings:
             raise ConfigurationError(
                 f"ignored_fields {self.ignored_fields!r} must be names of request fields, such as ('user-agent',), or "
                 "'client-address', 'scope.name', 'state.name'"
+            )
+        if self.recheck not in ("auto", "on", "off"):
+            raise ConfigurationError(f"recheck is 'auto', 'on' or 'off', not {self.recheck!r}")
+        if self.recheck_ms <= 0:
+            raise ConfigurationError(
+                f"recheck_ms must be positive, not {self.recheck_ms}; recheck='off' rechecks nothing"
             )
         if self.pre_images not in ("leave", "enable"):
             raise ConfigurationError(f"pre_images is 'leave' or 'enable', not {self.pre_images!r}")

@@ -69,7 +69,15 @@ class HandRegistry:
             queries=tuple(read.query for read in reads),
         )
 
-    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+    def held(self, registration_ids: Sequence[str]) -> bool:
+        return False
+
+    def renewals(self, registration_ids: Sequence[str]) -> int:
+        return 0
+
+    async def settled(self, registration_ids: Sequence[str]) -> None: ...
+
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
         self.leases.update(dict.fromkeys(registration_ids, until_ms))
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:

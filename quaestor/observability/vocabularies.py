@@ -70,6 +70,9 @@ _WIDENED = (
 )  # fmt: skip
 WIDENED = frozenset(name for _, name in _WIDENED) | {"json-schema", "operator"}
 
+RECHECKS = frozenset({"kept", "changed", "given-up", "not-worth-it"})
+"""Ends of a recheck: the same result, another one, no verdict in time; or it was not begun."""
+
 
 def widening(reason: str) -> str:
     """The kind of a plan's reason, which may quote the query."""

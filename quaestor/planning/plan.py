@@ -124,6 +124,11 @@ class QueryPlan:
         return tuple(sorted({read.namespace for read in self.foreign_reads}))
 
     @property
+    def approximate(self) -> bool:
+        """Whether more writes count than change the result: it is widened, or reads records of which it is not known which."""
+        return self.match == "widened" or bool(self.foreign_reads)
+
+    @property
     def namespaces(self) -> tuple[str, ...]:
         """Every namespace whose writes concern the query, its own first."""
         own = self.query.namespace

@@ -183,7 +183,8 @@ class EntryAdmission:
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         if answer.part is not None:
             response = self._with_other_parts(response, answer.part)
-        self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
+        until_ms = kept_until_ms(response) + 2 * COPY_SLACK_MS
+        self._registry.lease(registered.ids, until_ms=until_ms, cost_ms=response.cost_ms)
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
         if verdict.resident is not None:

@@ -60,7 +60,11 @@ class EntryLookup:
                 resident.reads += 1
             return resident
         if not self._usability.valid(response, now_ms) and (
-            now_ms >= response.fresh_until_ms or not self._registry.lagging(response.registrations, now_ms=now_ms)
+            now_ms >= response.fresh_until_ms
+            or not (
+                self._registry.lagging(response.registrations, now_ms=now_ms)
+                or self._registry.held(response.registrations)
+            )
         ):
             self._store.drop(key, "expired" if now_ms >= response.fresh_until_ms else "invalidated")
         return None
@@ -125,6 +129,14 @@ class EntryLookup:
     def _servable_here(self, response: CachedResponse) -> bool:
         """Whether an entry out of the shared store may be served now."""
         return self._acceptable(response) and self._usability.servable(response)
+
+    async def settled(self, key: str) -> bool:
+        """Wait for the verdict on an entry in memory whose queries are being run again; False, at once, if that is not so."""
+        resident = self._store.resident(key)
+        if resident is None or not self._registry.held(resident.response.registrations):
+            return False
+        await self._registry.settled(resident.response.registrations)
+        return True
 
     def lagging(self, key: str, now_ms: int) -> bool:
         """Whether there is an entry in memory that cannot be served only because its part of the grid lags. No I/O."""

@@ -23,9 +23,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
-from quaestor.errors import SketchError, StoreError
+from quaestor.errors import EventLayerError, SketchError, StoreError
 from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.effects.purging import Purging
+from quaestor.invalidation.registry.registration_ids import round_of
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType, Version
 from quaestor.observability.hooks import InvalidationDone
@@ -100,6 +101,7 @@ class Effects:
     share: claims, tells the sketch and evicts in one operation; by default one after the other.
     cdn: CDNs to purge.
     progress: how far what was notified is worked off.
+    announce: tells every process that registrations are dead; None: there is no other.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Effects:
         clock: Clock,
         share: SharedInvalidation | None = None,
         progress: EffectsProgress | None = None,
+        announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     ) -> None:
         self._share = share or StepByStep(index=index, sketch=sketch, store=store)
         self._registrations = registrations
@@ -132,6 +135,7 @@ class Effects:
         self.progress = progress or EffectsProgress()
         self._waiting: dict[str, _Cause] = {}
         self._draining = False
+        self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._runner: asyncio.Task[None] | None = None
@@ -264,6 +268,7 @@ class Effects:
             )
         if claimed:
             self._telemetry.invalidations.evicted.inc(len(claimed))
+            self._spawn(self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)]))
             # Its other queries guard nothing any more, unless others rely on them.
             self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
             left = [one.dependent for one in claimed if not one.evicted]
@@ -271,12 +276,25 @@ class Effects:
             dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
             self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
 
+    async def _tell_taken_over(self, foreign: Sequence[str]) -> None:
+        """Tell everybody that these are dead, whose effects the process that made them has not begun. It may live, and have
+        renewed them later than we waited for: what relies on them is not in the index any more, so nobody may go on using it."""
+        renewable = [i for i in foreign if round_of(i) is not None]
+        while renewable and self._announce is not None:
+            try:
+                await self._announce(renewable)
+                return
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
+                await asyncio.sleep(RETRY_S)
+
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
         """What a claimant that died has left: claimed already, perhaps nothing more."""
         lifetimes_ms = await self._until_done(
             "sketch", lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock())
         )
         self._telemetry.invalidations.evicted.inc(len(orphans))
+        self._spawn(self._tell_taken_over([i for one in orphans for i in one.registrations]))
         outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
         await self._finish(orphans, orphans, outside, {}, self._clock())
 

@@ -13,6 +13,7 @@ from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.registration_ids import in_round
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import Activated, Cell, GridShape, Registration
 from quaestor.observability.telemetry import Telemetry
@@ -83,13 +84,19 @@ class Activations:
         self._telemetry = telemetry
         self._clock = clock
 
-    async def activate(self, registrations: Sequence[Registration], shape: GridShape) -> float:
+    async def activate(
+        self, registrations: Sequence[Registration], shape: GridShape, *, renewed: bool = False
+    ) -> float:
         """Send these and wait for every cell of every query partition concerned; returns the summed write rate of the members.
+
+        renewed: they are further rounds of registrations that are known.
 
         Raises RegistrationRefusedError if a cell refuses or does not answer by the deadline; then they are cancelled.
         """
         partitions = {r.id: query_partition(r.query_id, shape.query_partitions) for r in registrations}
         activation = self._open(registrations, partitions, shape)
+        for r in registrations if not renewed else ():
+            self._shared.open(r)
         for r in registrations:
             stream = streams.queries(self._settings.deployment, partitions[r.id], shape.generation)
             self._sender.send(stream, codec.encode_query_event(r), activation)
@@ -98,7 +105,11 @@ class Activations:
         try:
             rate_hz = await activation.done
         except BaseException:
-            self._cancellations.cancel([r.id for r in registrations])
+            if renewed:
+                for r in registrations:
+                    self._cancellations.cancel_rounds(r.query_id, [r.id])
+            else:
+                self._cancellations.cancel([r.id for r in registrations])
             raise
         finally:
             deadline.cancel()
@@ -106,7 +117,7 @@ class Activations:
                 self.pending.pop(r.id, None)
         self._telemetry.grid.activation_s.observe((self._clock() - started_ms) / 1000)
         for r in registrations:
-            self._shared.offer(r.id, rate_hz=rate_hz / len(registrations))
+            self._shared.offer(in_round(r.id, 0), rate_hz=rate_hz / len(registrations))
         return rate_hz
 
     def observe(self, activated: Activated) -> None:
@@ -139,5 +150,4 @@ class Activations:
         )
         for r in registrations:
             self.pending[r.id] = activation
-            self._shared.open(r)
         return activation
