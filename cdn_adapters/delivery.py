@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
 from cdn_adapters.place import Place
+from cdn_adapters.requests import sending
 
 
 class Delivery:
@@ -24,7 +26,7 @@ class Delivery:
     ) -> None:
         self.name = place.name
         self._place = place
-        self._batches = PurgeBatches(place.connect, place=place.address, limits=limits, observe=observe)
+        self._batches = PurgeBatches(partial(sending, place), place=place.address, limits=limits, observe=observe)
 
     @property
     def pending(self) -> int:

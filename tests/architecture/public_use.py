@@ -10,15 +10,28 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
 from cdn_adapters import (
+    Accepted,
+    Answer,
     BatchLimits,
+    Capabilities,
+    Connection,
+    Cost,
+    Delivered,
     Delivery,
     FanOut,
     MemoryAdapter,
     MemoryCdn,
     Outcome,
+    Owner,
+    Pace,
     Place,
     PurgeEvent,
+    Rate,
+    Rejected,
+    TagField,
     Target,
+    Throttled,
+    Unit,
     VarnishAdapter,
     varnish_vcl,
 )
@@ -159,6 +172,30 @@ def cdn() -> str:
     return varnish_vcl("localhost", 8000)
 
 
+def capabilities() -> Capabilities:
+    rate = Rate(bucket="edge/account/1", owner=Owner.ACCOUNT, per_s=5, burst=25, unit=Unit.REQUEST)
+    return Capabilities(
+        kinds=("tag", "url"),
+        tag_field=TagField(name="cache-tag", separator=","),
+        rates=(rate,),
+        cost=Cost(free_a_month=1_000, usd_a_target=0.005),
+    )
+
+
+async def answered(connection: Connection, targets: Sequence[Target]) -> str:
+    answer: Answer = await connection.send(targets)
+    match answer:
+        case Delivered():
+            return "done"
+        case Accepted():
+            return answer.ticket
+        case Rejected():
+            return answer.reason
+        case Throttled():
+            pace: Pace | None = answer.pace
+            return str(pace)
+
+
 async def purged_in_a_test() -> list[Target]:
     cdn = MemoryCdn()
     adapter = MemoryAdapter(cdn)
@@ -204,4 +241,4 @@ def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
 
 
-USES = (may, estimated, around, cdn, purged_in_a_test, follow, invalidate, history)
+USES = (may, estimated, around, cdn, capabilities, answered, purged_in_a_test, follow, invalidate, history)
