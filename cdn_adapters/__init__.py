@@ -11,6 +11,7 @@ from cdn_adapters.delivery import Delivery
 from cdn_adapters.fan_out import FanOut
 from cdn_adapters.memory import MemoryAdapter, MemoryCdn
 from cdn_adapters.place import Connection, Place, Target
+from cdn_adapters.tiers import Tiers
 from cdn_adapters.varnish import VarnishAdapter
 from cdn_adapters.vcl import varnish_vcl
 
@@ -36,6 +37,7 @@ __all__ = [
     "TagField",
     "Target",
     "Throttled",
+    "Tiers",
     "Unit",
     "VarnishAdapter",
     "varnish_vcl",
