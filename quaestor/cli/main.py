@@ -15,6 +15,7 @@ import typer
 from quaestor.cli import (
     admin_commands,
     audit_command,
+    cdn_check_command,
     cdn_queue_commands,
     cluster_commands,
     doctor_command,
@@ -164,6 +165,7 @@ app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
+cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
 app.add_typer(cdn, name="cdn")
 app.add_typer(statistics_commands.commands, name="statistics")
