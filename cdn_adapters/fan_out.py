@@ -9,10 +9,13 @@ from typing import Protocol, runtime_checkable
 
 from cdn_adapters.delivery import Delivery
 from cdn_adapters.sender import Sender
+from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import BoundedCdn, CdnAdapter
 from quaestor.purge_ports import PurgeOutbox
+
+_RETRY_S = 1.0
 
 
 @runtime_checkable
@@ -64,7 +67,7 @@ class FanOut:
     def begin(
         self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, below: Sequence[Sender] = ()
     ) -> None:
-        """See QueuedCdn. Those that do not know the outbox are purged directly, by put().
+        """See QueuedCdn. Those that do not know the outbox are purged directly by put(): their purges die with the process.
 
         below: senders of what is filled by these.
         """
@@ -79,7 +82,7 @@ class FanOut:
             if isinstance(adapter, Delivery | FanOut):
                 waits.append(await adapter.put(tags=tags, urls=urls, until_ms=until_ms))
             else:
-                waits.append(partial(adapter.purge, tags=tags, urls=urls))
+                waits.append(partial(_purged, adapter, tags, urls, until_ms))
 
         async def acknowledged() -> None:
             for wait in waits:
@@ -101,6 +104,17 @@ class FanOut:
     async def aclose(self) -> None:
         """Close every adapter."""
         await asyncio.gather(*(adapter.aclose() for adapter in self._adapters))
+
+
+async def _purged(adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
+    """Purge by an adapter that does not know the outbox, until it is acknowledged or every copy is dead anyway."""
+    while True:
+        try:
+            return await adapter.purge(tags=tags, urls=urls)
+        except CdnError as error:
+            if not error.retryable or system_clock() > until_ms:
+                return None
+            await asyncio.sleep(error.retry_after_s or _RETRY_S)
 
 
 def _joined(failures: Sequence[BaseException]) -> BaseException:
