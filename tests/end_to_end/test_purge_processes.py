@@ -81,7 +81,7 @@ async def test_what_was_put_in_is_sent_although_processes_are_killed(redis_url: 
 
 
 @pytest.mark.slow
-async def test_a_million_purges_while_a_process_is_killed_every_ten_seconds(redis_url: str, prefix: str) -> None:
+async def test_a_million_purges_while_processes_are_killed_again_and_again(redis_url: str, prefix: str) -> None:
     """0 lost. Redis itself stays up, as for everything else that is shared."""
     total, share = 1_000_000, 25_000
     with purge_api(per_s=1_000, burst=1_000) as account, workers(redis_url, prefix, account) as start:
