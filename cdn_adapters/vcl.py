@@ -23,6 +23,7 @@ _STRONG_READS = """\
     }
 """
 _MOST_STRONG_READS = 1_000_000
+_STRIPPED = "unset resp.http.xkey;\n    unset resp.http.cdn-cache-control;"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{8,}")
 
 
@@ -34,6 +35,7 @@ def varnish_vcl(
     purgers: Sequence[str] = LOOPBACK,
     grace_s: int = 0,
     strong_reads_per_s: int = 50,
+    fills_caches: bool = False,
 ) -> str:
     """VCL for `varnishd -f`: keeps what CDN-Cache-Control says and as long as it says, purges by tag and by URL.
 
@@ -49,6 +51,8 @@ def varnish_vcl(
         client's address are passed to the application in a second, past what is kept, which stays. More are answered like any
         other request, and `Cache-Status` says `Varnish; hit`; 0: all are. Behind a TLS terminator that does not speak the PROXY
         protocol all clients have one address.
+    fills_caches: other caches of yours ask this one (it is a shield), so it leaves them the fields for caches: tags and
+        CDN-Cache-Control. Nobody else may be able to ask it. Its answers carry their Age.
 
     Raises ConfigurationError for values that cannot stand in VCL.
     """
@@ -74,6 +78,7 @@ def varnish_vcl(
         "@token_check@": "" if purge_token is None else f' || req.http.quaestor-purge-token != "{purge_token}"',
         "@grace_s@": str(grace_s),
         "@strong_reads@": _STRONG_READS % strong_reads_per_s if strong_reads_per_s else "",
+        "@kept_fields@": "" if fills_caches else _STRIPPED,
     }
     for place, value in places.items():
         text = text.replace(place, value)

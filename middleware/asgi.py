@@ -19,6 +19,7 @@ from middleware.asked_whole import AskedWhole
 from middleware.audit import Audit
 from middleware.browser_client import BrowserClient, ClientFiles
 from middleware.bypass import pass_by
+from middleware.canary import CanaryEndpoint
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
@@ -37,6 +38,7 @@ from middleware.verification import Verifications
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
+from quaestor.invalidation.effects.canary import PATH as CANARY_PATH
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
@@ -86,6 +88,7 @@ class QuaestorMiddleware:
         self._lifespan = Lifespan(quaestor, before_stop=self._stop, on_start=self._look_inside)
         self._explicit = quaestor.settings.explicit
         self._sketch = SketchEndpoint(quaestor, sketch_path)
+        self._canary = CanaryEndpoint(quaestor, tuple(cdn))
         self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.requests.hit
         self._routes = Routes(
@@ -160,6 +163,8 @@ class QuaestorMiddleware:
             return await self._sketch(scope, path, send)
         if self._client_files is not None and path in self._client_files:
             return await self._client_files(path, scope, send)
+        if path == CANARY_PATH and self._purges:
+            return await self._canary(method, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):

@@ -11,15 +11,29 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
 from cdn_adapters import (
+    Accepted,
+    Answer,
     BatchLimits,
+    Capabilities,
+    Connection,
+    Cost,
+    Delivered,
     Delivery,
     FanOut,
     MemoryAdapter,
     MemoryCdn,
     Outcome,
+    Owner,
+    Pace,
     Place,
     PurgeEvent,
+    Rate,
+    Rejected,
+    TagField,
     Target,
+    Throttled,
+    Tiers,
+    Unit,
     VarnishAdapter,
     varnish_vcl,
 )
@@ -169,7 +183,44 @@ def cdn() -> str:
     varnish: CdnAdapter = VarnishAdapter(["http://localhost:6081"], limits=limits, observe=observe)
     place: Place = MemoryCdn()
     quaestor.add_cdn(FanOut("edge", [varnish, Delivery(place, limits=limits)]))
-    return varnish_vcl("localhost", 8000)
+    edge = VarnishAdapter(["http://localhost:6082"], limits=limits)
+    quaestor.add_cdn(Tiers("varnish", shield=VarnishAdapter("http://localhost:6081"), edge=edge))
+    return varnish_vcl("localhost", 8000, fills_caches=True)
+
+
+def capabilities() -> Capabilities:
+    rate = Rate(bucket="edge/account/1", owner=Owner.ACCOUNT, per_s=5, burst=25, unit=Unit.REQUEST)
+    return Capabilities(
+        kinds=("tag", "url"),
+        tag_field=TagField(name="cache-tag", separator=","),
+        rates=(rate,),
+        cost=Cost(free_a_month=1_000, usd_a_target=0.005),
+        asynchronous=True,
+        open_targets=3_000,
+        url_ignores_query=True,
+        url_ignores_case=True,
+    )
+
+
+def price(capabilities: Capabilities, targets: int) -> float:
+    cost, owners = capabilities.cost, {rate.owner for rate in capabilities.rates}
+    if cost is None or owners <= {Owner.PLACE, Owner.ZONE}:
+        return 0.0
+    return max(0, targets - cost.free_a_month) * cost.usd_a_target
+
+
+async def answered(connection: Connection, targets: Sequence[Target]) -> str:
+    answer: Answer = await connection.send(targets)
+    match answer:
+        case Delivered():
+            return "done"
+        case Accepted():
+            return answer.ticket
+        case Rejected():
+            return answer.reason
+        case Throttled():
+            pace: Pace | None = answer.pace
+            return str(pace)
 
 
 async def purged_in_a_test() -> list[Target]:
@@ -237,4 +288,7 @@ def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
 
 
-USES = (may, estimated, around, cdn, purged_in_a_test, follow, invalidate, history, read_from_copies, read_in_threads)
+USES = (
+    *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test),
+    *(follow, invalidate, history, read_from_copies, read_in_threads),
+)
