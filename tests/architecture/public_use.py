@@ -271,7 +271,7 @@ async def read_from_copies() -> list[str]:
         listed = await shop.get("/db/items?representation=ids", extensions={"quaestor": {"strong": True}})
         members = await resolve(shop, listed.json(), lambda identifier: f"/db/items/{identifier}")
         transport.forget_private()
-    print(transport.counts.memory, listed.extensions["quaestor"])
+    print(transport.counts.memory, transport.counts.validated, listed.extensions["quaestor"])
     return [member.text for member in members]
 
 

@@ -15,7 +15,7 @@ from pymongo import AsyncMongoClient
 
 from middleware import QuaestorMiddleware
 from quaestor import Quaestor, QuaestorSyncTransport, QuaestorTransport, resolve
-from quaestor.caching import cached, per_user
+from quaestor.caching import cached, header, per_user
 from quaestor.rest import Access, QuaestorRouter
 from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
 from tests.sketch_clients.http_server import serving
@@ -30,7 +30,8 @@ class Shop:
     """An application of a shop; asked: how often its handler has run."""
 
     def __init__(self, mongo_url: str, database: str, **settings: Any) -> None:
-        quaestor = Quaestor(ttl_min_ms=600_000, **PATIENT, **settings)
+        # The answer to a write waits for its effects, on a machine that stands still too.
+        quaestor = Quaestor(ttl_min_ms=600_000, read_your_writes_ms=int(1_000 * PATIENCE_S), **PATIENT, **settings)
         client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[quaestor.capture], serverSelectionTimeoutMS=int(1_000 * PATIENCE_S)
         )
@@ -52,9 +53,7 @@ class Shop:
             return await client[database].items.find_one({"_id": key})
 
         @self.app.get("/mine")
-        @cached(
-            scope=per_user(lambda scope: next((v.decode() for n, v in scope["headers"] if n == b"authorization"), None))
-        )
+        @cached(scope=per_user(by=header("authorization")))
         async def mine(authorization: str = Header("")) -> dict[str, Any]:
             found = await client[database].items.find_one({"_id": 1})
             return {"who": authorization, "item": found}
