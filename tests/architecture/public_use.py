@@ -10,17 +10,27 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
 from cdn_adapters import (
+    HOSTED,
     Accepted,
+    Akamai,
     Answer,
+    AzureFrontDoor,
     BatchLimits,
+    Bunny,
     Capabilities,
+    Cloudflare,
+    CloudFront,
     Connection,
     Cost,
     Delivered,
     Delivery,
     FanOut,
+    Fastly,
+    GoogleCloudCdn,
+    KeyCdn,
     MemoryAdapter,
     MemoryCdn,
+    Netlify,
     Outcome,
     Owner,
     Pace,
@@ -33,6 +43,9 @@ from cdn_adapters import (
     Throttled,
     Unit,
     VarnishAdapter,
+    Vercel,
+    Webhook,
+    provider_configuration,
     varnish_vcl,
 )
 from middleware import QuaestorMiddleware
@@ -172,6 +185,34 @@ def cdn() -> str:
     return varnish_vcl("localhost", 8000)
 
 
+def hosted(token: str) -> Sequence[Place]:
+    return (
+        Fastly("service", token=token, soft=True),
+        Cloudflare("0" * 32, token=token, plan="business"),
+        CloudFront("distribution", tags=True),
+        Akamai("host", client_token="client", client_secret=token, access_token=token),
+        Bunny(1, key=token),
+        KeyCdn(1, key=token),
+        GoogleCloudCdn("project", "map"),
+        AzureFrontDoor(
+            subscription="s",
+            resource_group="g",
+            profile="p",
+            endpoint="e",
+            tenant="t",
+            client_id="c",
+            client_secret=token,
+        ),
+        Vercel("project", token=token),
+        Netlify("site", token=token),
+        Webhook("https://purger.example/purge", key=token),
+    )
+
+
+def configurations() -> str:
+    return "".join(provider_configuration(name) for name in HOSTED)
+
+
 def capabilities() -> Capabilities:
     rate = Rate(bucket="edge/account/1", owner=Owner.ACCOUNT, per_s=5, burst=25, unit=Unit.REQUEST)
     return Capabilities(
@@ -241,4 +282,17 @@ def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
 
 
-USES = (may, estimated, around, cdn, capabilities, answered, purged_in_a_test, follow, invalidate, history)
+USES = (
+    may,
+    estimated,
+    around,
+    cdn,
+    capabilities,
+    answered,
+    purged_in_a_test,
+    follow,
+    invalidate,
+    history,
+    hosted,
+    configurations,
+)
