@@ -21,6 +21,7 @@ from cdn_adapters.memory import MemoryAdapter, MemoryCdn
 from cdn_adapters.netlify import Netlify
 from cdn_adapters.place import Connection, Place, Target
 from cdn_adapters.provider_configuration import HOSTED, provider_configuration
+from cdn_adapters.tiers import Tiers
 from cdn_adapters.varnish import VarnishAdapter
 from cdn_adapters.vcl import varnish_vcl
 from cdn_adapters.vercel import Vercel
@@ -58,6 +59,7 @@ __all__ = [
     "TagField",
     "Target",
     "Throttled",
+    "Tiers",
     "Unit",
     "VarnishAdapter",
     "Vercel",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """What the provider's own rate fields say (X-RateLimit-*, RateLimit).
+    """Pace that a provider's own rate fields ask for (X-RateLimit-*, RateLimit).
 
     remaining: requests that are left before it refuses.
     reset_s: seconds until there are more.
@@ -19,14 +19,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """The purge is done; effective within `Capabilities.effective_within_ms`."""
+    """Success: the purge is effective within `Capabilities.effective_within_ms`."""
 
     pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The purge was accepted; its completion is to be asked for.
+    """Acceptance: the completion of the purge is to be asked for.
 
     ticket: what it is asked by: `Connection.completed`.
     ask_after_s: not before then.
@@ -39,7 +39,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """The purge was refused, and would be again.
+    """Refusal of a purge, which would be refused again.
 
     reason: for people, without a secret.
     place_wide: it is not about these targets (credentials, zone, plan): all purges are kept until it is mended. Otherwise
@@ -53,7 +53,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttled:
-    """The purge was not taken, because there were too many.
+    """Refusal of a purge because there were too many.
 
     retry_after_s: what the provider said; None: nothing.
     """

@@ -30,7 +30,7 @@ class Owner(StrEnum):
 
 
 class Unit(StrEnum):
-    """What takes a token out of a bucket."""
+    """Units that a token of a bucket pays for."""
 
     REQUEST = "request"
     TARGET = "target"

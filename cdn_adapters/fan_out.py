@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
+from cdn_adapters.delivery import Delivery
+from cdn_adapters.sender import Sender
 from quaestor.errors import CdnError, ConfigurationError
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
+from quaestor.purge_ports import PurgeOutbox
 
 
 @runtime_checkable
@@ -50,6 +55,37 @@ class FanOut:
         failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if failures:
             raise _joined(failures)
+
+    @property
+    def senders(self) -> list[Sender]:
+        """The senders that were begun."""
+        return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.senders]
+
+    def begin(
+        self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, below: Sequence[Sender] = ()
+    ) -> None:
+        """See QueuedCdn. Those that do not know the outbox are purged directly, by put().
+
+        below: senders of what is filled by these.
+        """
+        for adapter in self._adapters:
+            if isinstance(adapter, Delivery | FanOut):
+                adapter.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms, below=below)
+
+    async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
+        """See QueuedCdn."""
+        waits: list[Callable[[], Awaitable[None]]] = []
+        for adapter in self._adapters:
+            if isinstance(adapter, Delivery | FanOut):
+                waits.append(await adapter.put(tags=tags, urls=urls, until_ms=until_ms))
+            else:
+                waits.append(partial(adapter.purge, tags=tags, urls=urls))
+
+        async def acknowledged() -> None:
+            for wait in waits:
+                await wait()
+
+        return acknowledged
 
     async def aclose(self) -> None:
         """Close every adapter."""

@@ -36,7 +36,7 @@ class Connection(Protocol):
         """Purge a batch: of one kind, within `Capabilities.batch` and `batch_bytes`. Purging a target twice is harmless."""
 
     async def completed(self, ticket: str) -> Answer:
-        """What became of an accepted batch: Accepted again while it is under way. Asked only of asynchronous places."""
+        """Outcome of an accepted batch: Accepted again while it is under way. Asked only of asynchronous places."""
 
 
 Send = Callable[[Sequence[Target]], Awaitable[None]]
@@ -46,7 +46,7 @@ Connect = Callable[[], AbstractAsyncContextManager[Send]]
 
 
 class Place(Protocol):
-    """Somewhere that copies are kept and can be purged. Used from one event loop at a time, for one batch at a time.
+    """Place where copies are kept and can be purged. Used from one event loop at a time, for one batch at a time.
 
     name: of the provider, for metrics: CdnAdapter.name.
     address: of this place among others of its kind, in errors, events and names of queues; without a secret.
@@ -84,7 +84,13 @@ def cheapest_targets(capabilities: Capabilities, *, tags: Sequence[str], urls: S
         if kind == TAG and tags and field is not None:
             return list(dict.fromkeys(Target(TAG, spelled(field, tag)) for tag in tags))
         if kind == URL and urls:
-            return list(dict.fromkeys(Target(URL, absolute_url(url)) for url in urls))
+            return list(dict.fromkeys(Target(URL, _told_apart(capabilities, absolute_url(url))) for url in urls))
         if kind == EVERYTHING and tags and not urls:
             return [Target(EVERYTHING, "")]
     return []
+
+
+def _told_apart(capabilities: Capabilities, url: str) -> str:
+    """The URL without what the place does not look at."""
+    base = url.partition("?")[0] if capabilities.url_ignores_query else url
+    return base.lower() if capabilities.url_ignores_case else base

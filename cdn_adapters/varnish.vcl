@@ -160,8 +160,7 @@ sub vcl_backend_error {
 }
 
 sub vcl_deliver {
-    unset resp.http.xkey;
-    unset resp.http.cdn-cache-control;
+    @kept_fields@
     std.collect(resp.http.cache-status);
     if (req.http.quaestor-cache == "hit") {
         set resp.http.x-varnish-cache = "hit";

@@ -11,6 +11,7 @@ from quaestor.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "::1")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_STRIPPED = "unset resp.http.xkey;\n    unset resp.http.cdn-cache-control;"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{8,}")
 
 
@@ -21,6 +22,7 @@ def varnish_vcl(
     purge_token: str | None = None,
     purgers: Sequence[str] = LOOPBACK,
     grace_s: int = 0,
+    fills_caches: bool = False,
 ) -> str:
     """VCL for `varnishd -f`: keeps what CDN-Cache-Control says and as long as it says, purges by tag and by URL.
 
@@ -32,6 +34,8 @@ def varnish_vcl(
     purgers: addresses or networks that may purge. Other than this host, they need a token.
     grace_s: for how long an expired or softly purged object may be served while it is fetched again. Above 0, stale
         answers are served, also after an ordinary expiry.
+    fills_caches: other caches of yours ask this one (it is a shield), so it leaves them the fields for caches: tags and
+        CDN-Cache-Control. Nobody else may be able to ask it. Its answers carry their Age.
 
     Raises ConfigurationError for values that cannot stand in VCL.
     """
@@ -52,6 +56,7 @@ def varnish_vcl(
         "@purgers@": "\n".join(_acl_entry(purger) for purger in purgers),
         "@token_check@": "" if purge_token is None else f' || req.http.quaestor-purge-token != "{purge_token}"',
         "@grace_s@": str(grace_s),
+        "@kept_fields@": "" if fills_caches else _STRIPPED,
     }
     for place, value in places.items():
         text = text.replace(place, value)

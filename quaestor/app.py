@@ -139,8 +139,8 @@ class Quaestor:
         first one appears.
         """
         for service in (
-            *(services.invalidating, services.registering, services.housekeeping),
-            *(services.measuring, services.accounting),
+            *(services.invalidating, services.purging, services.registering),
+            *(services.housekeeping, services.measuring, services.accounting),
         ):
             self._stops.append(await service(self.parts))
         if not self.settings.grid:

@@ -27,6 +27,7 @@ from quaestor.invalidation.registry.resolving import LateResolver, LenientResolv
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
 from quaestor.ports import CacheSketch, DependencyIndex, EventLayer, Leases, LifetimeEstimator, SharedInvalidation
+from quaestor.purge_ports import PurgeOutbox
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
@@ -37,6 +38,8 @@ from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.memory import MemoryStore
+from quaestor.store.outbox_memory import MemoryOutbox
+from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.store.redis import RedisStore
 from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
@@ -53,6 +56,7 @@ class Storage:
     share: claims, tells the sketch and evicts in one operation; None: one after the other.
     redis: connections to the shared Redis; None: everything is in this process.
     budget: of the entries there.
+    outbox: purges on their way to CDNs.
     """
 
     layer: EventLayer
@@ -60,6 +64,7 @@ class Storage:
     store: MemoryStore | TwoLevelStore
     index: DependencyIndex
     sketch: CacheSketch
+    outbox: PurgeOutbox
     leases: Leases | None = None
     share: SharedInvalidation | None = None
     redis: SharedClient | None = None
@@ -184,6 +189,7 @@ def _in_process(memory: MemoryStore, clock: Clock) -> Storage:
         store=memory,
         index=MemoryIndex(),
         sketch=MemoryCacheSketch(),
+        outbox=MemoryOutbox(),
     )
 
 
@@ -217,6 +223,7 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         store=TwoLevelStore(memory, store),
         index=index,
         sketch=sketch,
+        outbox=RedisOutbox(redis, deployment=settings.scope),
         leases=store,
         share=shared_invalidation(index=index, sketch=sketch, store=store),
         redis=redis,

@@ -36,6 +36,14 @@ async def invalidating(parts: Parts) -> Stop:
     return parts.effects.stop
 
 
+async def purging(parts: Parts) -> Stop:
+    """Purges from the outbox to the CDNs."""
+    parts.effects.purging.begin(parts.storage.outbox, repurge_after_ms=parts.settings.repurge_after_ms)
+    if parts.effects.cdn and not parts.storage.outbox.durable:
+        parts.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
+    return _nothing
+
+
 async def registering(parts: Parts) -> Stop:
     """Registrations with the grid, and its notifications."""
     parts.registry.start()

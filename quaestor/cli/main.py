@@ -12,7 +12,16 @@ from typing import Annotated
 
 import typer
 
-from quaestor.cli import admin_commands, audit_command, cluster_commands, doctor_command, extras, statistics_commands
+from quaestor.cli import (
+    admin_commands,
+    audit_command,
+    cdn_config_command,
+    cdn_queue_commands,
+    cluster_commands,
+    doctor_command,
+    extras,
+    statistics_commands,
+)
 from quaestor.errors import QuaestorError
 
 app = typer.Typer(
@@ -22,6 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+cdn = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="CDNs and their purges.")
 
 
 @app.callback()
@@ -154,6 +165,9 @@ app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
+cdn.add_typer(cdn_queue_commands.commands, name="queue")
+cdn.command()(cdn_config_command.config)
+app.add_typer(cdn, name="cdn")
 app.add_typer(statistics_commands.commands, name="statistics")
 
 

@@ -31,6 +31,10 @@ FLUSHES = frozenset({"effective", "vain"})
 """Of mongod's journal; effective: afterwards a majority had the write that waited.
 
 vain: it was not the journal that it waited for."""
+PURGE_ANSWERS = frozenset({"delivered", "accepted", "rejected", "throttled", "failed"})
+"""What a CDN said to a request for a purge; failed: nothing, or a refusal of all purges."""
+QUEUED = frozenset({"waiting", "taken", "dead"})
+CDN_STATES = frozenset({"ok", "throttled", "dark"})
 LEVELS = frozenset({"memory", "redis"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})

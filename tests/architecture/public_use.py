@@ -41,6 +41,7 @@ from cdn_adapters import (
     TagField,
     Target,
     Throttled,
+    Tiers,
     Unit,
     VarnishAdapter,
     Vercel,
@@ -182,7 +183,9 @@ def cdn() -> str:
     varnish: CdnAdapter = VarnishAdapter(["http://localhost:6081"], limits=limits, observe=observe)
     place: Place = MemoryCdn()
     quaestor.add_cdn(FanOut("edge", [varnish, Delivery(place, limits=limits)]))
-    return varnish_vcl("localhost", 8000)
+    edge = VarnishAdapter(["http://localhost:6082"], limits=limits)
+    quaestor.add_cdn(Tiers("varnish", shield=VarnishAdapter("http://localhost:6081"), edge=edge))
+    return varnish_vcl("localhost", 8000, fills_caches=True)
 
 
 def hosted(token: str) -> Sequence[Place]:
@@ -220,7 +223,18 @@ def capabilities() -> Capabilities:
         tag_field=TagField(name="cache-tag", separator=","),
         rates=(rate,),
         cost=Cost(free_a_month=1_000, usd_a_target=0.005),
+        asynchronous=True,
+        open_targets=3_000,
+        url_ignores_query=True,
+        url_ignores_case=True,
     )
+
+
+def price(capabilities: Capabilities, targets: int) -> float:
+    cost, owners = capabilities.cost, {rate.owner for rate in capabilities.rates}
+    if cost is None or owners <= {Owner.PLACE, Owner.ZONE}:
+        return 0.0
+    return max(0, targets - cost.free_a_month) * cost.usd_a_target
 
 
 async def answered(connection: Connection, targets: Sequence[Target]) -> str:
@@ -283,16 +297,5 @@ def history() -> list[Write]:
 
 
 USES = (
-    may,
-    estimated,
-    around,
-    cdn,
-    capabilities,
-    answered,
-    purged_in_a_test,
-    follow,
-    invalidate,
-    history,
-    hosted,
-    configurations,
-)
+    may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, follow, invalidate, history, hosted, configurations,
+)  # fmt: skip

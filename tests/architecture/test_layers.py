@@ -15,7 +15,14 @@ from tests.architecture.sources import PACKAGES, ROOT, SOURCES, name_of
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("quaestor.errors", "quaestor.clock", "quaestor.tasks"),
     ("quaestor.model", "quaestor.settings"),
-    ("quaestor.ports", "quaestor.cluster_time", "quaestor.namespaces", "quaestor.tags", "quaestor.policy"),
+    (
+        "quaestor.ports",
+        "quaestor.purge_ports",
+        "quaestor.cluster_time",
+        "quaestor.namespaces",
+        "quaestor.tags",
+        "quaestor.policy",
+    ),
     ("quaestor.observability", "quaestor.query"),
     ("quaestor.redis", "quaestor.planning"),
     ("quaestor.event_layer",),

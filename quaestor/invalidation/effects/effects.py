@@ -99,6 +99,7 @@ class Effects:
     share: claims, tells the sketch and evicts in one operation; by default one after the other.
     cdn: CDNs to purge.
     progress: how far what was notified is worked off.
+    purging: of the CDNs.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Effects:
         self._telemetry = telemetry
         self._clock = clock
         self.cdn: list[CdnAdapter] = []
-        self._purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
+        self.purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
         self.progress = progress or EffectsProgress()
         self._waiting: dict[str, _Cause] = {}
         self._draining = False
@@ -287,19 +288,34 @@ class Effects:
         outside: those of which there are copies in a CDN.
         gone: called when they are evicted and purged, or nobody tries any more.
         """
+        purged_at_ms = None
         try:
             eviction = self._spawn(self._evict(left)) if left else None
-            purged_at_ms = await self._purging.purge(outside)
+            purged = await self.purging.put(outside)
+            if self.purging.remembers:  # the outbox does, so nobody needs to take this over
+                self._spawn(self._settle(dependents, eviction))
+            if purged is not None:
+                await purged()
+                purged_at_ms = self._clock()
             if eviction is not None:
                 evicted_at_ms = await eviction
         finally:
             gone()
         self._observe(dependents, causes, evicted_at_ms, purged_at_ms)
-        if purged_at_ms is not None:
+        if self.purging.remembers:
+            return
+        if purged is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
-            # registration, so this second purge cannot hit the copy that has replaced it.
+            # registration, so this second purge cannot hit the copy that has replaced it. The outbox does the same by itself.
             await asyncio.sleep(self._settings.repurge_after_ms / 1000)
-            await self._purging.purge(outside)
+            again = await self.purging.put(outside)
+            if again is not None:
+                await again()
+        await self._settle(dependents)
+
+    async def _settle(self, dependents: Sequence[Dependent], eviction: asyncio.Task[int] | None = None) -> None:
+        if eviction is not None:
+            await eviction
         await self._until_done("store", lambda: self._index.settle(dependents))
 
     async def _evict(self, dependents: Sequence[Dependent]) -> int:
@@ -340,7 +356,7 @@ class Effects:
         until_ms = self._clock() + self._settings.ttl_max_ms
         await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
-        await self._purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
+        await self.purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
 
     async def _until_done(
         self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None
