@@ -42,7 +42,7 @@ class AzureTokens:
         return self._token.get_secret_value()
 
     def secrets(self) -> tuple[SecretStr, ...]:
-        """What may not be shown."""
+        """Secrets and tokens that may not be shown."""
         return (self._secret,) if self._token is None else (self._secret, self._token)
 
     def forget(self) -> None:

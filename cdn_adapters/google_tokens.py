@@ -47,7 +47,7 @@ class GoogleTokens:
             return str(self._credentials.token)
 
     def secrets(self) -> tuple[SecretStr, ...]:
-        """What may not be shown."""
+        """Secrets and tokens that may not be shown."""
         token = getattr(self._credentials, "token", None)
         return (*self._known, SecretStr(token)) if token else self._known
 

@@ -42,7 +42,7 @@ class HostedPlace:
         self._secrets = secrets
 
     def secrets(self) -> tuple[SecretStr, ...]:
-        """What is removed from the provider's words before they are repeated."""
+        """Secrets that are removed from the provider's words before they are repeated."""
         return self._secrets
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class HostedPlace:
         return self._shared(response) or self.answer(response)
 
     async def completed(self, client: httpx.AsyncClient, ticket: str) -> Answer:
-        """What became of an accepted batch: see Connection."""
+        """Outcome of an accepted batch: see Connection."""
         response = await self._sent(client, self.status_request(ticket))
         shared = self._shared(response)
         if isinstance(shared, Throttled):  # asking too often says nothing about the purge

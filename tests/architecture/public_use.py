@@ -297,5 +297,6 @@ def history() -> list[Write]:
 
 
 USES = (
-    may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, follow, invalidate, history, hosted, configurations,
+    may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, follow, invalidate, history, hosted,
+    configurations,
 )  # fmt: skip

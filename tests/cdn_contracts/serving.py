@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections import deque
@@ -85,8 +86,8 @@ class Served:
 
 
 @contextmanager
-def serving(contract: Contract) -> Iterator[Served]:
-    """Serve it on a free port until the block ends."""
+def serving(contract: Contract, *, tls: ssl.SSLContext | None = None) -> Iterator[Served]:
+    """Serve it on a free port until the block ends; over https if there is a context."""
     served = Served(contract)
 
     class Handler(BaseHTTPRequestHandler):
@@ -113,6 +114,10 @@ def serving(contract: Contract) -> Iterator[Served]:
 
         do_GET = do_POST = do_PUT = do_DELETE = do_PURGE = _any  # noqa: N815
 
+        def handle(self) -> None:
+            with suppress(OSError):  # a handshake that failed, or a connection that was reset
+                super().handle()
+
         def finish(self) -> None:
             with suppress(OSError, ValueError):  # cut on purpose
                 super().finish()
@@ -123,6 +128,9 @@ def serving(contract: Contract) -> Iterator[Served]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     served.url = f"http://127.0.0.1:{server.server_port}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        served.url = served.url.replace("http:", "https:")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
