@@ -76,6 +76,10 @@ class Delivery:
             raise ConfigurationError(f"{self.name} was not begun: call begin() first")
         return await self._sender.put(self._place.targets(tags=tags, urls=urls), until_ms=until_ms)
 
+    def copies_live_ms(self) -> int | None:
+        """See BoundedCdn."""
+        return None if self._sender is None else self._sender.copies_live_ms()
+
     async def aclose(self) -> None:
         """Close the connections. What is in the outbox stays there; other purges that are still pending are given up."""
         if self._sender is not None:

@@ -87,6 +87,10 @@ class FanOut:
 
         return acknowledged
 
+    def copies_live_ms(self) -> int | None:
+        """See BoundedCdn: the shortest."""
+        return min((ms for sender in self.senders if (ms := sender.copies_live_ms()) is not None), default=None)
+
     async def aclose(self) -> None:
         """Close every adapter."""
         await asyncio.gather(*(adapter.aclose() for adapter in self._adapters))

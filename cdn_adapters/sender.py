@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from cdn_adapters.backlog import Backlog
 from cdn_adapters.batching import BatchLimits, Outcome, PurgeEvent
 from cdn_adapters.capabilities import UNBOUNDED
 from cdn_adapters.pacing import Pacing
@@ -30,7 +31,7 @@ from cdn_adapters.requests import requests_of
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import CdnError, StoreError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.purge_ports import PurgeOutbox, QueuedPurge, QueueSize
 from quaestor.tasks import ended
 
 LEASE_MS: Final = 30_000
@@ -96,8 +97,10 @@ class Sender:
         self._name = secrets.token_hex(6)
         self._count = 0
         self._own: deque[QueuedPurge] = deque()
+        self._taken: list[QueuedPurge] = []
         self._wake = asyncio.Event()
         self._waits = PurgeWaits()
+        self._backlog = Backlog(place.capabilities)
         self._led_until_ms = 0
         self._pace = Pacing(place.capabilities, outbox, limits=self._options.limits, largest=_MOST_AT_ONCE, clock=clock)
         self._pause_s = self._options.limits.first_retry_ms / 1_000
@@ -122,9 +125,7 @@ class Sender:
             with suppress(StoreError):
                 await self._outbox.resign(self.queue, token=self._name)
         with suppress(StoreError):  # so that nobody has to wait for the lease
-            await self._outbox.retry(
-                self.queue, list(self._own), due_ms=self._clock(), failed=False, now_ms=self._clock()
-            )
+            await self._release([*self._own, *self._taken])
 
     async def put(self, targets: Sequence[Target], *, until_ms: int) -> Callable[[], Awaitable[None]]:
         """Put purges into the outbox; what waits until they were acknowledged. Raises StoreError."""
@@ -142,6 +143,10 @@ class Sender:
             self._own.extend(QueuedPurge(one, token, now_ms, until_ms, 0) for one in members)
         self._wake.set()
         return wait
+
+    def copies_live_ms(self) -> int | None:
+        """How long copies in this place may live that are handed out now; None: as long as otherwise."""
+        return self._backlog.copies_live_ms
 
     @property
     def _limited(self) -> bool:
@@ -173,9 +178,8 @@ class Sender:
         if self._limited and not await self._lead():
             await self._idle(LEAD_MS / 3_000)
             return
-        purges = await self._next()
+        self._taken = purges = await self._next()
         if not purges:
-            self.state = "ok" if self.state == "throttled" else self.state
             await self._idle(POLL_S)
             return
         by_target: dict[Target, list[QueuedPurge]] = {}
@@ -193,6 +197,8 @@ class Sender:
                 pause_s = await self._send(connection, requests.popleft(), held)
         if pause_s:
             await self._release([purge for request in requests for target in request for purge in by_target[target]])
+        self._taken = []
+        if pause_s:
             await self._sleep(pause_s)
 
     async def _next(self) -> list[QueuedPurge]:
@@ -363,4 +369,18 @@ class Sender:
                 size = await self._outbox.size(self.queue)
             except StoreError:
                 continue  # told by what sends
-            self._telemetry.purging.told(self.place.name, self.state, size, self._clock())
+            now_ms = self._clock()
+            self.state = self._backlog.told(size, self.state, now_ms)
+            if self._backlog.turned:
+                self._tell(size, now_ms)
+            self._telemetry.purging.told(self.place.name, self.state, size, now_ms)
+
+    def _tell(self, size: QueueSize, now_ms: int) -> None:
+        """Log that the place has fallen behind, with the bound that holds, or that it has caught up."""
+        if not self._backlog.late:
+            self._telemetry.event("cdn.caught_up", cdn=self.place.name)
+            return
+        within_s = self._backlog.drained_within_s(size)
+        bound = "until its copies expire" if self.state == "dark" or within_s is None else f"for about {within_s:.0f} s"
+        why = f"{size.waiting + size.taken} purges are open; it may serve what they are about {bound}"
+        self._telemetry.failure("cdn", "cdn.behind", why, cdn=self.place.name)

@@ -59,6 +59,12 @@ class Tiers:
 
         return acknowledged
 
+    def copies_live_ms(self) -> int | None:
+        """See BoundedCdn: the shorter."""
+        return min(
+            (ms for tier in (self._shield, self._edge) if (ms := tier.copies_live_ms()) is not None), default=None
+        )
+
     async def aclose(self) -> None:
         """Close both."""
         await self._shield.aclose()

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from middleware.interface import RawHeaders
 from quaestor.model import Uncacheable
 from quaestor.policy import DEFAULT, RoutePolicy
-from quaestor.ports import CdnAdapter
+from quaestor.ports import BoundedCdn, CdnAdapter
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
@@ -133,13 +133,15 @@ def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int
     return kept if lengths == {b"%d" % len(body)} else None
 
 
-def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tuple[int, int]:
+def lives_s(
+    resident: Resident, policy: RoutePolicy, *, estimated: bool, cdn_at_most_s: int | None = None
+) -> tuple[int, int]:
     """The lifetimes of an entry's copies in browsers and in purged CDNs, in seconds: never longer than in our own store.
 
     Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as is estimated, or the handler
     lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
     all: whoever shares the browser may log in next. CDNs: what is estimated, or what the route or the handler's own
-    CDN-Cache-Control shorten it to.
+    CDN-Cache-Control shorten it to, or what is safe while a CDN is behind with its purges (`cdn_at_most_s`).
     """
     response = resident.response
     longest_s = cdn_s = (resident.copies_until_ms - resident.copies_from_ms) // 1000
@@ -149,6 +151,8 @@ def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tupl
     elif estimated:
         allowed_s = client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)
         client_s = longest_s if allowed_s is None else min(longest_s, allowed_s)
+    if cdn_at_most_s is not None:
+        cdn_s = min(cdn_s, cdn_at_most_s)
     if policy.cdn_ttl_ms is not None:
         cdn_s = min(cdn_s, policy.cdn_ttl_ms // 1000)
     said = governing(response.headers)
@@ -162,10 +166,11 @@ def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tupl
 class _Rendered:
     """What is kept beside a resident entry: the fields that never change, and the whole list for one second."""
 
-    __slots__ = ("fixed", "headers", "second")
+    __slots__ = ("cdn_at_most_s", "fixed", "headers", "second")
 
-    def __init__(self, fixed: RawHeaders) -> None:
+    def __init__(self, fixed: RawHeaders, cdn_at_most_s: int | None) -> None:
         self.fixed = fixed
+        self.cdn_at_most_s = cdn_at_most_s
         self.second = -1
         self.headers: RawHeaders = []
 
@@ -180,6 +185,7 @@ class HeaderPolicy:
 
     def __init__(self, settings: Settings, cdn: Sequence[CdnAdapter]) -> None:
         self._cdn = tuple(cdn)
+        self._bounded = tuple(adapter for adapter in cdn if isinstance(adapter, BoundedCdn))
         self._estimated = settings.client_ttl == "estimated"
         self._debug = settings.debug_header
         self._explicit = settings.explicit
@@ -225,14 +231,15 @@ class HeaderPolicy:
         """
         response = resident.response
         rendered = resident.rendered
-        if rendered is None:
-            rendered = resident.rendered = _Rendered(self._fixed(resident, policy))
+        at_most_s = self._cdn_at_most_s()
+        if rendered is None or rendered.cdn_at_most_s != at_most_s:
+            rendered = resident.rendered = _Rendered(self._fixed(resident, policy, at_most_s), at_most_s)
         age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
         if self._debug:
-            browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
+            browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=at_most_s)
             text = explaining.entry(
                 response, policy,
                 known=resident.explain, layer=layer, browser_s=browser_s, cdn_s=cdn_s if self._cdn else 0, now_ms=now_ms,
@@ -296,13 +303,18 @@ class HeaderPolicy:
             fields.append((b"x-quaestor-explain", explaining.field(text)))
         return fields
 
-    def _fixed(self, resident: Resident, policy: RoutePolicy) -> RawHeaders:
+    def _cdn_at_most_s(self) -> int | None:
+        """How long copies in CDNs may live now, because one of them is behind with its purges; None: as long as otherwise."""
+        at_most_ms = min((ms for one in self._bounded if (ms := one.copies_live_ms()) is not None), default=None)
+        return None if at_most_ms is None else at_most_ms // 1000
+
+    def _fixed(self, resident: Resident, policy: RoutePolicy, cdn_at_most_s: int | None) -> RawHeaders:
         response = resident.response
         given = response.headers
         if is_explicit(response) and not policy.personal:
             names = varying(policy, given)
             return [*(field for field in given if field[0] != b"age"), *([(b"vary", names)] if names else [])]
-        client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
+        client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=cdn_at_most_s)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
         fixed.append((b"etag", response.etag))
