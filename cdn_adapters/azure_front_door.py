@@ -78,14 +78,13 @@ class AzureFrontDoor(HostedPlace):
 
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
         """See HostedPlace. Paths and domains are lists of their own: each path is purged on each domain."""
+        urls = [urlsplit(target.value) for target in targets]
         if targets[0].by == EVERYTHING:
-            body: dict[str, object] = {"contentPaths": ["/*"]} | (
-                {"domains": list(self._domains)} if self._domains else {}
-            )
+            paths, domains = ["/*"], list(self._domains)
         else:
-            urls = [urlsplit(target.value) for target in targets]
-            paths = dict.fromkeys(url.path or "/" for url in urls)
-            body = {"contentPaths": list(paths), "domains": list(dict.fromkeys(url.hostname or "" for url in urls))}
+            paths = list(dict.fromkeys(url.path or "/" for url in urls))
+            domains = list(dict.fromkeys(url.hostname or "" for url in urls))
+        body = {"contentPaths": paths} | ({"domains": domains} if domains else {})
         return self._request("POST", self._path, body)
 
     def status_request(self, ticket: str) -> httpx.Request:
