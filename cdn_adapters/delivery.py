@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from cdn_adapters.backlog import SHORT_MS
 from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
 from cdn_adapters.place import Place
 from cdn_adapters.requests import sending
@@ -33,6 +34,7 @@ class Delivery:
         self._limits = limits
         self._observe = observe
         self._sender: Sender | None = None
+        self._doubtful = False
         self._batches = PurgeBatches(partial(sending, place), place=place.address, limits=limits, observe=observe)
 
     @property
@@ -78,7 +80,13 @@ class Delivery:
 
     def copies_live_ms(self) -> int | None:
         """See BoundedCdn."""
+        if self._doubtful:
+            return SHORT_MS
         return None if self._sender is None else self._sender.copies_live_ms()
+
+    def doubt(self, doubtful: bool) -> None:
+        """See DoubtfulCdn."""
+        self._doubtful = doubtful
 
     async def aclose(self) -> None:
         """Close the connections. What is in the outbox stays there; other purges that are still pending are given up."""

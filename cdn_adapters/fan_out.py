@@ -11,7 +11,7 @@ from cdn_adapters.delivery import Delivery
 from cdn_adapters.sender import Sender
 from quaestor.errors import CdnError, ConfigurationError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.ports import CdnAdapter
+from quaestor.ports import BoundedCdn, CdnAdapter
 from quaestor.purge_ports import PurgeOutbox
 
 
@@ -89,7 +89,14 @@ class FanOut:
 
     def copies_live_ms(self) -> int | None:
         """See BoundedCdn: the shortest."""
-        return min((ms for sender in self.senders if (ms := sender.copies_live_ms()) is not None), default=None)
+        told = (one.copies_live_ms() for one in self._adapters if isinstance(one, BoundedCdn))
+        return min((ms for ms in told if ms is not None), default=None)
+
+    def doubt(self, doubtful: bool) -> None:
+        """See DoubtfulCdn."""
+        for adapter in self._adapters:
+            if isinstance(adapter, Delivery | FanOut):
+                adapter.doubt(doubtful)
 
     async def aclose(self) -> None:
         """Close every adapter."""

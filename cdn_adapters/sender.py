@@ -145,7 +145,7 @@ class Sender:
         return wait
 
     def copies_live_ms(self) -> int | None:
-        """How long copies in this place may live that are handed out now; None: as long as otherwise."""
+        """Longest life of copies in this place that are handed out now; None: as long as otherwise."""
         return self._backlog.copies_live_ms
 
     @property

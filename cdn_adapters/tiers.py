@@ -65,6 +65,10 @@ class Tiers:
             (ms for tier in (self._shield, self._edge) if (ms := tier.copies_live_ms()) is not None), default=None
         )
 
+    def doubt(self, doubtful: bool) -> None:
+        """See DoubtfulCdn."""
+        self._edge.doubt(doubtful)
+
     async def aclose(self) -> None:
         """Close both."""
         await self._shield.aclose()

@@ -18,6 +18,7 @@ from middleware.admission import wanted
 from middleware.asked_whole import AskedWhole
 from middleware.audit import Audit
 from middleware.bypass import pass_by
+from middleware.canary import CanaryEndpoint
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
@@ -35,6 +36,7 @@ from middleware.verification import Verifications
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
+from quaestor.invalidation.effects.canary import PATH as CANARY_PATH
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
@@ -79,6 +81,7 @@ class QuaestorMiddleware:
         self._explicit = quaestor.settings.explicit
         self._sketch_path = sketch_path
         self._sketch = SketchEndpoint(quaestor)
+        self._canary = CanaryEndpoint(quaestor, tuple(cdn))
         self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.requests.hit
         self._routes = Routes(
@@ -152,6 +155,8 @@ class QuaestorMiddleware:
         method: str = scope["method"]
         if path == self._sketch_path:
             return await self._sketch(method, send)
+        if path == CANARY_PATH and self._purges:
+            return await self._canary(method, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):

@@ -139,7 +139,7 @@ class Quaestor:
         first one appears.
         """
         for service in (
-            *(services.invalidating, services.purging, services.registering),
+            *(services.invalidating, services.purging, services.canaries, services.registering),
             *(services.housekeeping, services.measuring, services.accounting),
         ):
             self._stops.append(await service(self.parts))

@@ -239,7 +239,7 @@ class BoundedCdn(Protocol):
     """A CDN adapter that knows whether its CDN takes purges as fast as there are."""
 
     def copies_live_ms(self) -> int | None:
-        """How long copies in this CDN may live that are handed out now; None: as long as otherwise. No I/O."""
+        """Longest life of copies in this CDN that are handed out now; None: as long as otherwise. No I/O."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

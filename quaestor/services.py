@@ -12,7 +12,8 @@ import anyio.to_thread
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
-from quaestor.errors import DependencyError, EventLayerError
+from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
@@ -42,6 +43,23 @@ async def purging(parts: Parts) -> Stop:
     if parts.effects.cdn and not parts.storage.outbox.durable:
         parts.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
     return _nothing
+
+
+async def canaries(parts: Parts) -> Stop:
+    """Canaries of the CDNs whose public addresses are known. Raises ConfigurationError for what is no address."""
+    known = addresses(parts.settings.cdn_addresses)
+    names = {adapter.name for adapter in parts.effects.cdn}
+    if not known or not parts.settings.cdn_canary_ms:
+        return _nothing
+    if strangers := known.keys() - names:
+        raise ConfigurationError(
+            f"cdn_addresses names {sorted(strangers)}, which is no CDN here; there are: {', '.join(sorted(names)) or 'none'}"
+        )
+    watching = Canaries(
+        parts.effects.cdn, addresses=known, tag=canary_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
+        telemetry=parts.telemetry,
+    )  # fmt: skip
+    return _background(watching.run(parts.settings.cdn_canary_ms / 1_000), "quaestor-canaries")
 
 
 async def registering(parts: Parts) -> Stop:

@@ -66,6 +66,8 @@ class Settings:
     compression_level: Zstandard's, 1 (fast) to 19 (small); 0: nothing is compressed.
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it
         is purged a second time after this.
+    cdn_addresses: public addresses of CDNs, each NAME=URL ("varnish=https://shop.example"): through them it is seen that purges
+        have an effect, at the start and every cdn_canary_ms; 0: never. In the environment separated by commas. See docs/cdn.md.
     control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
     max_contributors: records that a registration may keep the ids of because they decide its result without being shown (counted,
         skipped, holders of distinct values; docs/query_semantics_changes.md); read in the background, once; with more, or 0, it
@@ -126,6 +128,8 @@ class Settings:
     compress_above_bytes: int = 4096
     compression_level: int = 3
     repurge_after_ms: int = 1_000
+    cdn_addresses: tuple[str, ...] = ()
+    cdn_canary_ms: int = 300_000
     control_namespace: str = "quaestor.control"
     max_contributors: int = 1_000
     subscription_lease_ms: int = 120_000
@@ -192,6 +196,10 @@ class Settings:
             raise ConfigurationError(
                 f"heartbeat_ms ({self.heartbeat_ms}) must be at most half of staleness_bound_ms ({self.staleness_bound_ms})"
             )
+        if isinstance(self.cdn_addresses, str):
+            raise ConfigurationError(f"cdn_addresses={self.cdn_addresses!r} is one text: give a tuple of NAME=URL")
+        if self.cdn_canary_ms < 0:
+            raise ConfigurationError(f"cdn_canary_ms must be 0 (never) or a time in ms, not {self.cdn_canary_ms}")
         if not all(self.control_namespace.partition(".")):
             raise ConfigurationError(f"control_namespace {self.control_namespace!r} must be 'database.collection'")
         for name in ("subscription_extend_ms", "subscription_queue", "standing_records", "poll_interval_ms"):

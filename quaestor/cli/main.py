@@ -15,6 +15,7 @@ import typer
 from quaestor.cli import (
     admin_commands,
     audit_command,
+    cdn_check_command,
     cdn_config_command,
     cdn_queue_commands,
     cluster_commands,
@@ -165,6 +166,7 @@ app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
+cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
 cdn.command()(cdn_config_command.config)
 app.add_typer(cdn, name="cdn")

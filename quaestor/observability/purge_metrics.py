@@ -13,6 +13,7 @@ class PurgeMetrics:
     requests: by CDN and answer.
     queued: open and dead purges, by CDN and state.
     oldest_s: age of the oldest open purge, by CDN: so old may be what this CDN serves.
+    canary: 1 for what was found last, by CDN and finding.
     state: 1 for the state that a CDN is in, by CDN and state.
     """
 
@@ -22,6 +23,7 @@ class PurgeMetrics:
         )
         self.queued = families.gauges("purges_queued", "purges in the outbox", cdn=None, state=vocabularies.QUEUED)
         self.oldest_s = families.gauges("purges_oldest_seconds", "age of the oldest open purge", cdn=None)
+        self.canary = families.gauges("cdn_canary", "what a CDN's canary found", cdn=None, finding=vocabularies.CANARY)
         self.state = families.gauges("cdn_state", "how a CDN takes purges", cdn=None, state=vocabularies.CDN_STATES)
 
     def told(self, cdn: str, state: str, size: QueueSize, now_ms: int) -> None:

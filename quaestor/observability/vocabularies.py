@@ -34,6 +34,7 @@ vain: it was not the journal that it waited for."""
 PURGE_ANSWERS = frozenset({"delivered", "accepted", "rejected", "throttled", "failed"})
 """What a CDN said to a request for a purge; failed: nothing, or a refusal of all purges."""
 QUEUED = frozenset({"waiting", "taken", "dead"})
+CANARY = frozenset({"ok", "warn", "block"})
 CDN_STATES = frozenset({"ok", "throttled", "dark"})
 LEVELS = frozenset({"memory", "redis"})
 BUDGET = frozenset({"used", "budget"})

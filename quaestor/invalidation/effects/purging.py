@@ -77,6 +77,17 @@ class Purging:
         urls = tuple(dict.fromkeys(url for d in dependents for url in d.urls))
         return await self._put_all(tags, urls, max(d.copies_until_ms for d in dependents))
 
+    def of(self, adapter: CdnAdapter) -> Callable[[Sequence[str], Sequence[str]], Awaitable[None]]:
+        """A purge of tags and URLs from one CDN alone, within the limits of all. It raises CdnError or StoreError."""
+
+        async def purge(tags: Sequence[str], urls: Sequence[str]) -> None:
+            if adapter in self._begun and isinstance(adapter, QueuedCdn):
+                await (await adapter.put(tags=tags, urls=urls, until_ms=self._clock() + _AT_LEAST_MS))()
+            else:
+                await adapter.purge(tags=tags, urls=urls)
+
+        return purge
+
     async def purge_tag(self, tag: str, *, until_ms: int) -> None:
         """Purge whatever carries this tag; no copy is alive after until_ms."""
         await (await self._put_all((tag,), (), until_ms))()
