@@ -16,6 +16,7 @@ from quaestor.cli import (
     admin_commands,
     audit_command,
     cdn_check_command,
+    cdn_config_command,
     cdn_queue_commands,
     cluster_commands,
     doctor_command,
@@ -168,6 +169,7 @@ app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
 cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
+cdn.command()(cdn_config_command.config)
 app.add_typer(cdn, name="cdn")
 app.add_typer(statistics_commands.commands, name="statistics")
 

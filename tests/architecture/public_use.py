@@ -11,17 +11,27 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
 from cdn_adapters import (
+    HOSTED,
     Accepted,
+    Akamai,
     Answer,
+    AzureFrontDoor,
     BatchLimits,
+    Bunny,
     Capabilities,
+    Cloudflare,
+    CloudFront,
     Connection,
     Cost,
     Delivered,
     Delivery,
     FanOut,
+    Fastly,
+    GoogleCloudCdn,
+    KeyCdn,
     MemoryAdapter,
     MemoryCdn,
+    Netlify,
     Outcome,
     Owner,
     Pace,
@@ -35,6 +45,9 @@ from cdn_adapters import (
     Tiers,
     Unit,
     VarnishAdapter,
+    Vercel,
+    Webhook,
+    provider_configuration,
     varnish_vcl,
 )
 from middleware import BrowserClient, QuaestorMiddleware
@@ -188,6 +201,34 @@ def cdn() -> str:
     return varnish_vcl("localhost", 8000, fills_caches=True)
 
 
+def hosted(token: str) -> Sequence[Place]:
+    return (
+        Fastly("service", token=token, soft=True),
+        Cloudflare("0" * 32, token=token, plan="business"),
+        CloudFront("distribution", tags=True),
+        Akamai("host", client_token="client", client_secret=token, access_token=token),
+        Bunny(1, key=token),
+        KeyCdn(1, key=token),
+        GoogleCloudCdn("project", "map"),
+        AzureFrontDoor(
+            subscription="s",
+            resource_group="g",
+            profile="p",
+            endpoint="e",
+            tenant="t",
+            client_id="c",
+            client_secret=token,
+        ),
+        Vercel("project", token=token),
+        Netlify("site", token=token),
+        Webhook("https://purger.example/purge", key=token),
+    )
+
+
+def configurations() -> str:
+    return "".join(provider_configuration(name) for name in HOSTED)
+
+
 def capabilities() -> Capabilities:
     rate = Rate(bucket="edge/account/1", owner=Owner.ACCOUNT, per_s=5, burst=25, unit=Unit.REQUEST)
     return Capabilities(
@@ -289,6 +330,6 @@ def history() -> list[Write]:
 
 
 USES = (
-    *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test),
+    *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
     *(follow, invalidate, history, read_from_copies, read_in_threads),
 )
