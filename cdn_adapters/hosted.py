@@ -113,7 +113,10 @@ class HostedPlace:
         """A request to the API, with the path and query as they are to be on the wire."""
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         named = {"accept": "application/json"} | ({} if body is None else {"content-type": "application/json"})
-        return httpx.Request(method, self._base + path, content=content, headers=named | dict(fields or {}))
+        request = httpx.Request(method, self._base + path, content=content, headers=named | dict(fields or {}))
+        if "/." in path:  # httpx would leave `/a/..` out, which a cache has as a URL of its own
+            request.extensions["target"] = httpx.URL(self._base).raw_path.rstrip(b"/") + path.encode()
+        return request
 
     async def _sent(self, client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
         request.extensions["timeout"] = httpx.Timeout(self._timeout_s).as_dict()

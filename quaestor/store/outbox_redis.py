@@ -82,7 +82,7 @@ class RedisOutbox:
         self, queue: str, taken: Sequence[QueuedPurge], *, due_ms: int, failed: bool = True, now_ms: int
     ) -> None:
         """See PurgeOutbox."""
-        taken = [one._replace(attempts=one.attempts + failed) for one in taken]
+        taken = [QueuedPurge(*one[:-1], attempts=one.attempts + failed) for one in taken]
         await self._finish("retry" if failed else "release", queue, taken, now_ms, due_ms)
 
     async def renew(self, queue: str, taken: Sequence[QueuedPurge], *, lease_ms: int, now_ms: int) -> None:

@@ -146,6 +146,8 @@ USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
     "docs/tutorial.md-python-1": ("", shelves),
     "docs/browser_client.md-python-1": (APP, answers),
+    "docs/cdn.md-python-1": (APP, None),
+    "docs/cdn.md-python-2": ("from quaestor import Quaestor", None),
     "docs/rest.md-python-1": ("", records),
     "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
     "docs/python_client.md-python-1": (SHOP, read_by_a_client),
