@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected
 from cdn_adapters.azure_tokens import AzureTokens
 from cdn_adapters.capabilities import EVERYTHING, URL, Capabilities, Owner, Rate
-from cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success, number_field, retry_after_s
+from cdn_adapters.hosted import AsynchronousPlace, checked_name, json_object, no_success, number_field, retry_after_s
 from cdn_adapters.place import Target
 from cdn_adapters.secret_settings import without
 from quaestor.errors import CdnError
@@ -26,7 +26,7 @@ _VERSION: Final = "2024-02-01"
 _ASK_AFTER_S: Final = 10.0
 
 
-class AzureFrontDoor(HostedPlace):
+class AzureFrontDoor(AsynchronousPlace):
     """An endpoint of Azure Front Door. Implements Place.
 
     subscription, resource_group, profile, endpoint: where it is.

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
 from cdn_adapters.capabilities import EVERYTHING, TAG, URL, Capabilities, Cost, Owner, Rate, TagField
 from cdn_adapters.extras import imported
-from cdn_adapters.hosted import HostedPlace, checked_name, no_success, retry_after_s
+from cdn_adapters.hosted import AsynchronousPlace, checked_name, no_success, retry_after_s
 from cdn_adapters.place import Target
 from cdn_adapters.secret_settings import secret, without
 from quaestor.errors import CdnError, ConfigurationError
@@ -40,7 +40,7 @@ _CREDENTIALS: Final = frozenset(
 )
 
 
-class CloudFront(HostedPlace):
+class CloudFront(AsynchronousPlace):
     """A CloudFront distribution. Implements Place.
 
     distribution: its id.

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
 from cdn_adapters.capabilities import EVERYTHING, TAG, URL, Capabilities, Owner, Rate, TagField
 from cdn_adapters.google_tokens import GoogleTokens
-from cdn_adapters.hosted import HostedPlace, checked_name, json_object, no_success, retry_after_s
+from cdn_adapters.hosted import AsynchronousPlace, checked_name, json_object, no_success, retry_after_s
 from cdn_adapters.place import Target
 from cdn_adapters.secret_settings import without
 
@@ -25,7 +25,7 @@ _TOO_MANY: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quo
 _ASK_AFTER_S: Final = 2.0
 
 
-class GoogleCloudCdn(HostedPlace):
+class GoogleCloudCdn(AsynchronousPlace):
     """A URL map of Google Cloud. Implements Place.
 
     project: its id.

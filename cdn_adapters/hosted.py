@@ -6,6 +6,7 @@ A provider's own module says how its requests are spelled, and what its error bo
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,16 +15,16 @@ from pydantic import SecretStr
 
 from cdn_adapters.answers import Accepted, Answer, Rejected, Throttled
 from cdn_adapters.capabilities import Capabilities
-from cdn_adapters.place import Connection, Target, cheapest_targets
+from cdn_adapters.place import Connection, Target
+from cdn_adapters.pooled import Pooled, PooledPlace
 from cdn_adapters.secret_settings import without
-from cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError, ConfigurationError
 
 _REASON_CHARACTERS = 300
 """Of what a provider says, in an error: an HTML page is not repeated whole."""
 
 
-class HostedPlace:
+class HostedPlace(PooledPlace, ABC):
     """Place behind a provider's HTTP API; the base of all of them. TLS is verified, redirects are not followed.
 
     base_url: another one only in tests, or for a provider's other region.
@@ -48,27 +49,15 @@ class HostedPlace:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
 
-    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """See Place."""
-        return tag_headers(self.capabilities.tag_field, tags)
-
-    def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """See Place."""
-        return cheapest_targets(self.capabilities, tags=tags, urls=urls)
-
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
         """A pool of connections. The environment's proxies are used, as the provider is outside."""
         async with httpx.AsyncClient(timeout=self._timeout_s, headers={"user-agent": "quaestor"}) as client:
-            yield _Connected(self, client)
+            yield Pooled(self, client)
 
+    @abstractmethod
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:
         """The request that purges a batch, without credentials that are only known when it is sent."""
-        raise NotImplementedError
-
-    def status_request(self, ticket: str) -> httpx.Request:
-        """The request that asks what became of an accepted batch. Only of asynchronous providers."""
-        raise NotImplementedError
 
     async def authorize(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         """Sign the request, or add a token that may have to be fetched first."""
@@ -77,13 +66,9 @@ class HostedPlace:
         """Forget a fetched token that was refused; whether there is another one to be had."""
         return False
 
+    @abstractmethod
     def answer(self, response: httpx.Response) -> Answer:
-        """The meaning of an answer to purge_request. Called only for what `shared_meaning` does not know."""
-        raise NotImplementedError
-
-    def status(self, response: httpx.Response, ticket: str) -> Answer:
-        """The meaning of an answer to status_request, likewise."""
-        raise NotImplementedError
+        """The meaning of an answer to purge_request. Called only for what `_shared` does not know."""
 
     def meaning(self, response: httpx.Response) -> Answer | None:
         """Errors of this provider that mean something else than their status does elsewhere; None: they do not."""
@@ -99,24 +84,21 @@ class HostedPlace:
         response = await self._sent(client, request)
         return self._shared(response) or self.answer(response)
 
-    async def completed(self, client: httpx.AsyncClient, ticket: str) -> Answer:
-        """Outcome of an accepted batch: see Connection."""
-        response = await self._sent(client, self.status_request(ticket))
-        shared = self._shared(response)
-        if isinstance(shared, Throttled):  # asking too often says nothing about the purge
-            return Accepted(ticket=ticket, ask_after_s=shared.retry_after_s or 5.0)
-        return shared or self.status(response, ticket)
-
     def _request(
         self, method: str, path: str, body: object = None, fields: Mapping[str, str] | None = None
     ) -> httpx.Request:
         """A request to the API, with the path and query as they are to be on the wire."""
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         named = {"accept": "application/json"} | ({} if body is None else {"content-type": "application/json"})
-        request = httpx.Request(method, self._base + path, content=content, headers=named | dict(fields or {}))
-        if "/." in path:  # httpx would leave `/a/..` out, which a cache has as a URL of its own
-            request.extensions["target"] = httpx.URL(self._base).raw_path.rstrip(b"/") + path.encode()
-        return request
+        # The target as it is: httpx would leave `/a/..` out, which a cache has as a URL of its own.
+        target = httpx.URL(self._base).raw_path.rstrip(b"/") + path.encode()
+        return httpx.Request(
+            method,
+            self._base + path,
+            content=content,
+            headers=named | dict(fields or {}),
+            extensions={"target": target},
+        )
 
     async def _sent(self, client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
         request.extensions["timeout"] = httpx.Timeout(self._timeout_s).as_dict()
@@ -162,18 +144,24 @@ class HostedPlace:
         return None
 
 
-class _Connected:
-    """Connection to a provider: its pool of connections."""
+class AsynchronousPlace(HostedPlace):
+    """Place behind an API that accepts purges and makes them later; the base of those that can be asked for the outcome."""
 
-    def __init__(self, place: HostedPlace, client: httpx.AsyncClient) -> None:
-        self._place = place
-        self._client = client
+    @abstractmethod
+    def status_request(self, ticket: str) -> httpx.Request:
+        """The request that asks what became of an accepted batch."""
 
-    async def send(self, targets: Sequence[Target]) -> Answer:
-        return await self._place.send(self._client, targets)
+    @abstractmethod
+    def status(self, response: httpx.Response, ticket: str) -> Answer:
+        """The meaning of an answer to status_request. Called only for what `_shared` does not know."""
 
-    async def completed(self, ticket: str) -> Answer:
-        return await self._place.completed(self._client, ticket)
+    async def completed(self, client: httpx.AsyncClient, ticket: str) -> Answer:
+        """Outcome of an accepted batch: see Connection."""
+        response = await self._sent(client, self.status_request(ticket))
+        shared = self._shared(response)
+        if isinstance(shared, Throttled):  # asking too often says nothing about the purge
+            return Accepted(ticket=ticket, ask_after_s=shared.retry_after_s or 5.0)
+        return shared or self.status(response, ticket)
 
 
 def checked_base(url: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Sender of one place: takes purges out of the outbox and sends them as the place can take them.
+"""Sender of the purges that wait in the outbox for one place, at the pace that the place allows.
 
 A place with rates has one sender at a time among all processes, by lease; it pays each request out of buckets that lie beside the
 outbox, so senders of several deployments together stay within what an account may, too. While it waits for its turn, what comes

@@ -11,8 +11,8 @@ import httpx
 
 from cdn_adapters.answers import Answer, Delivered, Rejected
 from cdn_adapters.capabilities import Capabilities, TagField
-from cdn_adapters.place import TAG, URL, Connection, Target, cheapest_targets
-from cdn_adapters.tag_field import tag_headers
+from cdn_adapters.place import TAG, URL, Connection, Target
+from cdn_adapters.pooled import Pooled, PooledPlace
 from quaestor.errors import CdnError, ConfigurationError
 
 _KEEP_ALIVE_S = 4.0
@@ -22,7 +22,7 @@ _FIELD_BYTES = 7_900
 """Of the tags of one answer: Varnish refuses a field line above `http_resp_hdr_len`, 8 KiB."""
 
 
-class VarnishNode:
+class VarnishNode(PooledPlace):
     """Implements Place for one Varnish. Fields: see VarnishAdapter.
 
     address: base URL. Raises ConfigurationError if it is not an http(s) URL.
@@ -48,20 +48,12 @@ class VarnishNode:
             tiered=tiered,
         )
 
-    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """`xkey`, which Varnish keeps to itself."""
-        return tag_headers(self.capabilities.tag_field, tags)
-
-    def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """The tags if there are some and Varnish has xkey, else the URLs."""
-        return cheapest_targets(self.capabilities, tags=tags, urls=urls)
-
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
         """A pool of connections. All tags of a batch are one request, each URL is one of its own."""
         limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE_S)
         async with httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False) as client:
-            yield _Connected(self, client)
+            yield Pooled(self, client)
 
     async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
         """Purge a batch on these connections: see Connection."""
@@ -114,20 +106,6 @@ class VarnishNode:
         if response.status_code >= 500:
             raise CdnError(why)
         return Rejected(reason=why, place_wide=True)
-
-
-class _Connected:
-    """Connection to a Varnish: its pool of connections."""
-
-    def __init__(self, node: VarnishNode, client: httpx.AsyncClient) -> None:
-        self._node = node
-        self._client = client
-
-    async def send(self, targets: Sequence[Target]) -> Answer:
-        return await self._node.send(self._client, targets)
-
-    async def completed(self, ticket: str) -> Answer:
-        return Delivered()
 
 
 def _check(address: str) -> None:

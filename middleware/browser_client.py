@@ -1,4 +1,4 @@
-"""Drop-in browser client: the middleware serves service worker and page module.
+"""Endpoints of the browser client: service worker and page module, served by the middleware.
 
 `QuaestorMiddleware(app, quaestor=quaestor, browser_client=BrowserClient(handles=["/api/"], inject=True))`. With `inject` pages
 get the line that registers the worker (`middleware/page_script.py`). See docs/browser_client.md.

@@ -1,4 +1,4 @@
-"""Header fields that go out: what browsers, CDNs and people are told about an answer.
+"""Outgoing header fields of an answer, for browsers, CDNs and people.
 
 Answers from an entry carry `Cache-Control` for browsers, `CDN-Cache-Control` (RFC 9213) and tags for CDNs that we purge,
 `ETag`, `Age` and `Cache-Status` (RFC 9211). Answers that nobody may keep say so. What the handler sent stays, in order,

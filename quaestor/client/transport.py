@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
 
+from quaestor.client.copied_reads import CopiedReads
 from quaestor.client.copies import MEMORY_BYTES
-from quaestor.client.exchange import SAFE_METHODS, Exchanges
+from quaestor.client.exchange import SAFE_METHODS
 from quaestor.client.levels import EXTENSION, Level, of_request
-from quaestor.client.messages import KeptAsyncStream, Server, fields_of, moment, nonce, response_of, sent
+from quaestor.client.messages import KeptAsyncStream, fields_of, moment, nonce, response_of, sent
 from quaestor.client.sketches import MAX_BYTES
-from quaestor.client.steps import Answer, Ask, Counts
+from quaestor.client.steps import Answer, Ask
 from quaestor.client.stored import AsyncStoredAnswers
 
 if TYPE_CHECKING:
     from hishel import AsyncBaseStorage
 
-_log = logging.getLogger("quaestor.client")
 
-
-class QuaestorTransport(httpx.AsyncBaseTransport):
+class QuaestorTransport(CopiedReads, httpx.AsyncBaseTransport):
     """Reads of one server through copies in this process's memory: `httpx.AsyncClient(transport=QuaestorTransport(url))`.
 
     One for all requests of a program to a server: what it holds, it holds once. For asyncio. No request waits for a sketch: while
@@ -50,18 +48,10 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
         transport: httpx.AsyncBaseTransport | None = None,
         storage: AsyncBaseStorage | None = None,
     ) -> None:
-        self._server = Server(server, sketch)
-        self._level = level or Level()
-        self._exchanges = Exchanges(self._level, memory_bytes)
+        super().__init__(server, level, memory_bytes, sketch)
         self._inner = transport if transport is not None else httpx.AsyncHTTPTransport()
         self._answers = AsyncStoredAnswers(self._inner, storage) if storage is not None else self._inner
         self._loads: set[asyncio.Task[None]] = set()
-        self._warned = False
-
-    @property
-    def counts(self) -> Counts:
-        """Its work, counted."""
-        return self._exchanges.counts
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer a request, from memory if the rules allow."""
@@ -97,10 +87,6 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
     async def refresh(self) -> None:
         """Load the sketches now, past all caches. It does not raise when there is none to be had."""
         await asyncio.gather(*(self._load(name, proof=True) for name in self._exchanges.sketches.partitions))
-
-    def forget_private(self) -> None:
-        """Drop the answers that were made for one user: call it when another one takes over."""
-        self._exchanges.forget_private()
 
     async def aclose(self) -> None:
         """End what runs beside the requests, and close what sends them."""
@@ -140,10 +126,8 @@ class QuaestorTransport(httpx.AsyncBaseTransport):
         finally:
             if relied is None:
                 self._exchanges.sketch_failed(name, why, moment())
-        if not relied and not self._warned:
-            self._warned = True
-            why = self._exchanges.sketches.why
-            _log.warning("client.no_sketch_to_rely_on: every answer is revalidated with the server: %s", why)
+        if not relied:
+            self._warn()
 
 
 async def _read(response: httpx.Response) -> bytes:

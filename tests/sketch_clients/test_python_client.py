@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from quaestor import ConfigurationError, Level, QuaestorSyncTransport, QuaestorTransport, resolve, resolve_sync
-from tests.sketch_clients.http_server import Shop, serving
+from tests.sketch_clients.http_server import Shop
+from tests.sketch_clients.shop_client import anyio_backend, client, shop, source, transport, url
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-@pytest.fixture
-def url(shop: Shop) -> Iterator[str]:
-    with serving(shop) as address:
-        yield address
-
-
-@pytest.fixture
-def transport(url: str) -> QuaestorSyncTransport:
-    return QuaestorSyncTransport(url)
-
-
-@pytest.fixture
-def client(url: str, transport: QuaestorSyncTransport) -> Iterator[httpx.Client]:
-    transport.refresh()
-    with httpx.Client(transport=transport, base_url=url) as made:
-        yield made
-
-
-def source(response: httpx.Response) -> object:
-    return response.extensions.get("quaestor")
+__all__ = ["anyio_backend", "client", "shop", "transport", "url"]
 
 
 def test_the_second_read_comes_from_memory(client: httpx.Client, shop: Shop) -> None:

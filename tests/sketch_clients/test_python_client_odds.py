@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,41 +18,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quaestor import Level, QuaestorSyncTransport, QuaestorTransport, resolve, resolve_sync
-from tests.sketch_clients.http_server import Shop, serving
+from tests.sketch_clients.http_server import Shop
+from tests.sketch_clients.shop_client import anyio_backend, client, shop, source, transport, url
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-@pytest.fixture
-def url(shop: Shop) -> Iterator[str]:
-    with serving(shop) as address:
-        yield address
-
-
-@pytest.fixture
-def transport(url: str) -> QuaestorSyncTransport:
-    return QuaestorSyncTransport(url)
-
-
-@pytest.fixture
-def client(url: str, transport: QuaestorSyncTransport) -> Iterator[httpx.Client]:
-    transport.refresh()
-    with httpx.Client(transport=transport, base_url=url) as made:
-        yield made
-
-
-def source(response: httpx.Response) -> object:
-    return response.extensions.get("quaestor")
+__all__ = ["anyio_backend", "client", "shop", "transport", "url"]
 
 
 def test_an_endpoint_that_answers_html_is_told_of_once(url: str, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from quaestor.invalidation.registry.held import HeldRegistrations
+from quaestor.invalidation.registry.held_registrations import HeldRegistrations
 from quaestor.invalidation.registry.registration_ids import id_for, in_round, partition_of, renewable, round_of
 from quaestor.invalidation.registry.validity import Validity
 from quaestor.model import Cell, Invalidated, MatchType, OutsideGrid, Renewed

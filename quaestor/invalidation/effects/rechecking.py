@@ -60,7 +60,7 @@ _Due = dict[str, Invalidated]
 
 
 class Rechecking:
-    """Implements registry.held.Rechecker. held(), given_up() and settled() may be called from any thread, the rest is of one
+    """Implements Rechecker. held(), given_up() and settled() may be called from any thread, the rest is of one
     event loop.
 
     alone: there is no other process to be told anything that this one knows already.

@@ -14,7 +14,7 @@ from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import Change, GridView
-from quaestor.invalidation.registry.held import HeldRegistrations
+from quaestor.invalidation.registry.held_registrations import HeldRegistrations
 from quaestor.invalidation.registry.registration_ids import round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.validity import Validity

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
-from quaestor.invalidation.registry.held import HeldRegistrations
+from quaestor.invalidation.registry.held_registrations import HeldRegistrations
 from quaestor.invalidation.registry.notification_reader import NotificationReader
 from quaestor.invalidation.registry.registry import new_origin
 from quaestor.invalidation.registry.usage_reports import Served

@@ -23,7 +23,7 @@ from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import GridView
-from quaestor.invalidation.registry.held import HeldRegistrations, Rechecker
+from quaestor.invalidation.registry.held_registrations import HeldRegistrations, Rechecker
 from quaestor.invalidation.registry.housekeeping import Housekeeping
 from quaestor.invalidation.registry.notification_handler import NotificationHandler
 from quaestor.invalidation.registry.notification_reader import NotificationReader

@@ -1,0 +1,51 @@
+"""Place that is asked over a pool of HTTP connections: what all of them share, whatever they speak."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import httpx
+
+from cdn_adapters.answers import Answer, Delivered
+from cdn_adapters.capabilities import Capabilities
+from cdn_adapters.place import Target, cheapest_targets
+from cdn_adapters.tag_field import tag_headers
+
+
+class PooledPlace(ABC):
+    """Place with a pool of connections: tags and targets by its capabilities, batches sent over the pool."""
+
+    capabilities: Capabilities
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """See Place: the tags, in the field that its capabilities name."""
+        return tag_headers(self.capabilities.tag_field, tags)
+
+    def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
+        """See Place: of the kind that is the cheapest by its capabilities."""
+        return cheapest_targets(self.capabilities, tags=tags, urls=urls)
+
+    @abstractmethod
+    async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
+        """Purge a batch on these connections: see Connection."""
+
+    async def completed(self, client: httpx.AsyncClient, ticket: str) -> Answer:
+        """Outcome of an accepted batch: see Connection. Not asked of a place that purges before it answers."""
+        return Delivered()
+
+
+class Pooled:
+    """Connection to a place: its pool. Implements Connection."""
+
+    def __init__(self, place: PooledPlace, client: httpx.AsyncClient) -> None:
+        self._place = place
+        self._client = client
+
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        """See Connection."""
+        return await self._place.send(self._client, targets)
+
+    async def completed(self, ticket: str) -> Answer:
+        """See Connection."""
+        return await self._place.completed(self._client, ticket)
