@@ -140,7 +140,7 @@ class Quaestor:
         """
         for service in (
             *(services.invalidating, services.registering, services.housekeeping),
-            *(services.measuring, services.accounting),
+            *(services.measuring, services.accounting, services.recording, services.tuning),
         ):
             self._stops.append(await service(self.parts))
         if not self.settings.grid:

@@ -6,9 +6,12 @@ takes `Parts`: see `services`.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.cache_sketch.sizing import DEFAULT as SKETCH
 from quaestor.capture import Capture
 from quaestor.capture.pre_images import PreImages
 from quaestor.clock import Clock
@@ -40,7 +43,9 @@ from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
 from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
-from quaestor.ttl import TtlEstimator
+from quaestor.ttl.chosen import ChosenEstimators
+from quaestor.ttl.parameters import TtlParameters, Tuning
+from quaestor.ttl.recording import TraceRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,7 @@ class Parts:
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
     """Build all parts; connects to nothing.
 
-    estimator: by default one with the bounds and the quantile of the settings.
+    estimator: by default what the settings say, until other parameters are published.
     """
     telemetry = Telemetry(tracing=Tracing(enabled=settings.tracing))
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
@@ -107,9 +112,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         storage = _in_process(memory, clock)
     else:
         storage = _in_redis(settings.redis_url, memory, settings, telemetry, events)
-    estimator = estimator or TtlEstimator(
-        ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile
-    )
+    estimator = _recorded(estimator or _estimator(settings), settings, clock)
     registry = _registry(storage.layer, settings, telemetry, clock, events, resolver)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
@@ -164,6 +167,20 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
             resolver=LenientResolver(resolver),
         ),
     )
+
+
+def _estimator(settings: Settings) -> ChosenEstimators:
+    tuning = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
+    return ChosenEstimators(TtlParameters(default=tuning), false_positive_rate=SKETCH.false_positive_rate)
+
+
+def _recorded(estimator: LifetimeEstimator, settings: Settings, clock: Clock) -> LifetimeEstimator:
+    """The estimator, behind the recorder of a trace if the settings want one."""
+    if not settings.trace_file:
+        return estimator
+    path = Path(settings.trace_file.replace("{pid}", str(os.getpid())))
+    share, max_bytes = settings.trace_share, settings.trace_max_bytes
+    return TraceRecorder(estimator, path=path, share=share, max_bytes=max_bytes, started_ms=clock())
 
 
 def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
