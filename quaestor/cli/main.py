@@ -12,7 +12,15 @@ from typing import Annotated
 
 import typer
 
-from quaestor.cli import admin_commands, audit_command, cluster_commands, doctor_command, extras, statistics_commands
+from quaestor.cli import (
+    admin_commands,
+    audit_command,
+    cluster_commands,
+    doctor_command,
+    extras,
+    statistics_commands,
+    ttl_commands,
+)
 from quaestor.errors import QuaestorError
 
 app = typer.Typer(
@@ -155,6 +163,7 @@ app.command()(admin_commands.invalidate)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
 app.add_typer(statistics_commands.commands, name="statistics")
+app.add_typer(ttl_commands.commands, name="ttl")
 
 
 def main(arguments: list[str] | None = None) -> None:
