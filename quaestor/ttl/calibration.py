@@ -38,7 +38,7 @@ class Outcome:
 
 
 def share_changed(outcomes: Iterable[Outcome]) -> tuple[int, float]:
-    """How many outcomes are known, and the share of those that changed before their lifetime ended (0..1)."""
+    """Number of outcomes that are known, and the share of those that changed before their lifetime ended (0..1)."""
     judged = [one.early for one in outcomes if one.judged]
     return len(judged), sum(judged) / len(judged) if judged else 0.0
 

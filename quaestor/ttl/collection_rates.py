@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 LEAST_CHANGES: Final = 8
@@ -21,6 +21,7 @@ LEAST_CHANGES: Final = 8
 _MOST_CHANGES = 1_024
 """With so many the past is halved."""
 MOST_KINDS: Final = 1_024
+_SPARE = 1_000
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class KindSums:
 
 @dataclass(slots=True)
 class _Interval:
-    kind: str
+    sums: KindSums
     from_ms: int
     until_ms: int
     rate_hz: float
@@ -87,14 +88,14 @@ class CollectionRates:
         if interval is not None:
             interval.until_ms = max(interval.until_ms, until_ms)
             return
-        if len(self._ends) >= self._max_queries:
+        if len(self._open) >= self._max_queries:
             return
         sums = self._sums.get(kind)
         if sums is None:
             if len(self._sums) >= MOST_KINDS:
                 self._sums.popitem(last=False)
             sums = self._sums[kind] = KindSums()
-        self._open[query_id] = _Interval(kind, now_ms, until_ms, rate_hz)
+        self._open[query_id] = _Interval(sums, now_ms, until_ms, rate_hz)
         sums.open += 1
         sums.open_from_ms += now_ms
         sums.open_hz += rate_hz
@@ -104,8 +105,7 @@ class CollectionRates:
     def changed(self, query_id: str, *, now_ms: int) -> None:
         """Note that a watched query's result has changed. O(1)."""
         self._at_ms = max(self._at_ms, now_ms)
-        interval = self._close(query_id, now_ms)
-        sums = self._sums.get(interval.kind) if interval is not None else None
+        sums = self._close(query_id, now_ms)
         if sums is not None:
             sums.changes += 1
             if sums.changes > _MOST_CHANGES:
@@ -115,9 +115,20 @@ class CollectionRates:
 
     def withdrawn(self, query_id: str, *, now_ms: int) -> None:
         """Note that a query is no longer watched. O(1)."""
+        self._at_ms = max(self._at_ms, now_ms)
         self._close(query_id, now_ms)
 
+    def forget(self, query_id: str, *, until_ms: int) -> None:
+        """Forget a query that would have been watched until then. O(1)."""
+        self._close(query_id, min(until_ms, self._at_ms))
+
     def _push(self, until_ms: int, query_id: str) -> None:
+        if (
+            len(self._ends) > 2 * len(self._open) + _SPARE
+        ):  # most of them are of intervals that were closed before their end
+            self._ends = [(one.until_ms, i, name) for i, (name, one) in enumerate(self._open.items())]
+            heapify(self._ends)
+            self._number = len(self._ends)
         self._number += 1
         heappush(self._ends, (until_ms, self._number, query_id))
 
@@ -132,11 +143,11 @@ class CollectionRates:
             else:
                 self._close(query_id, interval.until_ms)
 
-    def _close(self, query_id: str, at_ms: int) -> _Interval | None:
+    def _close(self, query_id: str, at_ms: int) -> KindSums | None:
         interval = self._open.pop(query_id, None)
-        sums = self._sums.get(interval.kind) if interval is not None else None
-        if interval is None or sums is None:
-            return interval
+        if interval is None:
+            return None
+        sums = interval.sums
         sums.open -= 1
         sums.open_from_ms -= interval.from_ms
         sums.open_hz -= interval.rate_hz
@@ -144,4 +155,4 @@ class CollectionRates:
         watched_ms = max(0, at_ms - interval.from_ms)
         sums.watched_ms += watched_ms
         sums.explained += interval.rate_hz * watched_ms / 1_000
-        return interval
+        return sums

@@ -122,7 +122,7 @@ class ConstrainedEstimator:
         self._inner.observe_withdrawal(query_id, now_ms=now_ms)
 
     def usage(self, now_ms: int) -> tuple[float, float]:
-        """What lifetimes cost now: share of false positives, and invalidations a second."""
+        """Present cost of lifetimes: share of false positives, and invalidations a second."""
         while self._listed and self._listed[0] <= now_ms:
             heappop(self._listed)
         told_hz = self._told.of("", now_ms=now_ms) * 1_000 / self._told.constant_ms

@@ -169,5 +169,5 @@ class TtlEstimator:
 
     def _forget(self) -> None:
         query_id, history = self._histories.popitem(last=False)
-        self._rates.withdrawn(query_id, now_ms=history.until_ms if history.until_ms < _FOR_EVER_MS else 0)
+        self._rates.forget(query_id, until_ms=history.until_ms)
         self._tracker.withdrawn(query_id)

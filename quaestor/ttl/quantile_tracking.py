@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 STEP: Final = 0.02
@@ -21,6 +21,7 @@ STEP: Final = 0.02
 FARTHEST: Final = math.log(64)
 """A factor lies within 1/64 and 64: what is farther off has another cause than the model."""
 MOST_KINDS: Final = 1_024
+_SPARE = 1_000
 
 
 @dataclass(slots=True)
@@ -80,11 +81,14 @@ class QuantileTracker:
         quantile: the share of such lifetimes within which the result is to change (0..1, exclusive).
         """
         self.judge(now_ms)
-        if len(self._ends) >= self._max_open or any(query_id in self._open for query_id in query_ids):
+        if len(self._open) >= self._max_open or any(query_id in self._open for query_id in query_ids):
             return
         given = Given(query_ids, kind, quantile, until_ms)
         for query_id in query_ids:
             self._open[query_id] = given
+        if len(self._ends) > 2 * len(self._open) + _SPARE:  # most of them are judged
+            self._ends = [one for one in self._ends if not one[2].judged]
+            heapify(self._ends)
         self._number += 1
         heappush(self._ends, (until_ms, self._number, given))
 

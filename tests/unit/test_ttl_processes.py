@@ -176,3 +176,16 @@ def test_outcomes_that_nobody_knows_are_not_counted() -> None:
     assert error_distribution(outcomes) == [(0.25, 0.5), (2.0, 1.0)]
     assert share_changed([]) == (0, 0.0)
     assert calibration([]) == [] == survival([]) == error_distribution([])
+
+
+def test_what_is_watched_is_bounded_by_what_is_open_and_not_by_what_was() -> None:
+    """Lifetimes that ended early leave nothing behind that would keep later ones from being judged, or counted."""
+    estimator, now_ms = make(0.5, max_queries=100), START_MS
+    for _ in range(5_000):
+        given_ms = estimator.estimate_ms(["q"], write_rate_hz=0.001, now_ms=now_ms, kind="c")
+        estimator.observe_read(["q"], now_ms=now_ms, ttl_ms=10**8, given_ms=given_ms, kind="c")
+        now_ms += 10
+        estimator.observe_invalidation("q", now_ms=now_ms)
+    judged, _, _ = estimator.judged()["c"]
+    assert judged >= 4_900
+    assert estimator.estimate_ms(["new"], write_rate_hz=0.0, now_ms=now_ms, kind="c") < 100
