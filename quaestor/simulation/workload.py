@@ -139,6 +139,7 @@ def recorded(trace: Trace, *, clients: int, seed: int) -> Workload:
     if not reads:
         raise ConfigurationError("nothing was read in this trace: record for longer, or a larger share")
     reads.sort()
+    writes.sort()
     read_s = np.array([at_s for at_s, _ in reads])
     return Workload(
         name="recorded",
