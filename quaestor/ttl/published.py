@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-from quaestor.errors import ConfigurationError
+from quaestor.errors import ConfigurationError, EventLayerResetError
 from quaestor.ports import EventLayer
 from quaestor.ttl.parameters import TtlParameters, decoded
 
@@ -53,7 +53,11 @@ class PublishedParameters:
     def history(self) -> list[Publication]:
         """All that was published and counts, the oldest first; before it NOTHING."""
         while True:
-            entries = self._layer.read({self._stream: self._offset}, count=_AT_ONCE, block_ms=0)
+            try:
+                entries = self._layer.read({self._stream: self._offset}, count=_AT_ONCE, block_ms=0)
+            except EventLayerResetError:  # Redis came back without its data: what was published is gone with them
+                self._offset, self._counted = "0", [NOTHING]
+                continue
             for entry in entries:
                 self._offset = entry.offset
                 self._count(entry.payload)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
-from quaestor.errors import ConfigurationError
+from quaestor.errors import ConfigurationError, EventLayerResetError
 from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.ports import StreamEntry
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import TtlParameters, Tuning, decoded
 from quaestor.ttl.published import NOTHING, PublishedParameters
@@ -124,3 +126,25 @@ def test_what_cannot_be_read_does_not_count(strange: bytes) -> None:
     published = PublishedParameters(layer, scope="d")
     assert published.history() == [NOTHING]
     assert published.publish(SHORT, base=0, by="ann", now_ms=NOW_MS).number == 1
+
+
+class Restarted(MemoryEventLayer):
+    """An event layer that came back without its data: offsets from before are refused."""
+
+    empty = False
+
+    def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
+        if not self.empty:
+            return super().read(offsets, count=count, block_ms=block_ms)
+        if set(offsets.values()) != {"0"}:
+            raise EventLayerResetError("the data are gone")
+        return []
+
+
+def test_when_the_event_layer_loses_its_data_the_settings_count_again() -> None:
+    layer = Restarted(clock=lambda: NOW_MS)
+    published = PublishedParameters(layer, scope="d")
+    published.publish(SHORT, base=0, by="ann", now_ms=NOW_MS)
+    layer.empty = True
+    assert published.history() == [NOTHING]
+    assert published.history() == [NOTHING]
