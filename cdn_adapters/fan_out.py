@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
+from cdn_adapters.delivery import Delivery
+from cdn_adapters.sender import Sender
+from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError
-from quaestor.ports import CdnAdapter
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import BoundedCdn, CdnAdapter
+from quaestor.purge_ports import PurgeOutbox
+
+_RETRY_S = 1.0
 
 
 @runtime_checkable
@@ -51,9 +59,62 @@ class FanOut:
         if failures:
             raise _joined(failures)
 
+    @property
+    def senders(self) -> list[Sender]:
+        """The senders that were begun."""
+        return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.senders]
+
+    def begin(
+        self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int, below: Sequence[Sender] = ()
+    ) -> None:
+        """See QueuedCdn. Those that do not know the outbox are purged directly by put(): their purges die with the process.
+
+        below: senders of what is filled by these.
+        """
+        for adapter in self._adapters:
+            if isinstance(adapter, Delivery | FanOut):
+                adapter.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms, below=below)
+
+    async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
+        """See QueuedCdn."""
+        waits: list[Callable[[], Awaitable[None]]] = []
+        for adapter in self._adapters:
+            if isinstance(adapter, Delivery | FanOut):
+                waits.append(await adapter.put(tags=tags, urls=urls, until_ms=until_ms))
+            else:
+                waits.append(partial(_purged, adapter, tags, urls, until_ms))
+
+        async def acknowledged() -> None:
+            for wait in waits:
+                await wait()
+
+        return acknowledged
+
+    def copies_live_ms(self) -> int | None:
+        """See BoundedCdn: the shortest."""
+        told = (one.copies_live_ms() for one in self._adapters if isinstance(one, BoundedCdn))
+        return min((ms for ms in told if ms is not None), default=None)
+
+    def doubt(self, doubtful: bool) -> None:
+        """See DoubtfulCdn."""
+        for adapter in self._adapters:
+            if isinstance(adapter, Delivery | FanOut):
+                adapter.doubt(doubtful)
+
     async def aclose(self) -> None:
         """Close every adapter."""
         await asyncio.gather(*(adapter.aclose() for adapter in self._adapters))
+
+
+async def _purged(adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
+    """Purge by an adapter that does not know the outbox, until it is acknowledged or every copy is dead anyway."""
+    while True:
+        try:
+            return await adapter.purge(tags=tags, urls=urls)
+        except CdnError as error:
+            if not error.retryable or system_clock() > until_ms:
+                return None
+            await asyncio.sleep(error.retry_after_s or _RETRY_S)
 
 
 def _joined(failures: Sequence[BaseException]) -> BaseException:

@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
+from cdn_adapters.answers import Answer, Delivered
 from cdn_adapters.batching import BatchLimits, PurgeEvent
+from cdn_adapters.capabilities import UNBOUNDED, Capabilities, TagField
 from cdn_adapters.delivery import Delivery
-from cdn_adapters.place import TAG, URL, Send, Target
-from cdn_adapters.spelling import absolute_url, header_tag
+from cdn_adapters.place import TAG, URL, Connection, Target, cheapest_targets
+from cdn_adapters.spelling import absolute_url
+from cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError
 
 _HEADER = b"surrogate-key"
@@ -31,6 +34,11 @@ class MemoryCdn:
     """
 
     name = "memory"
+    capabilities = Capabilities(
+        kinds=(TAG, URL),
+        batch={TAG: UNBOUNDED, URL: UNBOUNDED},
+        tag_field=TagField(name="surrogate-key", budget_bytes=UNBOUNDED),
+    )
 
     def __init__(self, address: str = "memory") -> None:
         self.address = address
@@ -51,23 +59,28 @@ class MemoryCdn:
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """`Surrogate-Key`, tags separated by blanks."""
-        return [(_HEADER, " ".join(map(header_tag, tags)).encode("ascii"))] if tags else []
+        return tag_headers(self.capabilities.tag_field, tags)
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
         """The tags if there are some, else the URLs."""
-        return [Target(TAG, header_tag(tag)) for tag in tags] or [Target(URL, absolute_url(url)) for url in urls]
+        return cheapest_targets(self.capabilities, tags=tags, urls=urls)
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Send]:
+    async def connect(self) -> AsyncIterator[Connection]:
         """See Place."""
+        yield self
 
-        async def send(targets: Sequence[Target]) -> None:
-            if self.outage is not None:
-                raise self.outage
-            for target in targets:
-                self._remove(target)
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        """See Connection."""
+        if self.outage is not None:
+            raise self.outage
+        for target in targets:
+            self._remove(target)
+        return Delivered()
 
-        yield send
+    async def completed(self, ticket: str) -> Answer:
+        """See Connection; never asked."""
+        return Delivered()
 
     def _remove(self, target: Target) -> None:
         self.purged.append(target)

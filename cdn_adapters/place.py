@@ -1,7 +1,7 @@
 """One place that keeps copies, as deliveries see it: all that the adapter of one provider has to say for itself.
 
-A place is one Varnish, or one CDN's API. It knows how its requests are spelled and when one was a success; queues, batches,
-retries and fan-out are `delivery.py` and `fan_out.py`, which compose around any place.
+A place is one Varnish, or one CDN's API. It says what it can (`Capabilities`), how requests are spelled and what their answers
+mean; queues, batches, pace, retries and fan-out are composed around any place.
 """
 
 from __future__ import annotations
@@ -10,45 +10,87 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-TAG, URL = "tag", "url"
-"""Values of Target.by."""
+from cdn_adapters.answers import Answer
+from cdn_adapters.capabilities import EVERYTHING, PREFIX, TAG, URL, Capabilities
+from cdn_adapters.spelling import absolute_url
+from cdn_adapters.tag_field import spelled
+
+__all__ = ["EVERYTHING", "PREFIX", "TAG", "URL", "Connect", "Connection", "Place", "Send", "Target", "cheapest_targets"]
 
 
 class Target(NamedTuple):
-    """The objects to remove: those with a tag, or those under a URL.
+    """The objects to remove: those with a tag, under a URL, under all URLs that begin so, or all.
 
-    by: TAG or URL.
-    value: spelled as the place wants it, so equal targets are equal values.
+    by: TAG, URL, PREFIX or EVERYTHING.
+    value: spelled as the place wants it, so equal targets are equal values; empty for EVERYTHING.
     """
 
     by: str
     value: str
 
 
+class Connection(Protocol):
+    """An open connection to a place. Used for one batch at a time. Raises CdnError, retryable, if the place did not answer."""
+
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        """Purge a batch: of one kind, within `Capabilities.batch` and `batch_bytes`. Purging a target twice is harmless."""
+
+    async def completed(self, ticket: str) -> Answer:
+        """Outcome of an accepted batch: Accepted again while it is under way. Asked only of asynchronous places."""
+
+
 Send = Callable[[Sequence[Target]], Awaitable[None]]
-"""Purges a batch; returns when it is effective, raises CdnError otherwise. Purging a target twice is harmless."""
+"""Purges targets of any kinds and number; returns when the place has taken them all, raises CdnError otherwise."""
 Connect = Callable[[], AbstractAsyncContextManager[Send]]
 """Opened once per event loop, and closed when the deliveries end."""
 
 
 class Place(Protocol):
-    """Somewhere that copies are kept and can be purged. Used from one event loop at a time, for one batch at a time.
+    """Place where copies are kept and can be purged. Used from one event loop at a time, for one batch at a time.
 
     name: of the provider, for metrics: CdnAdapter.name.
-    address: of this place among others of its kind, in errors and events.
+    address: of this place among others of its kind, in errors, events and names of queues; without a secret.
+    capabilities: what it can; constant.
     """
 
     name: str
     address: str
+    capabilities: Capabilities
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-        """Headers that make this place remember the tags of a response. The same for all places of one name."""
+        """Headers that make this place remember the tags of a response. The same for all places of one name.
+
+        Mostly `tag_headers(capabilities.tag_field, tags)`.
+        """
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
-        """The targets of one purge, by tag or by URL, whichever this place can. Pure.
+        """The targets of one purge, of the cheapest kind that this place can. Pure. Mostly `cheapest_targets`.
 
         Raises CdnError that is not retryable for what cannot be purged here.
         """
 
-    def connect(self) -> AbstractAsyncContextManager[Send]:
-        """Connections to the place, for as long as the block lasts: see Connect and Send."""
+    def connect(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection to the place, for as long as the block lasts."""
+
+
+def cheapest_targets(capabilities: Capabilities, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
+    """The targets of one purge, by the first of the place's kinds that can express it: URLs where there are URLs, tags where
+    there are tags, and everything for tags that belong to no URL, in a place without tags.
+
+    Raises CdnError, not retryable, for a URL that is none.
+    """
+    field = capabilities.tag_field
+    for kind in capabilities.kinds:
+        if kind == TAG and tags and field is not None:
+            return list(dict.fromkeys(Target(TAG, spelled(field, tag)) for tag in tags))
+        if kind == URL and urls:
+            return list(dict.fromkeys(Target(URL, _told_apart(capabilities, absolute_url(url))) for url in urls))
+        if kind == EVERYTHING and tags and not urls:
+            return [Target(EVERYTHING, "")]
+    return []
+
+
+def _told_apart(capabilities: Capabilities, url: str) -> str:
+    """The URL without what the place does not look at."""
+    base = url.partition("?")[0] if capabilities.url_ignores_query else url
+    return base.lower() if capabilities.url_ignores_case else base

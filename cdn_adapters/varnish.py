@@ -21,6 +21,7 @@ class VarnishAdapter(FanOut):
     tags: False for a Varnish without xkey: objects are purged by URL.
     timeout_s: for one purge request.
     limits: batching, pace and retries, for each node.
+    tiered: one of these fills from another, so each purge is repeated a moment later: see docs/cdn.md.
     observe: called with a PurgeEvent after every batch, for metrics.
 
     Objects are purged by tag if there are tags, otherwise by URL. URLs must be absolute and spelled as clients spell them:
@@ -37,11 +38,15 @@ class VarnishAdapter(FanOut):
         token: str | None = None,
         tags: bool = True,
         timeout_s: float = 2.0,
+        tiered: bool = False,
         limits: BatchLimits | None = None,
         observe: Callable[[PurgeEvent], None] = lambda event: None,
     ) -> None:
         addresses = [urls] if isinstance(urls, str) else urls
         if not addresses:
             raise ConfigurationError("VarnishAdapter needs the URL of at least one Varnish")
-        nodes = [VarnishNode(address, soft=soft, token=token, tags=tags, timeout_s=timeout_s) for address in addresses]
+        nodes = [
+            VarnishNode(address, soft=soft, token=token, tags=tags, timeout_s=timeout_s, tiered=tiered)
+            for address in addresses
+        ]
         super().__init__("varnish", [Delivery(node, limits=limits, observe=observe) for node in nodes])

@@ -8,6 +8,7 @@ vcl 4.1;
 import std;
 import xkey;
 import purge;
+import vsthrottle;
 
 backend default {
     .host = "@backend_host@";
@@ -60,7 +61,7 @@ sub vcl_recv {
         set req.http.quaestor-cache = "bypass";
         return (pass);
     }
-    return (hash);
+@strong_reads@    return (hash);
 }
 
 sub vcl_pipe {
@@ -130,11 +131,11 @@ sub vcl_backend_response {
         && beresp.http.cdn-cache-control !~ "(?i)(^|[\s,])(no-store|no-cache|private)\b"
         && !beresp.http.set-cookie
         && beresp.http.vary !~ "\*") {
-        set beresp.http.quaestor-ttl =
+        set beresp.http.quaestor-lifetime =
             regsub(beresp.http.cdn-cache-control, "(?i)^(.*[\s,])?max-age=([0-9]+).*$", "\2s");
         # The answer may have spent a while in the application's own cache already.
-        set beresp.ttl = std.duration(beresp.http.quaestor-ttl, 0s) - beresp.age;
-        unset beresp.http.quaestor-ttl;
+        set beresp.ttl = std.duration(beresp.http.quaestor-lifetime, 0s) - beresp.age;
+        unset beresp.http.quaestor-lifetime;
     } else {
         set beresp.ttl = 0s;
     }
@@ -160,8 +161,7 @@ sub vcl_backend_error {
 }
 
 sub vcl_deliver {
-    unset resp.http.xkey;
-    unset resp.http.cdn-cache-control;
+    @kept_fields@
     std.collect(resp.http.cache-status);
     if (req.http.quaestor-cache == "hit") {
         set resp.http.x-varnish-cache = "hit";

@@ -9,13 +9,17 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from cdn_adapters.place import TAG, URL, Send, Target
-from cdn_adapters.spelling import absolute_url, header_tag
+from cdn_adapters.answers import Answer, Delivered, Rejected
+from cdn_adapters.capabilities import Capabilities, TagField
+from cdn_adapters.place import TAG, URL, Connection, Target, cheapest_targets
+from cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError, ConfigurationError
 
 _KEEP_ALIVE_S = 4.0
 """Below Varnish's own `timeout_idle` of 5 s, so that it is seldom Varnish that closes a connection."""
 _CONNECTIONS = 8
+_FIELD_BYTES = 7_900
+"""Of the tags of one answer: Varnish refuses a field line above `http_resp_hdr_len`, 8 KiB."""
 
 
 class VarnishNode:
@@ -26,45 +30,52 @@ class VarnishNode:
 
     name = "varnish"
 
-    def __init__(self, address: str, *, soft: bool, token: str | None, tags: bool, timeout_s: float) -> None:
+    def __init__(
+        self, address: str, *, soft: bool, token: str | None, tags: bool, timeout_s: float, tiered: bool = False
+    ) -> None:
         _check(address)
         self.address = address
         self._base = address.rstrip("/")
         self._soft = soft
         self._token = {} if token is None else {"quaestor-purge-token": token}
-        self._tags = tags
         self._timeout_s = timeout_s
+        self.capabilities = Capabilities(
+            kinds=(TAG, URL) if tags else (URL,),
+            batch={TAG: 100, URL: 100},
+            batch_bytes=4_000,
+            soft=True,
+            tag_field=TagField(name="xkey", budget_bytes=_FIELD_BYTES) if tags else None,
+            tiered=tiered,
+        )
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """`xkey`, which Varnish keeps to itself."""
-        if not tags or not self._tags:
-            return []
-        return [(b"xkey", " ".join(map(header_tag, tags)).encode("ascii"))]
+        return tag_headers(self.capabilities.tag_field, tags)
 
     def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
         """The tags if there are some and Varnish has xkey, else the URLs."""
-        by_tag = [Target(TAG, header_tag(tag)) for tag in tags] if self._tags else []
-        return by_tag or [Target(URL, absolute_url(url)) for url in urls]
+        return cheapest_targets(self.capabilities, tags=tags, urls=urls)
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Send]:
+    async def connect(self) -> AsyncIterator[Connection]:
         """A pool of connections. All tags of a batch are one request, each URL is one of its own."""
         limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE_S)
         async with httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False) as client:
+            yield _Connected(self, client)
 
-            async def send(targets: Sequence[Target]) -> None:
-                requests = [self._by_url(client, target.value) for target in targets if target.by == URL]
-                tags = [target.value for target in targets if target.by == TAG]
-                if tags:
-                    requests.append(self._by_tags(client, tags))
-                outcomes = await asyncio.gather(
-                    *(self._acknowledged(client, request) for request in requests), return_exceptions=True
-                )
-                for outcome in outcomes:
-                    if isinstance(outcome, BaseException):
-                        raise outcome
-
-            yield send
+    async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
+        """Purge a batch on these connections: see Connection."""
+        requests = [self._by_url(client, target.value) for target in targets if target.by == URL]
+        tags = [target.value for target in targets if target.by == TAG]
+        if tags:
+            requests.append(self._by_tags(client, tags))
+        outcomes = await asyncio.gather(
+            *(self._answer(client, request) for request in requests), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return next((one for one in outcomes if isinstance(one, Rejected)), Delivered())
 
     def _by_tags(self, client: httpx.AsyncClient, tags: Sequence[str]) -> httpx.Request:
         name = "xkey-softpurge" if self._soft else "xkey-purge"
@@ -79,7 +90,7 @@ class VarnishNode:
             "PURGE", self._base + "/", headers=headers, extensions={"target": target.encode("ascii")}
         )
 
-    async def _acknowledged(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
+    async def _answer(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
         try:
             try:
                 response = await client.send(request)
@@ -90,18 +101,33 @@ class VarnishNode:
                 f"Varnish at {self._base} did not answer a purge: {error or type(error).__name__}"
             ) from error
         if response.status_code == 200 and "quaestor-purged" in response.headers:
-            return
+            return Delivered()
         if response.status_code == 403:
-            raise CdnError(
-                f"Varnish at {self._base} refused a purge: give VarnishAdapter the token of varnish_vcl, and varnish_vcl"
-                " this host in purgers",
-                retryable=False,
+            return Rejected(
+                reason="give VarnishAdapter the token of varnish_vcl, and varnish_vcl this host in purgers",
+                place_wide=True,
             )
-        raise CdnError(
+        why = (
             f"what answers at {self._base} ({response.status_code}) does not purge: start Varnish with varnish_vcl, or let"
-            " your VCL answer purges with 200 and quaestor-purged",
-            retryable=response.status_code >= 500,
+            " your VCL answer purges with 200 and quaestor-purged"
         )
+        if response.status_code >= 500:
+            raise CdnError(why)
+        return Rejected(reason=why, place_wide=True)
+
+
+class _Connected:
+    """Connection to a Varnish: its pool of connections."""
+
+    def __init__(self, node: VarnishNode, client: httpx.AsyncClient) -> None:
+        self._node = node
+        self._client = client
+
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        return await self._node.send(self._client, targets)
+
+    async def completed(self, ticket: str) -> Answer:
+        return Delivered()
 
 
 def _check(address: str) -> None:

@@ -11,6 +11,19 @@ from quaestor.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "::1")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
+_STRONG_READS = """\
+    # Past this cache, for a read that has to see every write. What is kept stays, so nobody can empty the cache that way. With a
+    # condition it is a revalidation, which this cache answers: it was purged.
+    std.collect(req.http.cache-control);
+    if (!req.http.if-none-match && !req.http.if-modified-since
+        && req.http.cache-control ~ "(?i)(^|[\\s,])no-cache\\s*(,|$)"
+        && !vsthrottle.is_denied("quaestor:" + client.identity, %d, 1s)) {
+        set req.http.quaestor-cache = "request";
+        return (pass);
+    }
+"""
+_MOST_STRONG_READS = 1_000_000
+_STRIPPED = "unset resp.http.xkey;\n    unset resp.http.cdn-cache-control;"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{8,}")
 
 
@@ -21,6 +34,8 @@ def varnish_vcl(
     purge_token: str | None = None,
     purgers: Sequence[str] = LOOPBACK,
     grace_s: int = 0,
+    strong_reads_per_s: int = 50,
+    fills_caches: bool = False,
 ) -> str:
     """VCL for `varnishd -f`: keeps what CDN-Cache-Control says and as long as it says, purges by tag and by URL.
 
@@ -32,6 +47,12 @@ def varnish_vcl(
     purgers: addresses or networks that may purge. Other than this host, they need a token.
     grace_s: for how long an expired or softly purged object may be served while it is fetched again. Above 0, stale
         answers are served, also after an ordinary expiry.
+    strong_reads_per_s: how many requests with `Cache-Control: no-cache` and without a condition (a revalidation has one) of one
+        client's address are passed to the application in a second, past what is kept, which stays. More are answered like any
+        other request, and `Cache-Status` says `Varnish; hit`; 0: all are. Behind a TLS terminator that does not speak the PROXY
+        protocol all clients have one address.
+    fills_caches: other caches of yours ask this one (it is a shield), so it leaves them the fields for caches: tags and
+        CDN-Cache-Control. Nobody else may be able to ask it. Its answers carry their Age.
 
     Raises ConfigurationError for values that cannot stand in VCL.
     """
@@ -45,6 +66,10 @@ def varnish_vcl(
         raise ConfigurationError(f"purgers {tuple(purgers)} are not only this host: give a purge_token too")
     if grace_s < 0:
         raise ConfigurationError(f"grace_s must not be negative: {grace_s}")
+    if not 0 <= strong_reads_per_s <= _MOST_STRONG_READS:
+        raise ConfigurationError(
+            f"strong_reads_per_s must lie in 0 (none) to {_MOST_STRONG_READS}, not {strong_reads_per_s}"
+        )
     text = resources.files(__package__).joinpath("varnish.vcl").read_text()
     places = {
         "@backend_host@": backend_host,
@@ -52,6 +77,8 @@ def varnish_vcl(
         "@purgers@": "\n".join(_acl_entry(purger) for purger in purgers),
         "@token_check@": "" if purge_token is None else f' || req.http.quaestor-purge-token != "{purge_token}"',
         "@grace_s@": str(grace_s),
+        "@strong_reads@": _STRONG_READS % strong_reads_per_s if strong_reads_per_s else "",
+        "@kept_fields@": "" if fills_caches else _STRIPPED,
     }
     for place, value in places.items():
         text = text.replace(place, value)

@@ -1,5 +1,6 @@
 """The ASGI middleware: `app.add_middleware(QuaestorMiddleware, quaestor=quaestor)`."""
 
 from middleware.asgi import QuaestorMiddleware
+from middleware.browser_client import BrowserClient
 
-__all__ = ["QuaestorMiddleware"]
+__all__ = ["BrowserClient", "QuaestorMiddleware"]

@@ -17,7 +17,9 @@ from middleware import bodies
 from middleware.admission import wanted
 from middleware.asked_whole import AskedWhole
 from middleware.audit import Audit
+from middleware.browser_client import BrowserClient, ClientFiles
 from middleware.bypass import pass_by
+from middleware.canary import CanaryEndpoint
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
@@ -26,6 +28,7 @@ from middleware.lifespan import Lifespan
 from middleware.never_stored import NeverStored
 from middleware.order import report_misplaced
 from middleware.own_writes import after_own_writes
+from middleware.page_script import PageScript
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.sending import refuse
@@ -35,6 +38,7 @@ from middleware.verification import Verifications
 from quaestor.caching import Declaration
 from quaestor.capture import logging_writes
 from quaestor.errors import ConfigurationError
+from quaestor.invalidation.effects.canary import PATH as CANARY_PATH
 from quaestor.policy import REPRESENTATION, Representation
 from quaestor.ports import CdnAdapter
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
@@ -54,6 +58,7 @@ class QuaestorMiddleware:
     routes: declarations by path, for what its framework's routes do not say themselves (see `middleware.routes`).
     tracking: names of query parameters that are left out of keys unless a route declares them; None:
         `read_path.query.TRACKING`.
+    browser_client: what of the browser client is served; None: nothing.
     """
 
     def __init__(
@@ -66,8 +71,13 @@ class QuaestorMiddleware:
         metrics_path: str | None = None,
         routes: Mapping[str, Declaration] | None = None,
         tracking: Sequence[str] | None = None,
+        browser_client: BrowserClient | None = None,
     ) -> None:
+        self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
         self._app = app
+        if browser_client is not None and browser_client.inject:
+            line = f"{browser_client.path.rstrip('/')}/register.js"
+            self._app = PageScript(app, path=line, query=browser_client.rules(sketch_path=sketch_path))
         self._engine = quaestor
         self._read_path = quaestor.read_path
         self._clock = quaestor.read_path.clock
@@ -77,8 +87,8 @@ class QuaestorMiddleware:
         self._refreshes = Refreshes(quaestor.telemetry)
         self._lifespan = Lifespan(quaestor, before_stop=self._stop, on_start=self._look_inside)
         self._explicit = quaestor.settings.explicit
-        self._sketch_path = sketch_path
-        self._sketch = SketchEndpoint(quaestor)
+        self._sketch = SketchEndpoint(quaestor, sketch_path)
+        self._canary = CanaryEndpoint(quaestor, tuple(cdn))
         self._metrics_path = metrics_path
         self._count_hit = quaestor.telemetry.requests.hit
         self._routes = Routes(
@@ -90,7 +100,7 @@ class QuaestorMiddleware:
             on_error=lambda error: quaestor.telemetry.failure("routes", "routes.unreadable", error),
             diverged=quaestor.read_path.probation.quarantined,
         )
-        self._verifications = Verifications(app, quaestor.read_path, self._routes)
+        self._verifications = Verifications(self._app, quaestor.read_path, self._routes)
         self._plans = self._routes.plans
         self._asked_whole = AskedWhole()
         self._never_stored = NeverStored()
@@ -141,17 +151,20 @@ class QuaestorMiddleware:
                         headers = self._outgoing.hit(resident, now_ms)
                         response = resident.response
                         # Fresh messages and a fresh list: whoever wraps us may change them.
-                        await send(
-                            {"type": "http.response.start", "status": response.status, "headers": headers.copy()}
-                        )
+                        headers = headers.copy() if asked.own else self._outgoing.to_be_revalidated(headers)
+                        await send({"type": "http.response.start", "status": response.status, "headers": headers})
                         return await send({"type": "http.response.body", "body": response.body})
         return await self._closer_look(scope, receive, send)
 
     async def _closer_look(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         method: str = scope["method"]
-        if path == self._sketch_path:
-            return await self._sketch(method, send)
+        if self._sketch.serves(path):
+            return await self._sketch(scope, path, send)
+        if self._client_files is not None and path in self._client_files:
+            return await self._client_files(path, scope, send)
+        if path == CANARY_PATH and self._purges:
+            return await self._canary(method, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
             return await self._serve_metrics(send, head=method == "HEAD")
         if method not in ("GET", "HEAD"):
@@ -160,9 +173,9 @@ class QuaestorMiddleware:
             return await self._unsafe(scope, receive, send)
         facts = inspect(scope["headers"])
         plan = self._routes.plan(scope, host=facts.host, raw_path=_raw_path(scope), claimed=facts.claims)
-        if method == "HEAD" and not plan.heads and facts.only_if_cached:
-            return await refuse(send)
-        if method == "HEAD" and not plan.heads:  # whoever answers it, it is not the handler of the GET
+        if method == "HEAD" and not self._routes.heads(scope):  # whoever answers it, it is not the handler of the GET
+            if facts.only_if_cached:
+                return await refuse(send)
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason="request")
         target, reason = wanted(plan, facts, scope, on_error=self._by_failed)
         credentials = target is None and self._explicit and facts.personal

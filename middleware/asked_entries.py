@@ -6,8 +6,8 @@ everybody, or in the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, Final
 
 from quaestor.read_path.asked_fields import AskedFields
 
@@ -33,25 +33,79 @@ _OF_FRAMEWORKS = frozenset(
 _FRAMEWORKS_OWN = ("quaestor.", "starlette.", "fastapi", "litestar", "_ls_", "_quart.")
 KNOWN = _OF_ASGI | _OF_FRAMEWORKS
 """Entries of the scope that come from the server or a framework."""
+_ABSENT: Final = object()
 
 
 class AskedEntries(dict[str, Any]):
     """Scope, or its `state`, that notes the look-up of what only those around the cache can have put there, found or not.
 
+    This one is for what tells nothing itself, as nearly every request's: frameworks look up dozens of entries, and the dict
+    finds them without a call. What is not there is noted. Made by `of`.
+
     where: "scope" or "state".
-    same: names that tell nothing: of what is the same for everybody, or has a treatment of its own. What is set or noted comes
-        to them.
+    same: names that tell nothing: of what is the same for everybody, or has a treatment of its own.
     """
 
     __slots__ = ("_asked", "_same", "_where")
 
-    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, same: Iterable[str]) -> None:
+    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> None:
         dict.__init__(self, given)
         self._asked = asked
         self._where = where
-        self._same = set(same)
+        self._same: Set[str] = same
 
-    # Frameworks look up dozens of entries for a request: most of these calls end at the first line.
+    @staticmethod
+    def of(given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> AskedEntries:
+        """Such entries, of whichever kind."""
+        return (AskedEntries if same.issuperset(given) else TellingEntries)(given, asked, where, same)
+
+    def __missing__(self, name: str) -> Any:
+        self._note(name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        if dict.__contains__(self, name):
+            return True
+        if name not in self._same:
+            self._note(name)
+        return False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = dict.get(self, name, _ABSENT)
+        if value is not _ABSENT:
+            return value
+        if name not in self._same:
+            self._note(name)
+        return default
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self.__contains__(name)  # which notes it
+        return dict.pop(self, name, *default)
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def _note(self, name: object) -> None:
+        if isinstance(name, str) and not name.startswith(_FRAMEWORKS_OWN):
+            self._asked.entries.add(f"{self._where}.{name}")
+
+
+class TellingEntries(AskedEntries):
+    """The same for entries some of which tell something: looking those up is noted as well. What is set or noted tells nothing
+    from then on."""
+
+    __slots__ = ()
+
+    _same: set[str]
+
+    def __init__(self, given: Mapping[str, Any], asked: AskedFields, where: str, same: frozenset[str]) -> None:
+        super().__init__(given, asked, where, same)
+        self._same = set(same)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._same:
@@ -76,10 +130,6 @@ class AskedEntries(dict[str, Any]):
             self._note(name)
         return dict.get(self, name, default)
 
-    def pop(self, name: str, *default: Any) -> Any:
-        self._note(name)
-        return super().pop(name, *default)
-
     def setdefault(self, name: str, default: Any = None) -> Any:
         if name not in self._same:
             self._note(name)
@@ -98,15 +148,10 @@ class AskedEntries(dict[str, Any]):
         self._note_all()
         return super().values()
 
-    def copy(self) -> dict[str, Any]:
-        return dict(self)
-
     def _note(self, name: object) -> None:
-        if name in self._same or not isinstance(name, str):
-            return
-        self._same.add(name)
-        if not name.startswith(_FRAMEWORKS_OWN):
-            self._asked.entries.add(f"{self._where}.{name}")
+        if name not in self._same and isinstance(name, str):
+            self._same.add(name)
+            super()._note(name)
 
     def _note_all(self) -> None:
         for name in dict.keys(self):

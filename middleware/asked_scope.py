@@ -36,9 +36,9 @@ def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = Ma
     if client is not None:
         shown["client"] = AskedClient.of(client, asked)
     state = shown.get("state") or {}
-    same = [name for name, value in state.items() if name in shared and shared[name] is value]
-    shown["state"] = AskedEntries(state, asked, "state", same)
-    return AskedEntries(shown, asked, "scope", KNOWN)
+    same = frozenset(name for name, value in state.items() if name in shared and shared[name] is value)
+    shown["state"] = AskedEntries.of(state, asked, "state", same)
+    return AskedEntries.of(shown, asked, "scope", KNOWN)
 
 
 def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:

@@ -154,7 +154,7 @@ class Delivery:
         """Followers are served from an entry that may be served as it is; others would only queue up for nothing."""
         now_ms = self._read_path.clock()
         if resident.response.fresh_until_ms > now_ms:
-            return self._missed.land(Landing.STORED)
+            return self._missed.land(Landing.STORED, resident)
         self._read_path.coalescing.leave_uncoalesced(self._missed.key, now_ms=now_ms)
         return self._missed.land(Landing.REFUSED)
 

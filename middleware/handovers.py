@@ -12,6 +12,7 @@ from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import Event
 from quaestor.read_path.partial_answers import Part
+from quaestor.store.memory import Resident
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,10 @@ class Missed:
     varied: bool = False
     part: bool = False
 
-    def land(self, how: Landing) -> None:
+    def land(self, how: Landing, entry: Resident | None = None) -> None:
         """End the flight, if there is one."""
         if self.flight is not None:
-            self.flight.land(how)
+            self.flight.land(how, entry)
 
     def forwarded(self, *, confirmed: bool) -> bytes:
         """The reason why the handler was asked, as Cache-Status says it."""

@@ -14,10 +14,11 @@ from enum import Enum, auto
 from middleware.interface import RawHeaders
 from quaestor.model import Uncacheable
 from quaestor.policy import DEFAULT, RoutePolicy
-from quaestor.ports import CdnAdapter
+from quaestor.ports import BoundedCdn, CdnAdapter
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
+from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.freshness import STORABLE_STATUSES, cache_control, client_lifetime_s, current_age_s
 from quaestor.read_path.shared_cache_rules import governing, is_explicit
 from quaestor.read_path.variant_key import COVERED_BY_AUDIENCE
@@ -25,6 +26,8 @@ from quaestor.settings import Settings
 from quaestor.store.memory import Resident
 
 CACHE = b"Quaestor"
+LIFETIME = b"quaestor-ttl"
+"""How long clients that consult the Cache Sketch may keep an answer; see docs/sketch_clients.md."""
 _NO_STORE = (b"cache-control", b"no-store")
 CONNECTION = frozenset(
     {
@@ -33,11 +36,13 @@ CONNECTION = frozenset(
     }
 )  # fmt: skip
 """Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
-_LIFETIMES = frozenset({b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control"})
+_LIFETIMES = frozenset(
+    {b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control", LIFETIME}
+)
 _NOT_MODIFIED = frozenset(
     {
         b"age", b"cache-control", b"cache-status", b"cdn-cache-control", b"content-location", b"date", b"etag", b"expires",
-        b"vary", b"x-quaestor-explain",
+        b"vary", b"x-quaestor-explain", LIFETIME,
     }
 )  # fmt: skip
 """What a 304 carries (RFC 9110, section 15.4.5), CDN tags besides."""
@@ -50,6 +55,8 @@ _OF_THE_CONTENT = frozenset(
 """What a 304 does not repeat."""
 UNKEYED = (b"vary", EVERYTHING)
 """On an answer whose handler read all fields: nobody outside can tell for which requests it is."""
+_UNSEEN = frozenset({b"cookie", EVERYTHING})
+"""What an answer may vary by that a page cannot see."""
 _MAX_AGE = re.compile(rb"\bmax-age=[0-9]+")
 
 
@@ -133,13 +140,15 @@ def storable(headers: Iterable[tuple[bytes, bytes]], body: bytes, *, status: int
     return kept if lengths == {b"%d" % len(body)} else None
 
 
-def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tuple[int, int]:
+def lives_s(
+    resident: Resident, policy: RoutePolicy, *, estimated: bool, cdn_at_most_s: int | None = None
+) -> tuple[int, int]:
     """The lifetimes of an entry's copies in browsers and in purged CDNs, in seconds: never longer than in our own store.
 
     Browsers: what the route says; else, if they consult the Cache Sketch (`estimated`), as long as is estimated, or the handler
     lets them; else 0: they ask with the ETag every time. An answer for some only is kept for as long as the route says or not at
     all: whoever shares the browser may log in next. CDNs: what is estimated, or what the route or the handler's own
-    CDN-Cache-Control shorten it to.
+    CDN-Cache-Control shorten it to, or what is safe while a CDN is behind with its purges (`cdn_at_most_s`).
     """
     response = resident.response
     longest_s = cdn_s = (resident.copies_until_ms - resident.copies_from_ms) // 1000
@@ -149,6 +158,8 @@ def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tupl
     elif estimated:
         allowed_s = client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)
         client_s = longest_s if allowed_s is None else min(longest_s, allowed_s)
+    if cdn_at_most_s is not None:
+        cdn_s = min(cdn_s, cdn_at_most_s)
     if policy.cdn_ttl_ms is not None:
         cdn_s = min(cdn_s, policy.cdn_ttl_ms // 1000)
     said = governing(response.headers)
@@ -159,13 +170,43 @@ def lives_s(resident: Resident, policy: RoutePolicy, *, estimated: bool) -> tupl
     return client_s, cdn_s
 
 
+def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -> int:
+    """The end of the lifetime that clients with the Cache Sketch may be told of an entry; 0: none.
+
+    At most what the sketch was told, what the route says for browsers, and what the handler lets them. None if it varies by what
+    a page cannot see: copies of one cookie's answer would be used for another's. An answer for one user is told all the same:
+    its client forgets it when the user changes.
+    """
+    if not resident.reported_until_ms or policy.browser_ttl_ms == 0:
+        return 0
+    if not policy.personal:
+        varies = {piece.strip() for name, value in fields if name == b"vary" for piece in value.lower().split(b",")}
+        if not _UNSEEN.isdisjoint(varies):
+            return 0
+    response = resident.response
+    bounds_ms = [resident.reported_until_ms]
+    if policy.browser_ttl_ms is not None:
+        bounds_ms.append(resident.copies_from_ms + policy.browser_ttl_ms)
+    elif (allowed_s := client_lifetime_s(response.headers, now_s=response.stored_at_ms / 1000)) is not None:
+        bounds_ms.append(resident.copies_from_ms + allowed_s * 1000)
+    return min(bounds_ms)
+
+
 class _Rendered:
-    """What is kept beside a resident entry: the fields that never change, and the whole list for one second."""
+    """What is kept beside a resident entry: the fields that never change, and the whole list for one second.
 
-    __slots__ = ("fixed", "headers", "second")
+    cdn_at_most_s: the bound of what CDNs are handed, when the fixed fields were made; None: there is none.
+    kept_until_ms: when the lifetime ends that clients with the Cache Sketch are told; 0: they are told none.
+    further: what else they are told of it: partition of the sketch, whose it is.
+    """
 
-    def __init__(self, fixed: RawHeaders) -> None:
+    __slots__ = ("cdn_at_most_s", "fixed", "further", "headers", "kept_until_ms", "second")
+
+    def __init__(self, fixed: RawHeaders, cdn_at_most_s: int | None, kept_until_ms: int, further: bytes) -> None:
         self.fixed = fixed
+        self.cdn_at_most_s = cdn_at_most_s
+        self.kept_until_ms = kept_until_ms
+        self.further = further
         self.second = -1
         self.headers: RawHeaders = []
 
@@ -175,12 +216,14 @@ class HeaderPolicy:
 
     cdn: the adapters whose CDNs may keep copies.
     purges: whether there is any.
-    leaves_copies: whether anybody outside is allowed to keep an answer without asking.
+    leaves_copies: whether anybody outside is allowed to keep an answer without asking, and without looking into the sketch.
     """
 
     def __init__(self, settings: Settings, cdn: Sequence[CdnAdapter]) -> None:
         self._cdn = tuple(cdn)
+        self._bounded = tuple(adapter for adapter in cdn if isinstance(adapter, BoundedCdn))
         self._estimated = settings.client_ttl == "estimated"
+        self._sketch = settings.client_ttl == "sketch"
         self._debug = settings.debug_header
         self._explicit = settings.explicit
         self._not_modified = _NOT_MODIFIED | {
@@ -190,7 +233,11 @@ class HeaderPolicy:
         self.leaves_copies = self.purges or self._estimated
 
     def leaves(self, policy: RoutePolicy) -> bool:
-        """Whether anybody outside may keep an answer of this route without asking."""
+        """Whether anybody outside may keep an answer of this route without asking, be it after a look into the sketch."""
+        return self.leaves_to_all(policy) or (self._sketch and policy.browser_ttl_ms != 0)
+
+    def leaves_to_all(self, policy: RoutePolicy) -> bool:
+        """Whether others than clients with the sketch may keep an answer of this route without asking."""
         return bool(policy.browser_ttl_ms) or (self.leaves_copies and not policy.personal)
 
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
@@ -225,14 +272,24 @@ class HeaderPolicy:
         """
         response = resident.response
         rendered = resident.rendered
-        if rendered is None:
-            rendered = resident.rendered = _Rendered(self._fixed(resident, policy))
+        at_most_s = self._cdn_at_most_s()
+        if rendered is None or rendered.cdn_at_most_s != at_most_s:
+            fixed = self._fixed(resident, policy, at_most_s)
+            until_ms = kept_until_ms(resident, policy, fixed) if self._sketch else 0
+            told = (b";sketch=" + response.partition.encode()) if response.partition else b""
+            told += b";private" if policy.personal else b""
+            rendered = resident.rendered = _Rendered(fixed, at_most_s, until_ms, told)
         age = [(b"age", b"%d" % current_age_s(resident.copies_from_ms, now_ms))]
         if received and is_explicit(response):
             age = [field for field in response.headers if field[0] == b"age"]
         headers = [*rendered.fixed, *age, (b"cache-status", b"%s; %s" % (CACHE, how))]
+        at_ms = now_ms - now_ms % 1000  # this list goes out for as long as the second lasts
+        # Of a time that has not come yet, because the clock was set back, nobody is told a lifetime: it could be days.
+        begun = resident.copies_from_ms <= now_ms + COPY_SLACK_MS
+        if begun and (left_ms := rendered.kept_until_ms - at_ms) >= 1000:
+            headers.append((LIFETIME, b"%d;at=%d%s" % (left_ms // 1000, at_ms, rendered.further)))
         if self._debug:
-            browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
+            browser_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=at_most_s)
             text = explaining.entry(
                 response, policy,
                 known=resident.explain, layer=layer, browser_s=browser_s, cdn_s=cdn_s if self._cdn else 0, now_ms=now_ms,
@@ -256,7 +313,9 @@ class HeaderPolicy:
     def to_be_revalidated(self, headers: RawHeaders) -> RawHeaders:
         """The fields of an answer for a browser that no sketch would tell that its copy has changed (`Target.own`)."""
         return [
-            (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value) for name, value in headers
+            (name, _MAX_AGE.sub(b"max-age=0", value) if name == b"cache-control" else value)
+            for name, value in headers
+            if name != LIFETIME
         ]
 
     def without_leave(self, headers: RawHeaders) -> RawHeaders:
@@ -273,7 +332,8 @@ class HeaderPolicy:
         policy: RoutePolicy | None = None,
     ) -> RawHeaders:
         """The fields of a handler's own answer that was not stored."""
-        fields = list(headers)
+        # A lifetime is for the clients of one sketch: if the handler has handed one on, it is another sketch's.
+        fields = [field for field in headers if field[0].lower() != LIFETIME]
         said = any(name.lower() == b"cache-control" for name, _ in fields)
         match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
@@ -296,13 +356,21 @@ class HeaderPolicy:
             fields.append((b"x-quaestor-explain", explaining.field(text)))
         return fields
 
-    def _fixed(self, resident: Resident, policy: RoutePolicy) -> RawHeaders:
+    def _cdn_at_most_s(self) -> int | None:
+        """How long copies in CDNs may live now, because one of them is behind with its purges; None: as long as otherwise."""
+        at_most_ms = min((ms for one in self._bounded if (ms := one.copies_live_ms()) is not None), default=None)
+        return None if at_most_ms is None else at_most_ms // 1000
+
+    def _fixed(self, resident: Resident, policy: RoutePolicy, cdn_at_most_s: int | None) -> RawHeaders:
         response = resident.response
         given = response.headers
         if is_explicit(response) and not policy.personal:
             names = varying(policy, given)
-            return [*(field for field in given if field[0] != b"age"), *([(b"vary", names)] if names else [])]
-        client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated)
+            return [
+                *(field for field in given if field[0] not in (b"age", LIFETIME)),
+                *([(b"vary", names)] if names else []),
+            ]
+        client_s, cdn_s = lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=cdn_at_most_s)
         transform = b", no-transform" if "no-transform" in cache_control(given) else b""
         fixed = [(name, value) for name, value in given if name not in _LIFETIMES and name != b"etag"]
         fixed.append((b"etag", response.etag))

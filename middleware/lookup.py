@@ -42,8 +42,10 @@ class Lookup:
         self._read_path = context.read_path
         self._key = context.target.key
         self._flight: Flight | None = None
+        self._awaited: Flight | None = None
         self._waited_for = "process"
         self._looks = 0
+        self._waited_for_verdict = False
         self._misleading = False
         self._begun_s = time.perf_counter()
 
@@ -60,11 +62,14 @@ class Lookup:
             self._key = key
             now_ms = self._read_path.clock()
             lookup = self._read_path.lookup
-            found = lookup.servable(key, now_ms) or lookup.valid(key, now_ms)
+            found = lookup.servable(key, now_ms) or self._handed_over(key) or lookup.valid(key, now_ms)
             use = self._use(found)
             if use is Use.VALIDATE:
                 if self._busy(now_ms):
                     return Looked(event=Event.BUSY)
+                if self._leads and not self._waited_for_verdict and await lookup.settled(key):
+                    self._waited_for_verdict = True
+                    continue
                 found = await self._look_further(found, now_ms)
                 use = self._use(found)
             if found is None or use is Use.VALIDATE:
@@ -82,10 +87,10 @@ class Lookup:
         self._context = replace(self._context, receive=receive)
         self._misleading = True
 
-    def land(self, how: Landing) -> None:
+    def land(self, how: Landing, entry: Resident | None = None) -> None:
         """End the flight that this request leads, if it leads one."""
         if self._flight is not None:
-            self._flight.land(how)
+            self._flight.land(how, entry)
 
     @property
     def _leads(self) -> bool:
@@ -123,6 +128,12 @@ class Lookup:
             self._waited_for = "workers"
             self._read_path.telemetry.requests.wait_s.labels("workers").observe(time.perf_counter() - begun_s)
         return found
+
+    def _handed_over(self, key: str) -> Resident | None:
+        """What the flight that was waited for has landed with: memory need not have had room for it."""
+        flight, self._awaited = self._awaited, None
+        entry = None if flight is None else flight.entry
+        return None if entry is None or entry.response.key != key else self._read_path.lookup.handed_over(entry)
 
     def _outer_layer(self) -> str:
         return "redis" if self._read_path.coalescing.leases is not None else "memory"
@@ -202,6 +213,7 @@ class Lookup:
         flight = self._read_path.coalescing.under_way(self._key)
         begun_s = time.perf_counter()
         landing = Landing.LEFT if flight is None else await flight.landing(deadline_s=FOLLOW_DEADLINE_S)
+        self._awaited = flight
         self.waited += 1
         self._read_path.telemetry.requests.wait_s.labels("process").observe(time.perf_counter() - begun_s)
         match landing:
@@ -217,7 +229,10 @@ class Lookup:
         how = self._how(resident, use)
         fresh = use is Use.FRESH
         # First of all: neither those who wait nor this very request, if it has to look again, are to wait for its client to read.
-        self.land(Landing.STORED if fresh else Landing.LEFT)
+        if fresh:
+            self.land(Landing.STORED, resident)
+        else:
+            self.land(Landing.LEFT)
         if not await send_entry(self._context, resident, how=how, stale=not fresh, layer=self.layer):
             return None
         requests = self._read_path.telemetry.requests

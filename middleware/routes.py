@@ -30,6 +30,7 @@ from quaestor.read_path.variant_key import selection
 
 REMEMBERED_ROUTES = 8_192
 REMEMBERED_PLANS = 8_192
+_REMEMBERED_DECLARED = 1_024
 _REMEMBERED_BYTES = 512
 _SAFE = frozenset({"GET", "HEAD"})
 
@@ -44,7 +45,6 @@ class Plan:
     simple: without credentials, the target is all of its names, and every copy is given out with the same header
         fields: memory may be asked at once.
     endpoint: what the framework is expected to call, None if not known.
-    heads: a HEAD is answered as its GET is, without the body. No: the route has no HEAD, or another handler for it.
     route, route_name: what stands for its route when answers are verified, and what people call that.
     probation: what is on probation together: the route, or all paths whose routes nobody knows.
     diverged: the route is quarantined: an answer of it has diverged from its entry.
@@ -56,7 +56,6 @@ class Plan:
     query: bytes
     simple: bool
     endpoint: Any = None
-    heads: bool = True
     route: Any = None
     route_name: str = ""
     probation: Any = None
@@ -69,7 +68,14 @@ class _Route(NamedTuple):
 
     policy: RoutePolicy
     endpoint: Any
-    heads: bool
+
+
+class _Declared(NamedTuple):
+    """The policy that a route and a rule declare, with what it was read from, which lives as long."""
+
+    policy: RoutePolicy
+    found: Found
+    rule: _Rule | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,8 @@ class Routes:
         self._on_error = on_error
         self._diverged = diverged
         self._known: dict[tuple[str, str, str, str], _Route] = {}
+        self._declared: dict[tuple[str, int, int, int], _Declared] = {}
+        self._heads: dict[tuple[str, str, str, str], bool] = {}
         self.plans: dict[tuple[Any, ...], Plan] = {}
         """By (method, scheme, host, path, raw path, query string, claims); ask it before plan()."""
 
@@ -153,6 +161,7 @@ class Routes:
             if policy_of(Found(endpoint=called, dependant=dependant), method=_method(scope)) == plan.policy:
                 return False
         self._known.pop(_known_by(scope), None)
+        self._heads.pop(_known_by(scope), None)
         self.plans.pop(plan.names, None)
         return True
 
@@ -166,7 +175,7 @@ class Routes:
     def _make(
         self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
     ) -> Plan:
-        policy, endpoint, heads = self._route(scope)
+        policy, endpoint = self._route(scope)
         shown = kept(query, policy, self._tracking, sort=self._sort_query)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
@@ -189,13 +198,30 @@ class Routes:
             query=shown,
             simple=simple and alike,
             endpoint=endpoint,
-            heads=heads,
             route=route,
             route_name=route_name,
             probation=None if route == (method, scope["path"]) else route,
             diverged=diverged,
             names=(method, scope["scheme"], host, scope["path"], raw_path, query, claimed),
         )
+
+    def heads(self, scope: Mapping[str, Any]) -> bool:
+        """Whether a HEAD is answered as its GET is, without the body. No: the route has no HEAD, or another handler for it."""
+        name = _known_by(scope)
+        known = self._heads.get(name)
+        if known is None:
+            try:
+                found = self._found(scope, "GET")
+                known = found.endpoint is None or _same(self._found(scope, "HEAD"), found)
+            except Exception as error:
+                self._on_error(error)
+                return True
+            if sum(map(len, name)) <= _REMEMBERED_BYTES:
+                _remember(self._heads, name, known, REMEMBERED_ROUTES)
+        return known
+
+    def _found(self, scope: Mapping[str, Any], method: str) -> Found:
+        return find(scope.get("app") if routes_of(self._app) is None else self._app, scope, method=method)
 
     def _read(self, scope: Mapping[str, Any], method: str) -> _Route:
         path: str = scope["path"]
@@ -204,16 +230,23 @@ class Routes:
             path = path[len(root) :]
         rule = next((r for r in self._rules if r.method in (None, method) and r.pattern.fullmatch(path)), None)
         try:
-            app = scope.get("app") if routes_of(self._app) is None else self._app
-            found = find(app, scope, method=method)
-            policy = policy_of(found, method=method, rules=() if rule is None else (rule.declaration,))
-            heads = method != "GET" or found.endpoint is None or _same(find(app, scope, method="HEAD"), found)
+            found = self._found(scope, method)
+            return _Route(self._policy(found, method, rule), found.endpoint)
         except (
             Exception
         ) as error:  # a converter, a route class of somebody else's: it is their right to fail, not to fail us
             self._on_error(error)
-            return _Route(RoutePolicy(bypass=True), None, True)
-        return _Route(policy, found.endpoint, heads)
+            return _Route(RoutePolicy(bypass=True), None)
+
+    def _policy(self, found: Found, method: str, rule: _Rule | None) -> RoutePolicy:
+        """What a route and a rule declare together: read once, however many paths lead there."""
+        name = (method, id(found.endpoint), id(found.dependant), id(rule))
+        known = self._declared.get(name)
+        if known is None:
+            policy = policy_of(found, method=method, rules=() if rule is None else (rule.declaration,))
+            known = _Declared(policy, found, rule)
+            _remember(self._declared, name, known, _REMEMBERED_DECLARED)
+        return known.policy
 
 
 def _same(one: Found, other: Found) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from middleware.context import ExchangeContext
+from middleware.headers import LIFETIME
 from middleware.interface import RawHeaders, Send
 from middleware.partial_answers import in_part
 from quaestor.model import CachedResponse
@@ -42,9 +43,12 @@ async def send_entry(
         if not outgoing.leaves(policy):
             read_path.copies.leave_none(resident)
         else:
-            leave = await read_path.copies.renew(resident)
+            leave = await read_path.copies.renew(resident, target.url)
             if not leave and not read_path.usability.servable(response):
                 return False
+            if not leave and not outgoing.leaves_to_all(policy):
+                read_path.copies.leave_none_yet(resident)
+                leave = True  # to revalidate it every time
     now_ms = read_path.clock()
     if how is None:
         headers = outgoing.hit(resident, now_ms, policy)
@@ -63,6 +67,8 @@ async def send_entry(
         status, headers, body = in_parts(response, facts, headers)
     elif response.status == 206:
         status, headers, body = in_part(response, facts, headers)
+    if status in (206, 416):
+        headers = [field for field in headers if field[0] != LIFETIME]
     # Fresh messages and a fresh list: whoever wraps us may change them.
     await context.send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await context.send({"type": "http.response.body", "body": body})

@@ -224,6 +224,7 @@ class Verifications:
         """Make a sample's answer again: what was found, the parts that differ, and the answer if there was one."""
         if not self._live(sample):
             return Finding.EXCUSED, (), None
+        renewals = self._read_path.usability.renewals(sample.registrations)
         again = await self.answer(sample.request)
         if again is None or again.fingerprint.status >= 500:
             return Finding.FAILED, (), again
@@ -235,7 +236,10 @@ class Verifications:
         if chosen or over or not all(read.primary for read in again.reads):
             return Finding.EXCUSED, differs, again
         newest = max((read.read_at for read in again.reads), default=0)
-        return (Finding.DIVERGED if await self._proved_live(sample, newest) else Finding.EXCUSED), differs, again
+        proved = await self._proved_live(sample, newest)
+        # One that was renewed meanwhile may have had another result in between.
+        proved = proved and self._read_path.usability.renewals(sample.registrations) == renewals
+        return (Finding.DIVERGED if proved else Finding.EXCUSED), differs, again
 
     def _live(self, sample: Sample) -> bool:
         """Whether the entry is still what the sample was taken of, as far as is known at this moment."""

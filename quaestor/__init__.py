@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from quaestor.app import Quaestor
     from quaestor.caching import cache_policy, cached, cookie, header, per_role, per_user, private, public
     from quaestor.capture import uncacheable
+    from quaestor.client.id_lists import resolve, resolve_sync
+    from quaestor.client.levels import Level
+    from quaestor.client.sync_transport import QuaestorSyncTransport
+    from quaestor.client.transport import QuaestorTransport
     from quaestor.errors import (
         CdnError,
         ConfigurationError,
@@ -55,6 +59,7 @@ __all__ = [
     "EventLayerError",
     "FailureSeen",
     "InvalidationDone",
+    "Level",
     "LifetimeEstimator",
     "Limits",
     "LiveResult",
@@ -64,6 +69,8 @@ __all__ = [
     "Quaestor",
     "QuaestorError",
     "QuaestorRouter",
+    "QuaestorSyncTransport",
+    "QuaestorTransport",
     "Query",
     "QueryError",
     "ReadAnswered",
@@ -89,6 +96,8 @@ __all__ = [
     "private",
     "public",
     "replay",
+    "resolve",
+    "resolve_sync",
     "uncacheable",
     "writes",
 ]
@@ -98,6 +107,10 @@ _NAMES = {
     "quaestor.app": "Quaestor",
     "quaestor.caching": "cache_policy cached cookie header per_role per_user private public",
     "quaestor.capture": "uncacheable",
+    "quaestor.client.id_lists": "resolve resolve_sync",
+    "quaestor.client.levels": "Level",
+    "quaestor.client.sync_transport": "QuaestorSyncTransport",
+    "quaestor.client.transport": "QuaestorTransport",
     "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",

@@ -139,8 +139,8 @@ class Quaestor:
         first one appears.
         """
         for service in (
-            *(services.invalidating, services.registering, services.housekeeping),
-            *(services.measuring, services.accounting, services.recording, services.tuning),
+            *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
+            *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
         ):
             self._stops.append(await service(self.parts))
         if not self.settings.grid:
@@ -153,7 +153,10 @@ class Quaestor:
         """Begin what needs a database."""
         self._watched = client
         self._manual = services.manual_invalidation(self.parts, client)
-        for watching in (services.embedded_grid, services.catalog_polling, services.contributor_reading):
+        for watching in (
+            *(services.embedded_grid, services.catalog_polling),
+            *(services.contributor_reading, services.rechecking),
+        ):
             self._stops.append(await watching(self.parts, client))
         self.telemetry.event("quaestor.watching")
 

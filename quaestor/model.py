@@ -168,6 +168,7 @@ class CapturedRead:
     last: the last of these records, if the query has a sort and a limit.
     primary: the command went to the primary. A secondary's data may be older than what ingest has already seen.
     duration_ms: how long command and getMores took.
+    digest: of everything that was returned, in order; None: not known.
     """
 
     query: Query
@@ -176,6 +177,7 @@ class CapturedRead:
     last: Document | None = None
     primary: bool = True
     duration_ms: float = 0.0
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,7 @@ class Registration:
     contributors: read after the result, and told by registering once more under the same id; None: not known, so the images
         of each write have to tell. Images up to their version are judged without them: while the registration lives, none of
         those changed the result, so what the snapshot has is what the result was made of.
+    digest: see CapturedRead; the app keeps it, nodes are not told.
     """
 
     id: str
@@ -227,6 +230,7 @@ class Registration:
     last: Document | None
     expires_at_ms: int
     contributors: Contributors | None = None
+    digest: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +362,18 @@ class Heartbeat:
     matched: Version = 0
 
 
-Notification = Activated | Refused | Invalidated | Heartbeat
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """Renewal of a registration that a write may have changed: its query was run again and has the same result, and every cell
+    has activated its next round. Said by the app process that made it (docs/adr/0015-recheck-before-evicting.md).
+
+    registration_id: in the round that is active now.
+    """
+
+    registration_id: str
+
+
+Notification = Activated | Refused | Invalidated | Heartbeat | Renewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,13 +386,14 @@ class CachedResponse:
     stored_at_ms, fresh_until_ms: how long our stores use it; hits carry Age = now - stored_at. An answer that was old when
         it came was stored so much earlier.
     copies_until_ms: how long copies outside may be used that are handed out now; whoever hands out later ones renews that.
-        0: until fresh_until_ms.
+        0: until fresh_until_ms, and the Cache Sketch was not told of them.
     stale_until_ms: how long it is kept after that, to be used stale (RFC 5861) or to be validated; its registrations
         are guarded until then. 0: not at all.
     cost_ms: how long it took to make it; 0: not known.
     registrations: the ids of every registration it depends on. Valid only while all are live.
     tags: surrogate keys; the first is this response's own.
     resource: the key clients look up in the Cache Sketch.
+    partition: token of the partition of the sketch where they look; empty: the union.
     """
 
     key: str
@@ -393,13 +409,14 @@ class CachedResponse:
     stale_until_ms: int = 0
     cost_ms: int = 0
     copies_until_ms: int = 0
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependent:
     """Dependent: a cache key and the copies made of it, to be undone when one of `registrations` is invalidated.
 
-    resource: its Cache Sketch key.
+    resource: its Cache Sketch key, with the partition if it is in one.
     urls: absolute URLs handed out (for CDNs that purge by URL).
     tags: see CachedResponse.
     copies_until_ms: no copy outside our own stores can be alive after this.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
-from quaestor.cache_sketch.sizing import DEFAULT as SKETCH
+from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture import Capture
 from quaestor.capture.pre_images import PreImages
 from quaestor.clock import Clock
@@ -23,6 +23,7 @@ from quaestor.invalidation.effects.effects import Effects
 from quaestor.invalidation.effects.local_eviction import LocalEviction
 from quaestor.invalidation.effects.own_writes import OwnWrites
 from quaestor.invalidation.effects.progress import EffectsProgress
+from quaestor.invalidation.effects.rechecking import Rechecking
 from quaestor.invalidation.registry.grid_events import GridEvents
 from quaestor.invalidation.registry.null_registry import NullRegistry
 from quaestor.invalidation.registry.registry import Registry
@@ -30,6 +31,7 @@ from quaestor.invalidation.registry.resolving import LateResolver, LenientResolv
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
 from quaestor.ports import CacheSketch, DependencyIndex, EventLayer, Leases, LifetimeEstimator, SharedInvalidation
+from quaestor.purge_ports import PurgeOutbox
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.service import ReadPath
 from quaestor.realtime.subscriptions import Subscriptions
@@ -40,6 +42,8 @@ from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.memory import MemoryStore
+from quaestor.store.outbox_memory import MemoryOutbox
+from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.store.redis import RedisStore
 from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
@@ -58,6 +62,7 @@ class Storage:
     share: claims, tells the sketch and evicts in one operation; None: one after the other.
     redis: connections to the shared Redis; None: everything is in this process.
     budget: of the entries there.
+    outbox: purges on their way to CDNs.
     """
 
     layer: EventLayer
@@ -65,6 +70,7 @@ class Storage:
     store: MemoryStore | TwoLevelStore
     index: DependencyIndex
     sketch: CacheSketch
+    outbox: PurgeOutbox
     leases: Leases | None = None
     share: SharedInvalidation | None = None
     redis: SharedClient | None = None
@@ -80,6 +86,7 @@ class Parts:
     resolver: of namespaces; connected when a database is watched.
     pre_images: turned on where the setting says so.
     broadcast: tells every process what is invalid by name.
+    rechecking: of queries, before what relies on them is evicted; None: it is off, or there is no grid.
     collection_events: tells the grid that whole collections have changed.
     """
 
@@ -97,6 +104,7 @@ class Parts:
     collection_events: CollectionEvents
     read_path: ReadPath
     effects: Effects
+    rechecking: Rechecking | None
     subscriptions: Subscriptions
 
 
@@ -109,11 +117,11 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
     memory = _memory_store(settings, telemetry)
     if settings.redis_url is None:
-        storage = _in_process(memory, clock)
+        storage = _in_process(memory, settings, clock)
     else:
         storage = _in_redis(settings.redis_url, memory, settings, telemetry, events)
     estimator = _recorded(estimator or _estimator(settings), settings, clock)
-    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver)
+    registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
     )
@@ -139,8 +147,15 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
     effects = Effects(
         registrations=registry, store=storage.store, index=storage.index, sketch=storage.sketch, estimator=estimator,
         forget=LocalEviction(read_path, memory.drop_guarded).evict, share=storage.share, progress=progress,
-        settings=settings, telemetry=telemetry, clock=clock,
+        announce=None if alone else broadcast.announce, settings=settings, telemetry=telemetry, clock=clock,
     )  # fmt: skip
+    rechecking = None
+    if isinstance(registry, Registry) and settings.recheck != "off":
+        rechecking = Rechecking(
+            registrations=registry, broadcast=broadcast, progress=progress, alone=alone, settings=settings,
+            telemetry=telemetry,
+        )  # fmt: skip
+        registry.recheck_by(rechecking)
     events.invalidated.subscribe(effects.notify)
     events.reset.subscribe(effects.reset)
     return Parts(
@@ -158,6 +173,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         collection_events=collection_events,
         read_path=read_path,
         effects=effects,
+        rechecking=rechecking,
         subscriptions=Subscriptions(
             storage.layer,
             shape=lambda: registry.shape,
@@ -171,7 +187,9 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
 
 def _estimator(settings: Settings) -> ChosenEstimators:
     tuning = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
-    return ChosenEstimators(TtlParameters(default=tuning), false_positive_rate=SKETCH.false_positive_rate)
+    return ChosenEstimators(
+        TtlParameters(default=tuning), false_positive_rate=geometry_of(settings).false_positive_rate
+    )
 
 
 def _recorded(estimator: LifetimeEstimator, settings: Settings, clock: Clock) -> LifetimeEstimator:
@@ -194,13 +212,14 @@ def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:
     return memory
 
 
-def _in_process(memory: MemoryStore, clock: Clock) -> Storage:
+def _in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storage:
     return Storage(
         layer=MemoryEventLayer(clock=clock),
         memory=memory,
         store=memory,
         index=MemoryIndex(),
-        sketch=MemoryCacheSketch(),
+        sketch=MemoryCacheSketch(geometry=geometry_of(settings)),
+        outbox=MemoryOutbox(),
     )
 
 
@@ -226,7 +245,9 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         redis,
         deployment=settings.scope,
         copies_live_ms=settings.ttl_max_ms + COPY_SLACK_MS,
+        geometry=geometry_of(settings),
         telemetry=telemetry,
+        distrust_new=not settings.trust_new_sketch,
     )
     return Storage(
         layer=event_layer(url, settings.deployment, beside=(index.keys[0], sketch.keys[0])),
@@ -234,6 +255,7 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         store=TwoLevelStore(memory, store),
         index=index,
         sketch=sketch,
+        outbox=RedisOutbox(redis, deployment=settings.scope),
         leases=store,
         share=shared_invalidation(index=index, sketch=sketch, store=store),
         redis=redis,
@@ -248,6 +270,7 @@ def _registry(
     clock: Clock,
     events: GridEvents,
     resolver: LateResolver,
+    capture: Capture,
 ) -> Registry | NullRegistry:
     if not settings.grid:
         return NullRegistry(
@@ -257,4 +280,5 @@ def _registry(
     return Registry(
         layer, settings=settings, telemetry=telemetry, clock=clock, resolver=resolver,
         on_invalidated=events.invalidated, on_reset=events.reset, on_succeeded=events.succeeded,
+        compare=capture.compare,
     )  # fmt: skip

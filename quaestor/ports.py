@@ -200,8 +200,23 @@ class SharedInvalidation(Protocol):
         a claim whose answer was lost on the way is reclaimed after the lease."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchState:
+    """State of a Cache Sketch beside its filters.
+
+    off: clients are told to leave everything to the network.
+    partitions: tokens of those that have a filter of their own.
+    removed: keys that have left the union since the sketch was begun.
+    """
+
+    off: bool = False
+    partitions: frozenset[str] = frozenset()
+    removed: int = 0
+
+
 class CacheSketch(Protocol):
-    """Server side of the Cache Sketch. Keys are resources (path and sorted query string). Atomic. Raises SketchError."""
+    """Server side of the Cache Sketch. Keys are resources (path and sorted query string), or such in a partition
+    (`cache_sketch.partitions.in_partition`). Atomic. Raises SketchError."""
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         """Note that a copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
@@ -209,14 +224,23 @@ class CacheSketch(Protocol):
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
         """Note that the resources changed: put each that may still have a living copy into the filter until that copy is dead.
 
+        With none it is told the time alone.
+
         Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
         """
 
     async def saturate(self, until_ms: int) -> None:
         """Report everything as changed until then: what was handed out is no longer known."""
 
-    async def snapshot(self, *, now_ms: int) -> bytes:
-        """The flat filter as bytes that `pybloom_live.BloomFilter.fromfile` loads."""
+    async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
+        """The flat filter of a partition as bytes that `pybloom_live.BloomFilter.fromfile` loads; the union of all, without a
+        partition and for one that is not known."""
+
+    async def state(self, *, now_ms: int) -> SketchState:
+        """The state of it beside its filters."""
+
+    async def switch(self, *, off: bool) -> None:
+        """Have clients told to leave everything to the network, or no longer. Every process that shares the sketch tells them."""
 
 
 class CdnAdapter(Protocol):
@@ -234,6 +258,14 @@ class CdnAdapter(Protocol):
         """Close its connections. Nothing is called afterwards."""
 
 
+@runtime_checkable
+class BoundedCdn(Protocol):
+    """A CDN adapter that knows whether its CDN takes purges as fast as there are."""
+
+    def copies_live_ms(self) -> int | None:
+        """Longest life of copies in this CDN that are handed out now; None: as long as otherwise. No I/O."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
     """Registrations of one response, activated.
@@ -245,6 +277,7 @@ class Registered:
     write_rate_hz: summed write rate of all members.
     widened: reasons of the queries that were widened, empty if all are exact.
     queries: these queries, as they were registered: of views on their collections, with what their collections add.
+    rechecked: how many of these are run again before what relies on them is evicted.
     """
 
     ids: tuple[str, ...]
@@ -253,6 +286,7 @@ class Registered:
     write_rate_hz: float
     widened: tuple[str, ...]
     queries: tuple[Query, ...] = ()
+    rechecked: int = 0
 
 
 class QueryRegistry(Protocol):
@@ -269,11 +303,24 @@ class QueryRegistry(Protocol):
         that does not resolve, a time-series collection): the response may be sent, not stored, and nobody may keep it.
         """
 
-    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
-        """Note that the copies guarded by these registrations are dead after until_ms; the grid may forget them then."""
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
+        """Note that the copies guarded by these registrations are dead after until_ms; the grid may forget them then.
+
+        cost_ms: what the answer has cost that relies on them; 0: not known.
+        """
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
         """Whether a response with these registrations may be served now. No I/O, no lock: called on every hit."""
+
+    def held(self, registration_ids: Sequence[str]) -> bool:
+        """Whether one of these is not live only because its query is being run again, after a write that may have changed its
+        result. No I/O."""
+
+    async def settled(self, registration_ids: Sequence[str]) -> None:
+        """Returns when none of these is held any more, live or dead, or after a bound (setting `recheck_ms`)."""
+
+    def renewals(self, registration_ids: Sequence[str]) -> int:
+        """A number that grows when one of these lives on after it was held: in between its result may have been another one."""
 
     @property
     def known_since_ms(self) -> int:

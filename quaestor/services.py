@@ -9,14 +9,19 @@ from typing import Any, Final
 
 import anyio.to_thread
 
+from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
-from quaestor.errors import DependencyError, EventLayerError
+from quaestor.capture.rereading import Rereader
+from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.registry.registry import Registry
 from quaestor.parts import Parts
+from quaestor.read_path.entries import COPY_SLACK_MS
+from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
@@ -38,6 +43,31 @@ async def invalidating(parts: Parts) -> Stop:
     """Effects of invalidations."""
     await parts.effects.start()
     return parts.effects.stop
+
+
+async def purging(parts: Parts) -> Stop:
+    """Purges from the outbox to the CDNs."""
+    parts.effects.purging.begin(parts.storage.outbox, repurge_after_ms=parts.settings.repurge_after_ms)
+    if parts.effects.cdn and not parts.storage.outbox.durable:
+        parts.telemetry.event("cdn.outbox_in_memory", cdns=len(parts.effects.cdn))
+    return _nothing
+
+
+async def canaries(parts: Parts) -> Stop:
+    """Canaries of the CDNs whose public addresses are known. Raises ConfigurationError for what is no address."""
+    known = addresses(parts.settings.cdn_addresses)
+    names = {adapter.name for adapter in parts.effects.cdn}
+    if not known or not parts.settings.cdn_canary_ms:
+        return _nothing
+    if strangers := known.keys() - names:
+        raise ConfigurationError(
+            f"cdn_addresses names {sorted(strangers)}, which is no CDN here; there are: {', '.join(sorted(names)) or 'none'}"
+        )
+    watching = Canaries(
+        parts.effects.cdn, addresses=known, tag=canary_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
+        telemetry=parts.telemetry,
+    )  # fmt: skip
+    return _background(watching.run(parts.settings.cdn_canary_ms / 1_000), "quaestor-canaries")
 
 
 async def registering(parts: Parts) -> Stop:
@@ -130,6 +160,15 @@ async def accounting(parts: Parts) -> Stop:
     return _background(keep_accounting(budget, parts.telemetry), "quaestor-accounting")
 
 
+async def sketch_watching(parts: Parts) -> Stop:
+    """Watching of the Cache Sketch, whose fill shortens lifetimes."""
+    settings, sketch, factors = parts.settings, parts.storage.sketch, parts.read_path.admission.factors
+    if settings.client_ttl == "none" and not parts.effects.cdn:
+        return _nothing
+    watching = keep_watching(sketch, factors, geometry_of(settings), parts.telemetry, parts.clock)
+    return _background(watching, "quaestor-sketch")
+
+
 async def catalog_polling(parts: Parts, client: WatchClient) -> Stop:
     """Catalog of the database's views and collections, asked for changes again and again; with the setting `pre_images` also the
     images of collections, turned on as they are needed."""
@@ -162,6 +201,14 @@ async def contributor_reading(parts: Parts, client: WatchClient) -> Stop:
     return _nothing
 
 
+async def rechecking(parts: Parts, client: WatchClient) -> Stop:
+    """Rechecking of widened results before they are evicted."""
+    if parts.rechecking is None:
+        return _nothing
+    parts.rechecking.start(Rereader(client, timeout_ms=parts.settings.recheck_ms))
+    return parts.rechecking.stop
+
+
 async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     """Grid in this process, if everything else is in it too."""
     if parts.settings.redis_url is not None:
@@ -177,6 +224,8 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     if parts.settings.client_ttl == "estimated" or parts.effects.cdn:
         # What an earlier process handed out is still out there, and only that process's memory knew it.
         parts.effects.reset("a new embedded process does not know what was handed out before")
+    elif parts.settings.client_ttl == "sketch" and not parts.settings.trust_new_sketch:
+        await parts.storage.sketch.saturate(parts.clock() + parts.settings.ttl_max_ms + COPY_SLACK_MS)
     return partial(anyio.to_thread.run_sync, grid.stop)
 
 

@@ -35,6 +35,10 @@ class Settings:
     journal_flush_ms: how often the primary is asked, while there are writers with `w: 1`, whether a write waits for the journal,
         which is then flushed: its event comes within milliseconds instead of up to 100 ms; 0: never, mongod flushes when it
         does (see docs/write_concern.md).
+    recheck: whether the query of a widened result, or a join, is run again when a write may have changed it, and it is evicted
+        only if the result is another one: "auto", where that is expected to cost less than the misses it saves; "on"; "off". See
+        docs/exactness.md.
+    recheck_ms: how long the verdict may take; after that it is evicted. Nothing that waits for one is served.
     retention_ms: how long after-images are kept for replay.
     pipeline_max_entries, pipeline_max_bytes: of one pipeline; what is too large loses its oldest entries, and a
         reader that has missed some takes everything for changed. What is registered in the oldest part of a query
@@ -46,8 +50,19 @@ class Settings:
     ttl_min_ms: shortest estimated lifetime of copies outside, in CDNs and browsers.
     ttl_max_ms: longest one, and how long an entry of our own is used at most: so long it is guarded.
     ttl_quantile: probability that a result has changed before its first estimated lifetime ends (0..1, exclusive).
-    client_ttl: lifetime that browsers are told: "none" (max-age=0, they revalidate with their ETag) or "estimated"
-        (they keep the response and must consult the Cache Sketch).
+    client_ttl: lifetime of copies in clients. "sketch": browsers are told max-age=0, so they revalidate with their ETag, and
+        clients that consult the Cache Sketch are told a lifetime in a field of its own (docs/sketch_clients.md); "none":
+        max-age=0 and nothing else; "estimated": browsers keep the response, so all of them must consult the Cache Sketch.
+    sketch_delta_s: how old a Cache Sketch may be that clients rely on, in s (1..3600): the bound of their staleness.
+    sketch_off: clients are told to leave everything to the network; without a restart, `quaestor sketch --off` does it (see
+        docs/sketch_clients.md).
+    trust_new_sketch: where there is no sketch yet, there never was one: nobody keeps a copy. Otherwise a new one names everything
+        until copies from before it are dead (ttl_max_ms), because it may have been lost.
+    sketch_entries, sketch_false_positives: how many outdated resources the sketch is made for, and the share of others (0..1,
+        exclusive) that it may then name as well. With more of them, lifetimes of copies are shortened.
+    sketch_bytes: its size at most (100..32000). The same in all processes of a deployment.
+    sketch_partitions: collections with a filter of their own: "shop.items", "group=shop.items" for one that several share, "*"
+        for each further one. In the environment separated by commas. The same in all processes of a deployment.
     clock_window_ms: a time in a query, finer than a minute, that is closer to the request than this counts as "now".
     memory_bytes: budget of the in-process store.
     shared_bytes: budget of the entries in Redis, of all processes together, beside the pipelines (see docs/cluster.md).
@@ -66,6 +81,8 @@ class Settings:
     compression_level: Zstandard's, 1 (fast) to 19 (small); 0: nothing is compressed.
     repurge_after_ms: a copy handed out less than this before its invalidation may still be on its way to the CDN; it
         is purged a second time after this.
+    cdn_addresses: public addresses of CDNs, each NAME=URL ("varnish=https://shop.example"): through them it is seen that purges
+        have an effect, at the start and every cdn_canary_ms; 0: never. In the environment separated by commas. See docs/cdn.md.
     control_namespace: database and collection where invalidations by tag and by URL are written, and removed at once.
     max_contributors: records that a registration may keep the ids of because they decide its result without being shown (counted,
         skipped, holders of distinct values; docs/query_semantics_changes.md); read in the background, once; with more, or 0, it
@@ -106,6 +123,8 @@ class Settings:
     activation_deadline_ms: int = 250
     read_your_writes_ms: int = 50
     journal_flush_ms: int = 0
+    recheck: str = "auto"
+    recheck_ms: int = 250
     retention_ms: int = 60_000
     pipeline_max_entries: int = 2_000_000
     pipeline_max_bytes: int = 512 * 1024 * 1024
@@ -114,7 +133,14 @@ class Settings:
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_quantile: float = 0.5
-    client_ttl: str = "none"
+    client_ttl: str = "sketch"
+    sketch_delta_s: int = 10
+    sketch_off: bool = False
+    trust_new_sketch: bool = False
+    sketch_entries: int = 20_000
+    sketch_false_positives: float = 0.065
+    sketch_bytes: int = 14_600
+    sketch_partitions: tuple[str, ...] = ()
     clock_window_ms: int = 300_000
     memory_bytes: int = 64 * 1024 * 1024
     shared_bytes: int = 512 * 1024 * 1024
@@ -130,6 +156,8 @@ class Settings:
     compress_above_bytes: int = 4096
     compression_level: int = 3
     repurge_after_ms: int = 1_000
+    cdn_addresses: tuple[str, ...] = ()
+    cdn_canary_ms: int = 300_000
     control_namespace: str = "quaestor.control"
     max_contributors: int = 1_000
     subscription_lease_ms: int = 120_000
@@ -202,6 +230,10 @@ class Settings:
             raise ConfigurationError(
                 f"heartbeat_ms ({self.heartbeat_ms}) must be at most half of staleness_bound_ms ({self.staleness_bound_ms})"
             )
+        if isinstance(self.cdn_addresses, str):
+            raise ConfigurationError(f"cdn_addresses={self.cdn_addresses!r} is one text: give a tuple of NAME=URL")
+        if self.cdn_canary_ms < 0:
+            raise ConfigurationError(f"cdn_canary_ms must be 0 (never) or a time in ms, not {self.cdn_canary_ms}")
         if not all(self.control_namespace.partition(".")):
             raise ConfigurationError(f"control_namespace {self.control_namespace!r} must be 'database.collection'")
         for name in ("subscription_extend_ms", "subscription_queue", "standing_records", "poll_interval_ms"):
@@ -217,10 +249,28 @@ class Settings:
                 f"ignored_fields {self.ignored_fields!r} must be names of request fields, such as ('user-agent',), or "
                 "'client-address', 'scope.name', 'state.name'"
             )
+        if self.recheck not in ("auto", "on", "off"):
+            raise ConfigurationError(f"recheck is 'auto', 'on' or 'off', not {self.recheck!r}")
+        if self.recheck_ms <= 0:
+            raise ConfigurationError(
+                f"recheck_ms must be positive, not {self.recheck_ms}; recheck='off' rechecks nothing"
+            )
         if self.pre_images not in ("leave", "enable"):
             raise ConfigurationError(f"pre_images is 'leave' or 'enable', not {self.pre_images!r}")
-        if self.client_ttl not in ("none", "estimated"):
-            raise ConfigurationError(f"client_ttl is 'none' or 'estimated', not {self.client_ttl!r}")
+        if self.client_ttl not in ("sketch", "none", "estimated"):
+            raise ConfigurationError(f"client_ttl is 'sketch', 'none' or 'estimated', not {self.client_ttl!r}")
+        if not 1 <= self.sketch_delta_s <= 3_600:
+            raise ConfigurationError(f"sketch_delta_s must lie in 1..3600, not {self.sketch_delta_s}")
+        if not 1 <= self.sketch_entries <= 10_000_000:
+            raise ConfigurationError(f"sketch_entries must lie in 1..10000000, not {self.sketch_entries}")
+        if not 0 < self.sketch_false_positives < 1:
+            raise ConfigurationError(
+                f"sketch_false_positives must lie between 0 and 1, not {self.sketch_false_positives}"
+            )
+        if not 100 <= self.sketch_bytes <= 32_000:
+            raise ConfigurationError(f"sketch_bytes must lie in 100..32000, not {self.sketch_bytes}")
+        if isinstance(self.sketch_partitions, str):
+            raise ConfigurationError(f"sketch_partitions {self.sketch_partitions!r} must be a tuple of names")
         if not self.deployment or any(c in self.deployment for c in "{}:@ \t\n"):
             raise ConfigurationError(
                 f"deployment {self.deployment!r} must be non-empty without braces, colons, @ or spaces"

@@ -14,7 +14,7 @@ from quaestor.errors import SketchError
 from quaestor.model import CapturedRead, Operation, Query, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
-from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered
+from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered, SketchState
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.service import ReadPath
 from quaestor.settings import Settings
@@ -66,9 +66,18 @@ class HandRegistry:
             tags=(f"q-{ids[0]}",),
             write_rate_hz=0.0,
             widened=(),
+            queries=tuple(read.query for read in reads),
         )
 
-    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+    def held(self, registration_ids: Sequence[str]) -> bool:
+        return False
+
+    def renewals(self, registration_ids: Sequence[str]) -> int:
+        return 0
+
+    async def settled(self, registration_ids: Sequence[str]) -> None: ...
+
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
         self.leases.update(dict.fromkeys(registration_ids, until_ms))
 
     def live(self, registration_ids: Sequence[str], *, now_ms: int) -> bool:
@@ -116,6 +125,7 @@ class HandSketch:
     def __init__(self) -> None:
         self.reads: dict[str, int] = {}
         self.snapshots = 0
+        self.off = False
         self.down = False
 
     def _check(self) -> None:
@@ -132,7 +142,13 @@ class HandSketch:
 
     async def saturate(self, until_ms: int) -> None: ...
 
-    async def snapshot(self, *, now_ms: int) -> bytes:
+    async def state(self, *, now_ms: int) -> SketchState:
+        return SketchState(off=self.off)
+
+    async def switch(self, *, off: bool) -> None:
+        self.off = off
+
+    async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
         self.snapshots += 1
         self._check()
         return b"sketch %d" % self.snapshots
@@ -176,7 +192,7 @@ class HandEngine:
         self.sketch = HandSketch()
         memory = MemoryStore(budget_bytes=self.settings.memory_bytes, on_left=self.telemetry.stores.left)
         self.store = memory if store is None else store
-        self.index = index or MemoryIndex()
+        self.index = MemoryIndex() if index is None else index
         self.cdn: list[CdnAdapter] = []
         self.life: list[str] = []
         self.read_path = ReadPath(
@@ -206,12 +222,12 @@ class HandEngine:
         return self.telemetry.families.registry.get_sample_value(f"quaestor_{name}_total", labels) or 0.0
 
 
-def reads(value: Any = 1) -> None:
+def reads(value: Any = 1, *, namespace: str = "shop.items") -> None:
     """Called in a handler: what the driver's listener would have recorded for `find({"value": value})`."""
     recorder = current()
     if recorder is None:
         return
-    query = Query(namespace="shop.items", operation=Operation.FIND, filter={"value": value})
+    query = Query(namespace=namespace, operation=Operation.FIND, filter={"value": value})
     request = object()
     recorder.begin(
         request,

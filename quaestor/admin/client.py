@@ -29,6 +29,10 @@ class AdminClient:
         """See `quaestor.admin.endpoints.Endpoints.purge`."""
         return self._call("POST", "/purge", json={name: value for name, value in what.items() if value})
 
+    def sketch(self, *, off: bool) -> Mapping[str, Any]:
+        """See `quaestor.admin.endpoints.Endpoints.sketch`."""
+        return self._call("POST", "/sketch", json={"off": off})
+
     def status(self) -> Mapping[str, Any]:
         """See `quaestor.admin.endpoints.Endpoints.status`."""
         return self._call("GET", "/status")

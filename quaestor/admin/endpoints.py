@@ -95,6 +95,7 @@ class Endpoints:
         return {
             ("POST", "/purge"): self.purge,
             ("GET", "/status"): self.status,
+            ("POST", "/sketch"): self.sketch,
             ("GET", "/entries"): self.entries,
             ("GET", "/explain"): self.explain,
             ("POST", "/registrations"): self.register,
@@ -161,6 +162,18 @@ class Endpoints:
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": _counts(quaestor),
         }
+
+    async def sketch(self, call: Call) -> Mapping[str, Any]:
+        """Switch clients that keep answers off, or on again, for every process that shares the sketch.
+
+        {"off": true}: they leave everything to the network as soon as they load the sketch again, within Δ.
+        """
+        call.only()
+        body = _object(call.body)
+        if body.keys() != {"off"} or not isinstance(body["off"], bool):
+            raise Refused(400, 'the body is {"off": true} or {"off": false}')
+        await self._quaestor.sketch.switch(off=body["off"])
+        return {"off": body["off"], "by_setting": self._quaestor.settings.sketch_off}
 
     async def entries(self, call: Call) -> Mapping[str, Any]:
         """Whether a URL is cached here, until when, and on which queries it depends."""

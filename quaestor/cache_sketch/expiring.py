@@ -5,7 +5,8 @@ the copies handed out of each resource; the resources written meanwhile, each un
 are dead; their counting filter. Unlike the original, a repeated write only moves a resource's removal back, so counters count
 resources, and memory is bounded.
 
-Time is an argument. If it runs backwards, nothing is removed early.
+Time is an argument. If it runs backwards, nothing is removed early; but what was removed by the later time may live again by the
+earlier one. So until that later time everything is reported as changed.
 """
 
 from __future__ import annotations
@@ -15,24 +16,35 @@ from collections.abc import Sequence
 from quaestor.cache_sketch import wire_format
 from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.deadlines import Deadlines
-from quaestor.cache_sketch.limits import Limits
+from quaestor.cache_sketch.limits import CLOCK_GRACE_MS, Limits
+from quaestor.cache_sketch.partitions import MAX_PARTITIONS
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
+from quaestor.cache_sketch.wire_format import DIGEST_BYTES
 
 
 class ExpiringSketch:
     """Expiring counting Bloom filter of the resources that may have a stale copy somewhere.
 
-    Keys are digests (`wire_format.digest`). Every method leaves a consistent state; O(log n) a key. Not thread-safe.
+    Keys are digests, followed by the token of a partition if they are in one (`partitions.key_of`).
+
+    Every method leaves a consistent state; O(log n) a key. Not thread-safe.
     """
 
-    __slots__ = ("_filter", "_limits", "_reads", "_saturated_until_ms", "_stale", "_untracked_until_ms", "geometry")
+    __slots__ = (
+        "_latest_ms", "_limits", "_partitions", "_reads", "_saturated_until_ms", "_stale", "_union", "_untracked_until_ms",
+        "geometry", "removed",
+    )  # fmt: skip
 
     def __init__(self, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
         self.geometry = geometry
         self._limits = limits or Limits()
         self._reads = Deadlines()
         self._stale = Deadlines()
-        self._filter = CountingFilter(geometry)
+        self._union = CountingFilter(geometry)
+        self._partitions: dict[bytes, CountingFilter] = {}
+        self.removed = 0
+        """Keys that have left the filter since it was made."""
+        self._latest_ms = 0
         self._untracked_until_ms = 0
         self._saturated_until_ms = 0
 
@@ -45,6 +57,11 @@ class ExpiringSketch:
     def stale(self) -> int:
         """Resources in the filter."""
         return len(self._stale)
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """Tokens of the partitions that have a filter of their own."""
+        return frozenset(token.decode() for token in self._partitions)
 
     def report_read(self, key: bytes, *, expires_at_ms: int, now_ms: int) -> None:
         """See CacheSketch."""
@@ -66,10 +83,16 @@ class ExpiringSketch:
         if alive_until_ms > now_ms:
             if key in self._stale or len(self._stale) < self._limits.max_stale:
                 if self._stale.extend(key, alive_until_ms):
-                    self._filter.add(key)
+                    for filter_ in self._filters(key):
+                        filter_.add(key[:DIGEST_BYTES])
             else:
                 self._saturated_until_ms = max(self._saturated_until_ms, alive_until_ms)
-        return max(0, max(alive_until_ms, self._saturated_until_ms) - now_ms)
+        return max(0, max(alive_until_ms, self._everything_until_ms(now_ms)) - now_ms)
+
+    def _everything_until_ms(self, now_ms: int) -> int:
+        """Until when everything counts as changed; also after the clock was set back by more than clocks may differ."""
+        behind = now_ms + CLOCK_GRACE_MS < self._latest_ms
+        return max(self._saturated_until_ms, self._latest_ms if behind else 0)
 
     def saturate(self, until_ms: int) -> None:
         """See CacheSketch."""
@@ -80,13 +103,30 @@ class ExpiringSketch:
         self._sweep(now_ms, self._limits.snapshot_sweep)
         return self._stale.any_due(now_ms)
 
-    def snapshot(self, now_ms: int) -> bytes:
-        """The flat filter as it is. O(size of the filter)."""
-        if now_ms < self._saturated_until_ms:
+    def snapshot(self, now_ms: int, partition: str = "") -> bytes:
+        """The flat filter of a partition as it is, of all if it has none. O(size of the filter)."""
+        if now_ms < self._everything_until_ms(now_ms):
             return wire_format.saturated(self.geometry)
-        return wire_format.encode(self.geometry, keys=len(self._stale), bits=self._filter.bits)
+        filter_ = self._partitions.get(partition.encode(), self._union)
+        return wire_format.encode(self.geometry, keys=filter_.keys, bits=filter_.bits)
 
     def _sweep(self, now_ms: int, limit: int) -> None:
+        self._latest_ms = max(self._latest_ms, now_ms)
         self._reads.pop_due(now_ms, limit=limit)
         for key in self._stale.pop_due(now_ms, limit=limit):
-            self._filter.remove(key)
+            for filter_ in self._filters(key):
+                filter_.remove(key[:DIGEST_BYTES])
+            self.removed += 1
+
+    def _filters(self, key: bytes) -> tuple[CountingFilter, ...]:
+        """The filters that a key is in: the union, and its partition's. The same ones at each call: when there are as many as
+        there may be, none is added any more."""
+        token = key[DIGEST_BYTES:]
+        if not token:
+            return (self._union,)
+        own = self._partitions.get(token)
+        if own is None:
+            if len(self._partitions) >= MAX_PARTITIONS:
+                return (self._union,)
+            own = self._partitions[token] = CountingFilter(self.geometry)
+        return (self._union, own)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from quaestor.cache_sketch.counting import MAX_KEYS
 from quaestor.errors import ConfigurationError
 
+CLOCK_GRACE_MS = 2_000
+"""How far the clocks of the processes that share a sketch may differ. Lifetimes are reported longer by as much as they are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

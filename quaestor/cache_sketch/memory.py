@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.limits import Limits
+from quaestor.cache_sketch.partitions import key_of
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
-from quaestor.cache_sketch.wire_format import digest
+from quaestor.ports import SketchState
 
 
 class MemoryCacheSketch:
@@ -18,16 +19,17 @@ class MemoryCacheSketch:
     def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
         self._sketch = ExpiringSketch(geometry, limits)
         self._lock = threading.Lock()
+        self._off = False
 
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         """See CacheSketch."""
-        key = digest(resource)
+        key = key_of(resource)
         with self._lock:
             self._sketch.report_read(key, expires_at_ms=expires_at_ms, now_ms=now_ms)
 
     async def report_write(self, resources: Sequence[str], *, now_ms: int) -> list[int]:
         """See CacheSketch."""
-        keys = [digest(resource) for resource in resources]
+        keys = [key_of(resource) for resource in resources]
         with self._lock:
             return self._sketch.report_write(keys, now_ms=now_ms)
 
@@ -36,10 +38,20 @@ class MemoryCacheSketch:
         with self._lock:
             self._sketch.saturate(until_ms)
 
-    async def snapshot(self, *, now_ms: int) -> bytes:
+    async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
         """See CacheSketch."""
         while True:
             with self._lock:
                 if not self._sketch.sweep(now_ms):
-                    return self._sketch.snapshot(now_ms)
+                    return self._sketch.snapshot(now_ms, partition)
             await asyncio.sleep(0)  # thousands of keys became due at once: let requests through between the steps
+
+    async def state(self, *, now_ms: int) -> SketchState:
+        """See CacheSketch."""
+        with self._lock:
+            self._sketch.sweep(now_ms)
+            return SketchState(off=self._off, partitions=self._sketch.partitions, removed=self._sketch.removed)
+
+    async def switch(self, *, off: bool) -> None:
+        """See CacheSketch."""
+        self._off = off

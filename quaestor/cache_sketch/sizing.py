@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from quaestor.errors import ConfigurationError
 
@@ -15,7 +16,8 @@ HEADER_BYTES = 40
 """`<dQQQQ`, in front of the bits (see `wire_format`)."""
 BODY_BYTES = 14_600
 """Header and bits together fit ten TCP segments of 1,460 bytes: one initial congestion window (RFC 6928)."""
-_HASH_VALUES = 1 << 16
+HASH_VALUES = 1 << 16
+"""Of one position's number in a digest."""
 _MAX_SLICES = 8
 """A 128-bit digest holds eight 16-bit numbers."""
 
@@ -78,12 +80,78 @@ class Geometry:
         The first 65536 mod b positions of a slice of b bits are hit by one hash value more than the others. Such positions
         fill faster and are asked for more often, by the same factor.
         """
-        often, heavy = divmod(_HASH_VALUES, self.bits_per_slice)
+        often, heavy = divmod(HASH_VALUES, self.bits_per_slice)
         found = 0.0
         for positions, values in ((heavy, often + 1), (self.bits_per_slice - heavy, often)):
-            chance = values / _HASH_VALUES
+            chance = values / HASH_VALUES
             found += positions * chance * (1.0 - (1.0 - chance) ** entries)
         return float(found**self.slices)
+
+
+def fitting(entries: int, rate: float, *, budget_bytes: int) -> Geometry:
+    """The smallest geometry that holds so many keys at this false positive rate; if the budget is too small, the one that
+    holds most.
+
+    budget_bytes: of the body, header included. Its `capacity` is how many keys it holds at that rate, at most `entries`.
+    """
+    best: Geometry | None = None
+    for slices in range(1, _MAX_SLICES + 1):
+        widest = min((budget_bytes - HEADER_BYTES) * 8 // slices, (1 << 15) - 1) // 8 * 8
+        if widest < 8:
+            continue
+        if (
+            Geometry(slices=slices, bits_per_slice=widest, capacity=0, error_rate=0).false_positive_rate(entries)
+            <= rate
+        ):
+            low, high = 1, widest // 8  # bits / 8 that are too few by one, or enough
+            while low < high:
+                middle = (low + high) // 2
+                tried = Geometry(slices=slices, bits_per_slice=8 * middle, capacity=0, error_rate=0)
+                if tried.false_positive_rate(entries) <= rate:
+                    high = middle
+                else:
+                    low = middle + 1
+            found = Geometry(slices=slices, bits_per_slice=8 * high, capacity=entries, error_rate=rate)
+            better = best is None or best.capacity < entries or found.size_bits < best.size_bits
+        else:
+            held = _holds(slices, widest, rate, entries)
+            found = Geometry(slices=slices, bits_per_slice=widest, capacity=held, error_rate=rate)
+            better = best is None or best.capacity < held
+        best = found if better else best
+    if best is None:
+        raise ConfigurationError(f"{budget_bytes} bytes are too few for a sketch: give at least {HEADER_BYTES + 1}")
+    return best
+
+
+def _holds(slices: int, bits_per_slice: int, rate: float, entries: int) -> int:
+    """How many keys a geometry holds at this rate; fewer than `entries`."""
+    geometry = Geometry(slices=slices, bits_per_slice=bits_per_slice, capacity=0, error_rate=0)
+    low, high = 0, entries
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if geometry.false_positive_rate(middle) <= rate else (low, middle)
+    return low
+
+
+class SketchSettings(Protocol):
+    """Settings that a geometry follows from: see Settings."""
+
+    @property
+    def sketch_entries(self) -> int: ...
+
+    @property
+    def sketch_false_positives(self) -> float: ...
+
+    @property
+    def sketch_bytes(self) -> int: ...
+
+
+def geometry_of(settings: SketchSettings) -> Geometry:
+    """The geometry of a deployment's filters."""
+    wanted = (settings.sketch_entries, settings.sketch_false_positives, settings.sketch_bytes)
+    if wanted == (DEFAULT.capacity, DEFAULT.error_rate, BODY_BYTES):
+        return DEFAULT
+    return fitting(wanted[0], wanted[1], budget_bytes=wanted[2])
 
 
 DEFAULT = Geometry(slices=4, bits_per_slice=29_120, capacity=20_000, error_rate=0.065)

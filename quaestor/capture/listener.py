@@ -8,7 +8,8 @@ a recorded request costs one look at a context variable.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from bson import ObjectId, Timestamp
@@ -32,6 +33,7 @@ from quaestor.capture.commands import READING
 from quaestor.capture.context import current, current_writes, possible_recordings
 from quaestor.capture.known_commands import KnownCommands
 from quaestor.capture.recorder import ReadInProgress, Recorder
+from quaestor.capture.result_digests import ResultDigest, loses_nothing, may_be_compared
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.topology import Topology, Watcher
 from quaestor.capture.uncaptured import notice_uncaptured
@@ -39,6 +41,8 @@ from quaestor.capture.write_log import WriteLog, is_write
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
 
 _MAX_FRAMES = 40
+_MOST_COMPARED = 1_000
+"""Views."""
 _PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
 """Types of `_id` that are immutable and that every codec encodes alike."""
 
@@ -55,6 +59,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
     def __init__(self) -> None:
         self._topology = Topology()
         self._known = KnownCommands()
+        self._compared: set[str] = set()
         self.clients = CapturedClients(self, self._topology)
         notice_uncaptured()
 
@@ -138,8 +143,18 @@ class Capture(CommandListener, ServerHeartbeatListener):
                 operation_id=event.operation_id,
                 primary=understood.primary_preference or self._topology.is_primary(event.connection_id),
                 ids=[] if understood.keeps_records else None,
+                digest=self._digest(understood.query),
             ),
         )
+
+    def compare(self, views: Iterable[str]) -> None:
+        """Take digests of what is read of these from now on: they have turned out to be views whose results may be compared."""
+        self._compared.update(islice(views, max(0, _MOST_COMPARED - len(self._compared))))
+
+    def _digest(self, query: Query) -> ResultDigest | None:
+        """Digest of a result that may be compared with a later one; None: it is not."""
+        wanted = may_be_compared(query) or (query.namespace in self._compared and query.widened is None)
+        return ResultDigest() if wanted and loses_nothing(_codec_options()) else None
 
 
 def _started_without_recorder(event: CommandStartedEvent) -> None:
@@ -182,6 +197,8 @@ def _succeeded(recorder: Recorder, event: CommandSucceededEvent) -> None:
                 last = _record(_deciding(query, batch[-1]))
         if cursor.get("partialResultsReturned"):
             recorder.refuse(Uncacheable.UNREADABLE, "a shard was down: the result is partial")
+    if read.digest is not None:
+        read.digest.add(reply)
     recorder.replied(
         request,
         read_at=_version(reply.get("operationTime")),
@@ -260,11 +277,17 @@ def _record(document: Any) -> Document | None:
 
 
 def _uuid_representation() -> int | None:
-    """How the command being run encodes native UUIDs; None if the driver's frames do not tell.
+    """How the command being run encodes native UUIDs; None if the driver's frames do not tell."""
+    options = _codec_options()
+    return None if options is None else int(options.uuid_representation)
+
+
+def _codec_options() -> CodecOptions[Any] | None:
+    """The codec options of the command being run; None if the driver's frames do not tell.
 
     The event does not carry the codec options of its operation, and a collection may have other ones than its client.
-    The driver's own frames, below this one on the stack, hold them: only commands and `_id`s with a native UUID pay for
-    the search, and a driver that keeps them elsewhere makes us widen.
+    The driver's own frames, below this one on the stack, hold them: only commands and `_id`s with a native UUID, and results that
+    may be compared later, pay for the search, and a driver that keeps them elsewhere makes us widen.
     """
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
@@ -276,7 +299,7 @@ def _uuid_representation() -> int | None:
         local = frame.f_locals
         options = local.get("codec_options") or getattr(local.get("operation"), "codec_options", None)
         if isinstance(options, CodecOptions):
-            return int(options.uuid_representation)
+            return options
     return None
 
 

@@ -13,6 +13,7 @@ from pymongo.monitoring import CommandStartedEvent
 from quaestor.capture import clock_values
 from quaestor.capture.clock_values import ClockValue
 from quaestor.capture.commands import Understood
+from quaestor.capture.result_digests import ResultDigest
 from quaestor.capture.write_log import WriteLog
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
@@ -50,6 +51,7 @@ class ReadInProgress:
     duration_ms: of all commands that were answered.
     unanswered: commands under way.
     failed: a command failed, and no retry has taken its place.
+    digest: of what was read so far; None: it is not wanted.
     """
 
     understood: Understood
@@ -62,6 +64,7 @@ class ReadInProgress:
     duration_ms: float = 0.0
     unanswered: int = 1
     failed: bool = False
+    digest: ResultDigest | None = None
 
     def captured(self) -> CapturedRead:
         """The read as far as it went; without its records unless all of them are known."""
@@ -74,6 +77,7 @@ class ReadInProgress:
             last=self.last if complete else None,
             primary=self.primary,
             duration_ms=self.duration_ms,
+            digest=None if self.digest is None or self.cursor else self.digest.value(),
         )
 
 

@@ -1,4 +1,4 @@
-"""Commands `quaestor invalidate` and `quaestor status`: they ask the admin API of a running proxy or application."""
+"""Commands `quaestor invalidate`, `quaestor sketch` and `quaestor status`: they ask the admin API of a proxy or application."""
 
 from __future__ import annotations
 
@@ -41,6 +41,24 @@ def invalidate(
     client = AdminClient(admin, read_token(token_file))
     answer = client.purge(tags=tag or [], urls=url or [], collections=collection or [], all=everything)
     print(json.dumps(answer["purged"]))
+
+
+def sketch(
+    off: Annotated[
+        bool, typer.Option("--off/--on", help="Clients leave everything to the network, or use what they keep.")
+    ],
+    admin: AdminUrl = "http://127.0.0.1:8080",
+    token_file: TokenFile = None,
+) -> None:
+    """Switch clients that keep answers off, or on again: every tab and every process within the sketch's refresh interval."""
+    from quaestor.admin.client import AdminClient
+    from quaestor.admin.token import read_token
+
+    answer = AdminClient(admin, read_token(token_file)).sketch(off=off)
+    if answer["by_setting"] and not off:
+        print("still off: the setting sketch_off says so; start the processes without it")
+        raise typer.Exit(1)
+    print("off" if off else "on")
 
 
 def status(

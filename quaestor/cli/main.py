@@ -15,6 +15,9 @@ import typer
 from quaestor.cli import (
     admin_commands,
     audit_command,
+    cdn_check_command,
+    cdn_config_command,
+    cdn_queue_commands,
     cluster_commands,
     doctor_command,
     extras,
@@ -30,6 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+cdn = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="CDNs and their purges.")
 
 
 @app.callback()
@@ -160,8 +165,13 @@ def proxy(
 app.command()(audit_command.audit)
 app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
+app.command()(admin_commands.sketch)
 app.command()(admin_commands.status)
 app.add_typer(cluster_commands.commands, name="cluster")
+cdn.command()(cdn_check_command.check)
+cdn.add_typer(cdn_queue_commands.commands, name="queue")
+cdn.command()(cdn_config_command.config)
+app.add_typer(cdn, name="cdn")
 app.add_typer(statistics_commands.commands, name="statistics")
 app.add_typer(ttl_commands.commands, name="ttl")
 

@@ -11,14 +11,16 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query
+from fastapi.responses import HTMLResponse
 from pymongo import AsyncMongoClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cdn_adapters import VarnishAdapter
-from middleware import QuaestorMiddleware
+from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo.reporter import Reporter
 from quaestor.tasks import ended
@@ -26,6 +28,7 @@ from quaestor.tasks import ended
 Document = dict[str, Any]
 Limit = Annotated[int, Query(ge=1, le=200)]
 
+VISIT = Path(__file__).parent / "static" / "visit.html"
 NOT_YET_DEPARTED = ["scheduled", "delayed", "boarding"]
 
 
@@ -70,7 +73,7 @@ def create_app() -> FastAPI:
 
     app = FastAPI(title="Flights out of New York City, 2013", lifespan=lifespan)
     cdn = [VarnishAdapter(settings.varnish_url)] if settings.varnish_url else []
-    app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=cdn)
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=cdn, browser_client=BrowserClient())
     app.add_middleware(_NameWorker)
 
     @app.get("/departures/{origin}")
@@ -124,6 +127,11 @@ def create_app() -> FastAPI:
     async def weather(origin: str, limit: Limit = 24) -> list[Document]:
         """The latest observations at a New York airport."""
         return await database.weather.find({"origin": origin}).sort([("at", -1), ("_id", 1)]).limit(limit).to_list()
+
+    @app.get("/visit", response_class=HTMLResponse, include_in_schema=False)
+    async def visit() -> str:
+        """The page that the live page loads, from nothing and from the browser."""
+        return VISIT.read_text(encoding="utf-8")
 
     return app
 

@@ -7,6 +7,7 @@ of requests and invalidations, asks Varnish for its counters, and makes the gent
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import os
 import random
@@ -82,7 +83,7 @@ def create_app() -> FastAPI:
 
     @app.get("/", response_class=HTMLResponse)
     async def page() -> str:
-        return (STATIC / "live.html").read_text(encoding="utf-8")
+        return (STATIC / "live.html").read_text(encoding="utf-8").replace("FRONT", html.escape(settings.front_url))
 
     @app.post("/activity", status_code=204)
     async def take(report: WorkerReport) -> None:

@@ -25,6 +25,7 @@ from quaestor.demo.watched_page import FILTER, LIMIT, OTHER_PATH, PATH, WatchedP
 
 SKETCH_PATH = "/quaestor/sketch"
 WRITES = 200
+UNRELATED_WRITES = 3
 
 SETTINGS = {
     "QUAESTOR_CLIENT_TTL": "estimated",
@@ -90,7 +91,18 @@ class _Script:
         self._steps.record(name, hit.served_from is ServedFrom.VARNISH and hit.body == first.body, _told(hit))
 
     def unrelated_write(self) -> None:
-        """A second page shows when the write has gone all the way; then the first one must still be cached."""
+        """A second page shows when the write has gone all the way; then the first one must still be cached.
+
+        On a loaded machine a lifetime may end meanwhile; a wrong eviction would be there every time.
+        """
+        name = "a write to another airport's flight leaves the hit"
+        for _ in range(UNRELATED_WRITES):
+            held, answers, latency_ms = self._unrelated_write()
+            if held:
+                break
+        self._steps.record(name, held, self._by_probe(answers), latency_ms)
+
+    def _unrelated_write(self) -> tuple[bool, list[Answer], float | None]:
         page = self._page
         before = page.cached(OTHER_PATH, page.apps[0])
         page.cached_everywhere()
@@ -99,12 +111,8 @@ class _Script:
         written = page.write(before, "update_one", {"_id": flight_id}, update, path=OTHER_PATH, probes=page.apps[:1])
         time.sleep(0.5)  # for a wrong eviction to arrive
         answers = [probe.get(PATH) for probe in page.probes]
-        self._steps.record(
-            "a write to another airport's flight leaves the hit",
-            all(written.seen) and all(answer.served_from is not ServedFrom.HANDLER for answer in answers),
-            self._by_probe(answers),
-            written.latency_ms(),
-        )
+        held = all(written.seen) and all(answer.served_from is not ServedFrom.HANDLER for answer in answers)
+        return held, answers, written.latency_ms()
 
     def writes(self) -> list[tuple[str, str, list[Any]]]:
         """Each changes the page: a flight before all others comes, changes in every way, and goes."""

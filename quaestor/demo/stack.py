@@ -185,6 +185,7 @@ class Stack:
             live_url=f"http://{servers.HOST}:{live_port}",
         )
         environment = app_settings.to_env() | {"MONGO_URL": self.mongo_url, "QUAESTOR_DEPLOYMENT": self.deployment}
+        environment["QUAESTOR_TRUST_NEW_SKETCH"] = "true"  # the demo's own servers: nobody keeps a copy from before
         if options.spark:
             environment["REDIS_URL"] = self.redis_url
         environment |= options.settings

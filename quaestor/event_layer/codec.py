@@ -8,6 +8,7 @@
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
 | `!` invalidated | ids, qid, m match type, ver, key, w, cell, x exact; src: name or clock, then cell says nothing |
+| `+` renewed | id, ren: true; cell and rate say nothing: for earlier releases an activation that nobody waits for |
 | `h` heartbeat | cell, shape, now, fresh, ver, regs, writes; done: every write up to it is matched |
 
 The images lie inside as opaque bytes and are decoded when somebody first looks at them: a node that has no query on a
@@ -42,6 +43,7 @@ from quaestor.model import (
     OutsideGrid,
     Refused,
     Registration,
+    Renewed,
     Usage,
     WriteKind,
 )
@@ -258,6 +260,8 @@ def encode_notification(notification: Notification) -> bytes:
     match notification:
         case Activated():
             fields |= {"t": "+", "id": notification.registration_id, "rate": notification.write_rate_hz}
+        case Renewed():
+            fields |= {"t": "+", "id": notification.registration_id, "rate": 0.0, "ren": True}
         case Refused():
             fields |= {"t": "-", "id": notification.registration_id, "reason": notification.reason}
         case Invalidated():
@@ -283,6 +287,8 @@ def encode_notification(notification: Notification) -> bytes:
 
 def _cell_of(notification: Notification) -> Cell:
     """The cell that says it. Earlier releases read one in every notification, so what is no cell's names the first."""
+    if isinstance(notification, Renewed):
+        return _FIRST_CELL
     if not isinstance(notification, Invalidated):
         return notification.cell
     return notification.source if isinstance(notification.source, Cell) else _FIRST_CELL
@@ -298,6 +304,8 @@ def _notification(fields: Fields) -> Notification:
     cell = Cell(query_partition=query_partition, write_partition=write_partition)
     match fields["t"]:
         case "+":
+            if fields.get("ren") is True:
+                return Renewed(registration_id=str(fields["id"]))
             return Activated(registration_id=fields["id"], cell=cell, write_rate_hz=fields["rate"])
         case "-":
             return Refused(registration_id=fields["id"], cell=cell, reason=fields["reason"])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from quaestor.capture.recorder import DEFAULT_CLOCK_WINDOW_MS, ends_ms
+from quaestor.capture.result_digests import may_be_compared
 from quaestor.capture.snapshot import Findings, snapshot
 from quaestor.capture.text_indexes import searches
 from quaestor.model import Operation, Query, Reason, Uncacheable
@@ -40,6 +41,10 @@ _BEFORE_IMAGES = (
 )
 _INDEXES = (
     "the order is left open, so the fields of compound indexes matter as well: with --mongo-url they are looked up"
+)
+_RECHECKED = (
+    "a write that may have changed the result evicts it only if the query, run again, has another one, where that costs less "
+    "than the misses it saves (setting recheck)"
 )
 _TEXT_INDEX = "what $text finds is said by its index: with --mongo-url or --text-index it is explained as it is run"
 
@@ -193,6 +198,8 @@ def _window(plan: QueryPlan) -> str:
 
 
 def _remarks(plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
+    if plan.approximate and may_be_compared(plan.query):
+        yield _RECHECKED
     if plan.predicate is None:
         if searches(plan.query) and plan.query.text_index is None:
             yield _TEXT_INDEX

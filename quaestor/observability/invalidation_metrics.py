@@ -12,6 +12,7 @@ class InvalidationMetrics:
     invalidations: by match type and precision.
     widened: queries, by reason.
     evicted: cached responses. withdrawn: registrations that a full node guards no longer.
+    rechecks: by their outcome (vocabularies.RECHECKS); recheck_s: how long each took.
     purges: by CDN and result.
     latency_s: database write to evicted entry.
     purge_latency_s: database write to acknowledged purge.
@@ -27,6 +28,10 @@ class InvalidationMetrics:
         )  # fmt: skip
         self.evicted = families.counter("evicted", "cached responses evicted by an invalidation")
         self.withdrawn = families.counter("withdrawn", "registrations that a full matching node guards no longer")
+        self.rechecks = families.counters(
+            "rechecks", "queries run again before what relies on them is evicted", outcome=vocabularies.RECHECKS
+        )
+        self.recheck_s = families.histogram("recheck_seconds", "word of a change to verdict")
         self.purges = families.counters("purges", "CDN purges", cdn=None, result=frozenset({"done", "failed"}))
         self.latency_s = families.histogram("invalidation_latency_seconds", "database write to evicted entry")
         self.purge_latency_s = families.histogram("purge_latency_seconds", "database write to acknowledged purge")

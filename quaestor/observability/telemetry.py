@@ -11,7 +11,9 @@ from quaestor.observability.event_log import EventLog
 from quaestor.observability.families import Families
 from quaestor.observability.grid_metrics import GridMetrics
 from quaestor.observability.invalidation_metrics import InvalidationMetrics
+from quaestor.observability.purge_metrics import PurgeMetrics
 from quaestor.observability.request_metrics import RequestMetrics
+from quaestor.observability.sketch_metrics import SketchMetrics
 from quaestor.observability.store_metrics import StoreMetrics
 from quaestor.observability.subscription_metrics import SubscriptionMetrics
 from quaestor.observability.tracing import Tracing
@@ -23,7 +25,7 @@ class Telemetry(EventLog):
 
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
-    requests, stores, invalidations, grid, subscriptions, verification: metrics by room.
+    requests, stores, sketch, invalidations, purging, grid, subscriptions, verification: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -33,7 +35,9 @@ class Telemetry(EventLog):
         self.requests = RequestMetrics(self.families, self.hooks.reads)
         self.stores = StoreMetrics(self.families)
         self.invalidations = InvalidationMetrics(self.families)
+        self.purging = PurgeMetrics(self.families)
         self.grid = GridMetrics(self.families)
+        self.sketch = SketchMetrics(self.families)
         self.subscriptions = SubscriptionMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
 

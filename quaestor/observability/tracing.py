@@ -28,6 +28,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,200})?")
 _NOTHING = b"0" * 32
 _MOST_VERSIONS = 16
+_NO_SPAN: AbstractContextManager[None] = nullcontext()
 _asked: ContextVar[Headers] = ContextVar("quaestor_asked", default=())
 
 
@@ -81,7 +82,7 @@ class Tracing:
     def request(self, name: str, headers: Headers) -> AbstractContextManager[Span | None]:
         """A span that is current inside, below the current one or the request's traceparent. It ends with the block."""
         if not self.enabled:
-            return nullcontext()
+            return _NO_SPAN
         parent: Context | None = None
         if not self._trace.get_current_span().get_span_context().is_valid and trace_id_of(headers) is not None:
             fields = {key.decode(): value.decode("latin-1") for key, value in headers if key in _CARRIED}
@@ -93,7 +94,7 @@ class Tracing:
     def span(self, name: str, **attributes: Any) -> AbstractContextManager[Span | None]:
         """A span that is current inside. It ends with the block."""
         if not self.enabled:
-            return nullcontext()
+            return _NO_SPAN
         return self._tracer.start_as_current_span(
             name, attributes=_named(attributes), record_exception=False, set_status_on_exception=False
         )
@@ -101,7 +102,7 @@ class Tracing:
     def inside(self, span: Span | None) -> AbstractContextManager[Span | None]:
         """Make a span current inside; it does not end with the block."""
         if span is None:
-            return nullcontext()
+            return _NO_SPAN
         return self._trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
 
     def begin(self, name: str, **attributes: Any) -> Span | None:

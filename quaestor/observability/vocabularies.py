@@ -31,7 +31,13 @@ FLUSHES = frozenset({"effective", "vain"})
 """Of mongod's journal; effective: afterwards a majority had the write that waited.
 
 vain: it was not the journal that it waited for."""
+PURGE_ANSWERS = frozenset({"delivered", "accepted", "rejected", "throttled", "failed"})
+"""What a CDN said to a request for a purge; failed: nothing, or a refusal of all purges."""
+QUEUED = frozenset({"waiting", "taken", "dead"})
+CANARY = frozenset({"ok", "warn", "block"})
+CDN_STATES = frozenset({"ok", "throttled", "dark"})
 LEVELS = frozenset({"memory", "redis"})
+FALSE_POSITIVES = frozenset({"estimated", "measured"})
 BUDGET = frozenset({"used", "budget"})
 FINDINGS = frozenset({"same", "excused", "diverged", "failed"})
 """What the verification of a stored answer found."""
@@ -68,6 +74,9 @@ _WIDENED = (
     ("a polygon", "geo"), ("a filter too deeply", "depth"), ("an expression that is nested", "depth"),
 )  # fmt: skip
 WIDENED = frozenset(name for _, name in _WIDENED) | {"json-schema", "operator"}
+
+RECHECKS = frozenset({"kept", "changed", "given-up", "not-worth-it"})
+"""Ends of a recheck: the same result, another one, no verdict in time; or it was not begun."""
 
 
 def widening(reason: str) -> str:

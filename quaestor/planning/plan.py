@@ -81,8 +81,7 @@ class QueryPlan:
     query_id: equal for equal queries, however written.
     condition: the filter that says which records concern the query.
     predicate: the same, compiled. None: all of the namespace.
-    index: how the node finds the query from a written record, for people.
-    access: the same for the node: alternatives, best first; empty: always tried.
+    access: how the node finds the query from a written record: alternatives, best first; empty: always tried.
     window, result: see there.
     fields: what of a record matters to the result.
     visible: what of it matters if it matches before and after a write, and its sort key stays.
@@ -103,7 +102,6 @@ class QueryPlan:
     predicate: CompiledQuery | None
     window: Window
     result: Result
-    index: str
     access: tuple[Access, ...]
     fields: Fields
     visible: Fields
@@ -116,9 +114,19 @@ class QueryPlan:
     foreign_reads: tuple[ForeignRead, ...] = ()
 
     @property
+    def index(self) -> str:
+        """The way in which the node finds the query from a written record, for people."""
+        return "every write" if self.predicate is None else describe_choice(self.access)
+
+    @property
     def foreign_namespaces(self) -> tuple[str, ...]:
         """The namespaces of those, sorted."""
         return tuple(sorted({read.namespace for read in self.foreign_reads}))
+
+    @property
+    def approximate(self) -> bool:
+        """Whether more writes count than change the result: it is widened, or reads records of which it is not known which."""
+        return self.match == "widened" or bool(self.foreign_reads)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -185,7 +193,6 @@ def plan_query(query: Query) -> QueryPlan:
         predicate=predicate,
         window=window,
         result=result,
-        index="every write" if predicate is None else describe_choice(access),
         access=access,
         fields=also(fields, tied),
         visible=also(
@@ -292,19 +299,19 @@ def _plain_sort(query: Query) -> list[list[Any]]:
         return [[path, direction] for path, direction in query.sort]
 
 
-def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
-    pipeline = list(query.pipeline)
+def essence_of(query: Query, *, collated: bool = False) -> Document:
+    """The essence of a query: all that tells it from others, with its filter as it was written."""
     essence = {
         "namespace": query.namespace,
         "operation": query.operation.value,
-        "filter": query.filter if predicate is None or pipeline else predicate.identity,
+        "filter": query.filter,
         "sort": _plain_sort(query),
         "skip": query.skip,
         "limit": query.limit,
         "projection": query.projection or None,
-        "pipeline": pipeline,
+        "pipeline": list(query.pipeline),
         "distinct_key": query.distinct_key,
-        "collation": query.collation if _collated(query) else None,
+        "collation": query.collation if collated else None,
         "let": query.let,
         "widened": query.widened,
     }
@@ -312,10 +319,22 @@ def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
         essence["text_index"] = query.text_index
     if query.index_keys:
         essence["index_keys"] = [list(key) for key in query.index_keys]
+    return essence
+
+
+def query_id_of(query: Query, essence: Document) -> str:
+    """The id of a query. Raises MalformedQueryError if BSON cannot hold it."""
     try:
         return xxh128_hexdigest(bson.encode(essence, codec_options=OPTIONS))
     except (bson.errors.BSONError, OverflowError) as error:
         raise MalformedQueryError(f"the query on {query.namespace} holds what BSON cannot: {error}") from error
 
 
-__all__ = ["QueryPlan", "Result", "Window", "plan_query"]
+def _query_id(query: Query, predicate: CompiledQuery | None) -> str:
+    essence = essence_of(query, collated=_collated(query) is not None)
+    if predicate is not None and not query.pipeline:
+        essence = {**essence, "filter": predicate.identity}
+    return query_id_of(query, essence)
+
+
+__all__ = ["QueryPlan", "Result", "Window", "essence_of", "plan_query", "query_id_of"]

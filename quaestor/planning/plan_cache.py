@@ -5,6 +5,7 @@ A handler asks the same queries again and again, and a plan is a pure function o
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 import bson
@@ -12,12 +13,19 @@ from bson.errors import BSONError
 
 from quaestor.model import Query
 from quaestor.planning.plan import QueryPlan, plan_query
+from quaestor.planning.plan_shapes import PlanTemplate, shape_of
 from quaestor.query.encoding import OPTIONS
 
 _MOST: Final = 1_000
 _LARGEST: Final = 2_048
 """Bytes of a query whose plan is kept; a plan takes a few times as much."""
 _known: dict[bytes, QueryPlan] = {}
+_MOST_SHAPES: Final = 256
+_shapes: dict[Hashable, PlanTemplate | None] = {}
+"""Templates by shape; None: every query of it is planned in full."""
+_MOST_LATEST: Final = 256
+_latest: dict[int, tuple[Query, QueryPlan]] = {}
+"""By the identity of the query: one that is registered is asked about five times in a row."""
 
 
 def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
@@ -27,6 +35,9 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
 
     keep: whether a plan that is made now is remembered.
     """
+    latest = _latest.get(id(query))
+    if latest is not None and latest[0] is query:
+        return latest[1]
     try:
         name = bson.encode(
             {
@@ -42,9 +53,29 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
         return plan_query(query)
     plan = _known.get(name)
     if plan is None:
-        plan = plan_query(query)
+        plan = plan_query(query) if len(name) > _LARGEST else _by_shape(query, keep=keep)
         if keep and len(name) <= _LARGEST:
             if len(_known) >= _MOST:
                 _known.clear()
             _known[name] = plan
+    if keep and len(name) <= _LARGEST:
+        if len(_latest) >= _MOST_LATEST:
+            _latest.clear()
+        _latest[id(query)] = query, plan
+    return plan
+
+
+def _by_shape(query: Query, *, keep: bool) -> QueryPlan:
+    """The plan of a query, from another one of its shape if there was one."""
+    shape = shape_of(query)
+    if shape is None:
+        return plan_query(query)
+    template = _shapes.get(shape)
+    if template is not None:
+        return template.filled(query)
+    plan = plan_query(query)
+    if keep and shape not in _shapes:
+        if len(_shapes) >= _MOST_SHAPES:
+            _shapes.clear()
+        _shapes[shape] = PlanTemplate.of(plan)
     return plan

@@ -1,6 +1,7 @@
 """Coalescing: of the requests for one key, one runs the handler and the others wait for what it stores.
 
-In this process a flight is followed by whoever comes later. Across processes its leader takes a lease in the shared store
+In this process a flight is followed by whoever comes later, and lands with the entry that was found or stored: its followers
+judge that for themselves, whether or not memory had room for it. Across processes its leader takes a lease in the shared store
 first; who does not get it waits until the entry appears there, or until the lease is free. A leader lands exactly once,
 whatever becomes of it (stored, refused, left), and a lease that nobody renews expires, so nobody waits for ever. A key whose
 answer could not be stored is remembered for a moment: its next requests do not queue up behind each other for nothing.
@@ -25,6 +26,7 @@ from typing import Any
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
 from quaestor.ports import Leases, Turn
+from quaestor.store.memory import Resident
 
 UNCOALESCED_MS = 5_000
 """How long a key whose answer could not be stored is not coalesced."""
@@ -57,6 +59,7 @@ class Flight:
 
     waited: whether another process's fetch was waited for.
     followed: whether somebody has waited for it.
+    entry: what it has landed with: the one that was found or stored, for its followers.
     """
 
     def __init__(self, coalescing: RequestCoalescing, key: str) -> None:
@@ -67,10 +70,15 @@ class Flight:
         self._renewal: asyncio.TimerHandle | None = None
         self.waited = False
         self.followed = False
+        self.entry: Resident | None = None
 
-    def land(self, how: Landing) -> None:
-        """End the flight: tell its followers how, and give the lease back."""
+    def land(self, how: Landing, entry: Resident | None = None) -> None:
+        """End the flight: tell its followers how, and give the lease back.
+
+        entry: that was found or stored, if it may be served as it is.
+        """
         if not self._landed.done():
+            self.entry = entry
             self._landed.set_result(how)
             self._coalescing.forget(self._key, self)
             if self._renewal is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from quaestor.cache_sketch.limits import CLOCK_GRACE_MS
+from quaestor.cache_sketch.partitions import in_partition
 from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import Registered
 from quaestor.read_path import freshness, validation
@@ -12,8 +14,9 @@ from quaestor.read_path.decision import Event
 from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
-COPY_SLACK_MS = 2_000
-"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive."""
+COPY_SLACK_MS = CLOCK_GRACE_MS
+"""How much longer than fresh_until an outside copy may live: Age is sent in whole seconds, and answers take time to arrive.
+For clients with the Cache Sketch, whose lifetimes count from a moment that they are told, it is grace for clocks that differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ def guarded_entry(
     cost_ms: int = 0,
     valid_until_ms: int | None = None,
     copies_ms: int | None = None,
+    partition: str = "",
 ) -> CachedResponse | None:
     """An entry that registrations guard. None if the handler does not let it live for a moment.
 
@@ -75,7 +79,9 @@ def guarded_entry(
     window_ms: how long it may be used stale after that.
     cost_ms: how long it took to make it.
     valid_until_ms: when it is over whatever anybody says, for stale use too.
-    copies_ms: how long copies outside may be used, if that is not for as long; None: it is, or there are none.
+    copies_ms: how long copies outside may be used, never for longer than the entry; None: there are none, or the Cache Sketch
+        is not told of them.
+    partition: of the sketch.
     """
     allowed_s = freshness.shared_lifetime_s(answer.headers, now_s=now_ms / 1000)
     if allowed_s is not None:
@@ -100,7 +106,8 @@ def guarded_entry(
         resource=resource,
         stale_until_ms=now_ms + ttl_ms + window_ms if window_ms else 0,
         cost_ms=max(0, cost_ms),
-        copies_until_ms=now_ms + copies_ms if copies_ms is not None and 0 < copies_ms < ttl_ms else 0,
+        copies_until_ms=0 if copies_ms is None else now_ms + (copies_ms if 0 < copies_ms < ttl_ms else ttl_ms),
+        partition=partition,
     )
 
 
@@ -109,12 +116,17 @@ def kept_until_ms(response: CachedResponse) -> int:
     return max(response.fresh_until_ms, response.stale_until_ms)
 
 
+def sketch_name(response: CachedResponse) -> str:
+    """The name of an entry in the Cache Sketch."""
+    return in_partition(response.resource, response.partition)
+
+
 def dependent(response: CachedResponse, urls: tuple[str, ...]) -> Dependent:
     """The record of an entry in the dependency index, with the URLs under which copies may be outside."""
     return Dependent(
         key=response.key,
         registrations=response.registrations,
-        resource=response.resource,
+        resource=sketch_name(response),
         urls=urls,
         tags=response.tags,
         copies_until_ms=kept_until_ms(response) + COPY_SLACK_MS,

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from quaestor.cache_sketch.fill import LifetimeFactors
+from quaestor.cache_sketch.partitions import Partitioning
 from quaestor.capture import Outcome
 from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
@@ -40,6 +42,7 @@ from quaestor.read_path.entries import (
     guarded_entry,
     in_groups,
     kept_until_ms,
+    sketch_name,
 )
 from quaestor.read_path.eviction_retry import EvictionRetry
 from quaestor.read_path.explicit_entries import ExplicitEntries
@@ -93,6 +96,8 @@ class EntryAdmission:
         self._missing_reads = missing_reads
         self._settings = settings
         self._telemetry = telemetry
+        self.factors = LifetimeFactors()
+        self._partitioning = Partitioning(settings.sketch_partitions)
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
 
     def keep_in_memory(self, response: CachedResponse) -> Resident | None:
@@ -165,24 +170,27 @@ class EntryAdmission:
             )
             return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
         ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
-        copies_ms = self._copies_ms(registered, now_ms) if request.leave else None
+        partition = self._partitioning.token(query.namespace for query in registered.queries)
+        estimated_ms = self._estimated_ms(registered, now_ms) if request.leave else None
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
             valid_until_ms=outcome.valid_until_ms,
-            copies_ms=copies_ms,
+            copies_ms=None if estimated_ms is None else max(1, int(estimated_ms * self.factors.of(partition))),
+            partition=partition,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
             return Verdict(event=Event.UNGUARDED, reasons=("lifetime",))
         if answer.part is not None:
             response = self._with_other_parts(response, answer.part)
-        self._registry.lease(registered.ids, until_ms=kept_until_ms(response) + 2 * COPY_SLACK_MS)
+        until_ms = kept_until_ms(response) + 2 * COPY_SLACK_MS
+        self._registry.lease(registered.ids, until_ms=until_ms, cost_ms=response.cost_ms)
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
         if verdict.resident is not None:
-            self._note_kept(verdict.resident, outcome, registered, copies_ms)
+            self._note_kept(verdict.resident, outcome, registered, estimated_ms)
         return verdict
 
     def _refused(
@@ -227,7 +235,9 @@ class EntryAdmission:
             self._telemetry.failure("event-layer", "read_path.register_failed", error)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
 
-    def _note_kept(self, resident: Resident, outcome: Outcome, registered: Registered, copies_ms: int | None) -> None:
+    def _note_kept(
+        self, resident: Resident, outcome: Outcome, registered: Registered, estimated_ms: int | None
+    ) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
         self._missing_reads.note(response.key, registered)
@@ -235,10 +245,10 @@ class EntryAdmission:
             resident.explain = explaining.depends(outcome.reads, registered)
         now_ms = response.stored_at_ms
         # What something else than the estimate has shortened says nothing of it.
-        as_estimated = copies_ms is not None and first_copies_until_ms(response) - now_ms == copies_ms
+        as_estimated = estimated_ms is not None and first_copies_until_ms(response) - now_ms == estimated_ms
         self._estimator.observe_read(
             registered.query_ids, now_ms=now_ms, ttl_ms=response.fresh_until_ms - now_ms,
-            given_ms=copies_ms if as_estimated else None, write_rate_hz=registered.write_rate_hz, kind=self._kind(registered),
+            given_ms=estimated_ms if as_estimated else None, write_rate_hz=registered.write_rate_hz, kind=self._kind(registered),
         )  # fmt: skip
 
     def _keyed(
@@ -281,8 +291,8 @@ class EntryAdmission:
             self._store.drop(response.key, "invalidated")
         return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
 
-    def _copies_ms(self, registered: Registered, now_ms: int) -> int:
-        """How long copies outside may be used: nobody can tell them that a write has changed the entry."""
+    def _estimated_ms(self, registered: Registered, now_ms: int) -> int:
+        """How long copies outside will probably hold: nobody can tell them that a write has changed the entry."""
         return self._estimator.estimate_ms(
             registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms, kind=self._kind(registered)
         )
@@ -338,7 +348,7 @@ class EntryAdmission:
                 until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
                 await asyncio.gather(
                     self._index.add(dependent(response, (url,))),
-                    self._sketch.report_read(response.resource, expires_at_ms=until_ms, now_ms=now_ms),
+                    self._sketch.report_read(sketch_name(response), expires_at_ms=until_ms, now_ms=now_ms),
                 )
             else:
                 await self._index.add(dependent(response, ()))

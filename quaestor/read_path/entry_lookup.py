@@ -60,7 +60,11 @@ class EntryLookup:
                 resident.reads += 1
             return resident
         if not self._usability.valid(response, now_ms) and (
-            now_ms >= response.fresh_until_ms or not self._registry.lagging(response.registrations, now_ms=now_ms)
+            now_ms >= response.fresh_until_ms
+            or not (
+                self._registry.lagging(response.registrations, now_ms=now_ms)
+                or self._registry.held(response.registrations)
+            )
         ):
             self._store.drop(key, "expired" if now_ms >= response.fresh_until_ms else "invalidated")
         return None
@@ -88,21 +92,31 @@ class EntryLookup:
             return None
         if response is None:
             return self.valid(key, self.clock())
-        if not self._acceptable(response):
-            # Reading it took it into memory.
-            self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
-            return None
-        return self._early.settle(self._store.resident(key) or Resident(response))
+        if flight is None or self._coalescing.leases is None:
+            if not self._acceptable(response):
+                # Reading it took it into memory.
+                self._store.drop(key, "expired" if self.clock() >= response.fresh_until_ms else "invalidated")
+                return None
+            return self._early.settle(self._store.resident(key) or Resident(response))
+        return self._early.settle(self._store.keep(response))
 
     async def _from_store(self, key: str, flight: Flight | None, policy: RoutePolicy | None) -> CachedResponse | None:
+        """The shared store's entry; with a flight to lead and a store that others ask too, one that is acceptable."""
         if flight is None or self._coalescing.leases is None:
             return await self._store.get(key)
-        response = await flight.fetch_or_stale(
+        return await flight.fetch_or_stale(
             self._servable_here,
             acceptable=self._acceptable,
             instead=lambda old: policy is not None and self._usability.use(old, policy, {}) is not Use.VALIDATE,
         )
-        return response and self._store.keep(response).response
+
+    def handed_over(self, resident: Resident) -> Resident | None:
+        """An entry that another request has just found or stored, if it may be served at this moment: it need not be in memory.
+        No I/O."""
+        if not self._servable_here(resident.response):
+            return None
+        self._store.used(resident.response.key, 1)
+        return resident
 
     async def leads_renewal(self, flight: Flight, old: CachedResponse) -> bool:
         """Whether this process is to make an entry anew before its lifetime ends; see `refresh.leads`."""
@@ -115,6 +129,14 @@ class EntryLookup:
     def _servable_here(self, response: CachedResponse) -> bool:
         """Whether an entry out of the shared store may be served now."""
         return self._acceptable(response) and self._usability.servable(response)
+
+    async def settled(self, key: str) -> bool:
+        """Wait for the verdict on an entry in memory whose queries are being run again; False, at once, if that is not so."""
+        resident = self._store.resident(key)
+        if resident is None or not self._registry.held(resident.response.registrations):
+            return False
+        await self._registry.settled(resident.response.registrations)
+        return True
 
     def lagging(self, key: str, now_ms: int) -> bool:
         """Whether there is an entry in memory that cannot be served only because its part of the grid lags. No I/O."""

@@ -29,7 +29,8 @@ def depends(reads: Sequence[CapturedRead], registered: Registered) -> str:
     """
     shapes = list(dict.fromkeys(map(shape, registered.queries or [read.query for read in reads])))
     more = f" and {len(shapes) - _MOST_QUERIES} more" if len(shapes) > _MOST_QUERIES else ""
-    return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}; {', '.join(registered.ids[:_MOST_NAMES])}"
+    again = f"; {registered.rechecked} run again before it is evicted" if registered.rechecked else ""
+    return f"depends on {'; '.join(shapes[:_MOST_QUERIES])}{more}{again}; {', '.join(registered.ids[:_MOST_NAMES])}"
 
 
 def shape(query: Query) -> str:

@@ -74,7 +74,9 @@ class ReadPath:
             partial_bytes=settings.max_body_bytes if settings.partial_answers else 0,
         )  # fmt: skip
         self.usability = Usability(registry, settings, clock)
-        self.copies = OutsideCopies(sketch=sketch, usability=self.usability, telemetry=telemetry, clock=clock)
+        self.copies = OutsideCopies(
+            sketch=sketch, index=index, usability=self.usability, telemetry=telemetry, clock=clock
+        )
         self.missing_reads = MissingReads(hold_ms=settings.quarantine_ms, dead=self._is_dead)
         self.lookup = EntryLookup(
             registry=registry,

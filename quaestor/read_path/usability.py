@@ -24,6 +24,10 @@ class Usability:
         """Whether what is guarded by these may be served now."""
         return self._registry.live(registrations, now_ms=self.clock())
 
+    def renewals(self, registrations: Sequence[str]) -> int:
+        """A number that grows when one of these lives on after a write may have changed its result."""
+        return self._registry.renewals(registrations)
+
     def live_as_of(self, registrations: Sequence[str], moment_ms: int) -> bool:
         """Whether it is proved that no write before a moment has touched what is guarded by these."""
         return self._registry.live(registrations, now_ms=moment_ms + self._settings.staleness_bound_ms)

@@ -22,7 +22,8 @@ from bson.codec_options import CodecOptions
 from quaestor.errors import EventLayerError
 from quaestor.event_layer import offsets
 from quaestor.event_layer.codec import BSON_OPTIONS, LazyImage, decode_notification
-from quaestor.model import AfterImage, Invalidated, Registration, Usage, WriteKind
+from quaestor.invalidation.registry.registration_ids import round_of
+from quaestor.model import AfterImage, Invalidated, OutsideGrid, Registration, Usage, WriteKind
 from quaestor.ports import StreamEntry
 from quaestor.statistics import key_text
 from quaestor.statistics.registered_queries import RegisteredQueries, understood
@@ -110,6 +111,8 @@ def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bo
     message = understood(entry.payload)
     if isinstance(message, Registration):
         registered.add(message)
+        if round_of(message.id):
+            return  # renewed: nobody has missed anything
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], "miss")
     elif isinstance(message, Usage):
         for query_id, reads in message.queries:
@@ -128,7 +131,8 @@ def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bo
 def match_events(entry: StreamEntry) -> Iterator[Event]:
     """Events of an entry of a notification pipeline. Raises EventLayerError."""
     message = decode_notification(entry.payload)
-    if isinstance(message, Invalidated):
+    if isinstance(message, Invalidated) and not (message.source is OutsideGrid.NAME and message.query_id):
+        # What an app process found when it ran the query again, a cell has told before.
         item = None if message.key is None else key_text.bounded(message.key)
         at_ms = offsets.appended_at_ms(entry.offset)
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], message.match_type.value, 1, item)

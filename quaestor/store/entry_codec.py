@@ -1,4 +1,4 @@
-"""Wire format of a stored response, version 5. Big-endian; nothing in it is code, so nobody who can write to the server
+"""Wire format of a stored response, version 6. Big-endian; nothing in it is code, so nobody who can write to the server
 can make us run anything.
 
 The version stands for the format *and* for the rules by which keys are made and answers admitted: it is raised whenever one of
@@ -6,12 +6,13 @@ them changes, so that no release is served what another one keyed by less. Each 
 
     1-3  before the fields that a handler asks for were part of the key, and the clock ended an entry
     4    before copies outside had a lifetime of their own
-    5    since then
+    5    before answers belonged to a partition of the Cache Sketch
+    6    since then
 
     "QE" | version: u8 | guard: 8 bytes, XXH3-64 of the registrations, so that eviction can tell an entry from its successor
     status: u16 | stored_at_ms: u64 | fresh_until_ms: u64 | stale_until_ms: u64 | cost_ms: u32
     copies_until_ms: u64
-    key, resource, etag: each a u32 length and the bytes (text is UTF-8)
+    key, resource, partition, etag: each a u32 length and the bytes (text is UTF-8)
     registrations, tags: each a u16 count, then that many of (u32 length, bytes)
     headers: a u16 count, then that many of (u32 length, name, u32 length, value)
     body: the rest
@@ -25,6 +26,7 @@ from collections.abc import Iterable
 
 import xxhash
 
+from quaestor.cache_sketch.partitions import TOKEN
 from quaestor.model import CachedResponse
 
 _START = struct.Struct(">2sB8sHQQQIQ")
@@ -35,7 +37,7 @@ IDENTITY_RANGE = (3, _START.size - 1)
 _LENGTH = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _MAGIC = b"QE"
-_VERSION = 5
+_VERSION = 6
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _CONTROLS = re.compile(rb"[\r\n\0]")
 """Some servers send on whatever they are given: what stands behind these would be another field, or another answer."""
@@ -44,7 +46,7 @@ _CONTROLS = re.compile(rb"[\r\n\0]")
 def encode(response: CachedResponse) -> bytes:
     """One response as bytes. O(size)."""
     parts = [_start(response)]
-    for value in (response.key.encode(), response.resource.encode(), response.etag):
+    for value in (response.key.encode(), response.resource.encode(), response.partition.encode(), response.etag):
         parts += (_LENGTH.pack(len(value)), value)
     for texts in (response.registrations, response.tags):
         _append_all(parts, len(texts), (text.encode() for text in texts))
@@ -98,12 +100,14 @@ def _decode(data: bytes) -> CachedResponse:
     if (magic, version) != (_MAGIC, _VERSION):
         raise ValueError(f"not an entry of version {_VERSION}")
     cursor = _Cursor(data, _START.size)
-    key, resource, etag = cursor.text(), cursor.text(), cursor.field()
+    key, resource, partition, etag = cursor.text(), cursor.text(), cursor.text(), cursor.field()
     registrations = tuple(cursor.text() for _ in range(cursor.count()))
     tags = tuple(cursor.text() for _ in range(cursor.count()))
     headers = tuple((cursor.field(), cursor.field()) for _ in range(cursor.count()))
     if not 200 <= status <= 599 or _CONTROLS.search(etag) or not all(map(_is_field, headers)):
         raise ValueError("not an answer")
+    if partition and not TOKEN.fullmatch(partition):
+        raise ValueError("not a partition")  # it becomes part of a header field
     return CachedResponse(
         key=key,
         status=status,
@@ -118,6 +122,7 @@ def _decode(data: bytes) -> CachedResponse:
         registrations=registrations,
         tags=tags,
         resource=resource,
+        partition=partition,
     )
 
 

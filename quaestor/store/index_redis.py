@@ -28,6 +28,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from quaestor.cache_sketch import wire_format
+from quaestor.cache_sketch.partitions import key_of
 from quaestor.errors import StoreError
 from quaestor.model import Dependent
 from quaestor.redis.clients import SharedClient
@@ -150,7 +151,7 @@ def _encode(dependent: Dependent) -> bytes:
         "urls": dependent.urls,
         "tags": dependent.tags,
     }
-    return wire_format.digest(dependent.resource) + json.dumps(fields).encode()
+    return key_of(dependent.resource)[: wire_format.DIGEST_BYTES] + json.dumps(fields).encode()
 
 
 def decode(payload: bytes, copies_until_ms: bytes) -> Dependent:

@@ -42,7 +42,8 @@ class StepByStep:
         self, registration_ids: Sequence[str], entries: Sequence[Guarded], *, now_ms: int
     ) -> list[ClaimedDependent]:
         dependents = await self._index.claim(registration_ids, now_ms=now_ms)
-        lifetimes_ms = await self._sketch.report_write([d.resource for d in dependents], now_ms=now_ms)
+        resources = [dependent.resource for dependent in dependents]
+        lifetimes_ms = await self._sketch.report_write(resources, now_ms=now_ms) if resources else []
         await self._store.evict([*entries, *dependents])
         return [
             ClaimedDependent(dependent=dependent, outside_ms=outside_ms, evicted=True)

@@ -29,13 +29,15 @@ class Resident:
     reads: how often it was served since somebody reported it; belongs to the read path.
     refresh_at_ms: from when on a request begins to make it anew; belongs to the read path.
     copies_from_ms, copies_until_ms: the lifetime that copies outside were given last; belongs to the read path.
+    reported_until_ms: the end of the lifetime that the Cache Sketch is known to have been told of last; 0: of none. Belongs
+        to the read path.
     settled_until_ms: a hit before then needs no look at anything but the registrations; belongs to the read path.
     size_bytes: its part of the store's budget.
     """
 
     __slots__ = (
-        "copies_from_ms", "copies_until_ms", "explain", "hits", "reads", "refresh_at_ms", "rendered", "response",
-        "settled_until_ms", "size_bytes", "urls", "usefulness",
+        "copies_from_ms", "copies_until_ms", "explain", "hits", "reads", "refresh_at_ms", "rendered",
+        "reported_until_ms", "response", "settled_until_ms", "size_bytes", "urls", "usefulness",
     )  # fmt: skip
 
     def __init__(self, response: CachedResponse) -> None:
@@ -43,6 +45,7 @@ class Resident:
         self.refresh_at_ms = response.fresh_until_ms
         self.copies_from_ms = response.stored_at_ms
         self.copies_until_ms = first_copies_until_ms(response)
+        self.reported_until_ms = response.copies_until_ms
         self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
         self.size_bytes = size_bytes(response)
         self.rendered: Any = None
@@ -57,9 +60,13 @@ class Resident:
         self.refresh_at_ms = at_ms
         self.settled_until_ms = min(at_ms, self.copies_until_ms)
 
-    def renew_copies(self, from_ms: int, until_ms: int) -> None:
-        """Give copies outside another lifetime: what was rendered told them the last one."""
+    def renew_copies(self, from_ms: int, until_ms: int, *, reported: bool = False) -> None:
+        """Give copies outside another lifetime: what was rendered told them the last one.
+
+        reported: the Cache Sketch knows of it.
+        """
         self.copies_from_ms, self.copies_until_ms, self.rendered = from_ms, until_ms, None
+        self.reported_until_ms = until_ms if reported else 0
         self.settled_until_ms = min(self.refresh_at_ms, until_ms)
 
 

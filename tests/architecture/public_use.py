@@ -6,23 +6,51 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
 from cdn_adapters import (
+    HOSTED,
+    Accepted,
+    Akamai,
+    Answer,
+    AzureFrontDoor,
     BatchLimits,
+    Bunny,
+    Capabilities,
+    Cloudflare,
+    CloudFront,
+    Connection,
+    Cost,
+    Delivered,
     Delivery,
     FanOut,
+    Fastly,
+    GoogleCloudCdn,
+    KeyCdn,
     MemoryAdapter,
     MemoryCdn,
+    Netlify,
     Outcome,
+    Owner,
+    Pace,
     Place,
     PurgeEvent,
+    Rate,
+    Rejected,
+    TagField,
     Target,
+    Throttled,
+    Tiers,
+    Unit,
     VarnishAdapter,
+    Vercel,
+    Webhook,
+    provider_configuration,
     varnish_vcl,
 )
-from middleware import QuaestorMiddleware
+from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import (
     Access,
     Action,
@@ -39,6 +67,7 @@ from quaestor import (
     EventLayerError,
     FailureSeen,
     InvalidationDone,
+    Level,
     LifetimeEstimator,
     Limits,
     LiveResult,
@@ -48,6 +77,8 @@ from quaestor import (
     Quaestor,
     QuaestorError,
     QuaestorRouter,
+    QuaestorSyncTransport,
+    QuaestorTransport,
     Query,
     QueryError,
     ReadAnswered,
@@ -73,6 +104,8 @@ from quaestor import (
     private,
     public,
     replay,
+    resolve,
+    resolve_sync,
     uncacheable,
     writes,
 )
@@ -80,7 +113,14 @@ from quaestor import (
 app = FastAPI()
 quaestor = Quaestor(Settings.from_env(redis_url="redis://localhost"))
 client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(event_listeners=[quaestor.capture])
-app.add_middleware(QuaestorMiddleware, quaestor=quaestor, routes={"/feed/*": cached(scope=public())})
+app.add_middleware(
+    QuaestorMiddleware,
+    quaestor=quaestor,
+    routes={"/feed/*": cached(scope=public())},
+    browser_client=BrowserClient(
+        path="/quaestor", handles=["/feed/"], leaves=["/feed/raw/"], offline=True, inject=True
+    ),
+)
 
 
 def user_of(scope: Mapping[str, Any]) -> str | None:
@@ -156,7 +196,72 @@ def cdn() -> str:
     varnish: CdnAdapter = VarnishAdapter(["http://localhost:6081"], limits=limits, observe=observe)
     place: Place = MemoryCdn()
     quaestor.add_cdn(FanOut("edge", [varnish, Delivery(place, limits=limits)]))
-    return varnish_vcl("localhost", 8000)
+    edge = VarnishAdapter(["http://localhost:6082"], limits=limits)
+    quaestor.add_cdn(Tiers("varnish", shield=VarnishAdapter("http://localhost:6081"), edge=edge))
+    return varnish_vcl("localhost", 8000, fills_caches=True)
+
+
+def hosted(token: str) -> Sequence[Place]:
+    return (
+        Fastly("service", token=token, soft=True),
+        Cloudflare("0" * 32, token=token, plan="business"),
+        CloudFront("distribution", tags=True),
+        Akamai("host", client_token="client", client_secret=token, access_token=token),
+        Bunny(1, key=token),
+        KeyCdn(1, key=token),
+        GoogleCloudCdn("project", "map"),
+        AzureFrontDoor(
+            subscription="s",
+            resource_group="g",
+            profile="p",
+            endpoint="e",
+            tenant="t",
+            client_id="c",
+            client_secret=token,
+        ),
+        Vercel("project", token=token),
+        Netlify("site", token=token),
+        Webhook("https://purger.example/purge", key=token),
+    )
+
+
+def configurations() -> str:
+    return "".join(provider_configuration(name) for name in HOSTED)
+
+
+def capabilities() -> Capabilities:
+    rate = Rate(bucket="edge/account/1", owner=Owner.ACCOUNT, per_s=5, burst=25, unit=Unit.REQUEST)
+    return Capabilities(
+        kinds=("tag", "url"),
+        tag_field=TagField(name="cache-tag", separator=","),
+        rates=(rate,),
+        cost=Cost(free_a_month=1_000, usd_a_target=0.005),
+        asynchronous=True,
+        open_targets=3_000,
+        url_ignores_query=True,
+        url_ignores_case=True,
+    )
+
+
+def price(capabilities: Capabilities, targets: int) -> float:
+    cost, owners = capabilities.cost, {rate.owner for rate in capabilities.rates}
+    if cost is None or owners <= {Owner.PLACE, Owner.ZONE}:
+        return 0.0
+    return max(0, targets - cost.free_a_month) * cost.usd_a_target
+
+
+async def answered(connection: Connection, targets: Sequence[Target]) -> str:
+    answer: Answer = await connection.send(targets)
+    match answer:
+        case Delivered():
+            return "done"
+        case Accepted():
+            return answer.ticket
+        case Rejected():
+            return answer.reason
+        case Throttled():
+            pace: Pace | None = answer.pace
+            return str(pace)
 
 
 async def purged_in_a_test() -> list[Target]:
@@ -200,8 +305,31 @@ async def invalidate() -> None:
         print(error)
 
 
+async def read_from_copies() -> list[str]:
+    transport = QuaestorTransport("https://shop.example", level=Level(delta_s=5, causal=True))
+    async with httpx.AsyncClient(transport=transport, base_url="https://shop.example") as shop:
+        await transport.refresh()
+        listed = await shop.get("/db/items?representation=ids", extensions={"quaestor": {"strong": True}})
+        members = await resolve(shop, listed.json(), lambda identifier: f"/db/items/{identifier}")
+        transport.forget_private()
+    print(transport.counts.memory, transport.counts.validated, listed.extensions["quaestor"])
+    return [member.text for member in members]
+
+
+def read_in_threads() -> list[str]:
+    transport = QuaestorSyncTransport("https://shop.example", memory_bytes=1_000_000)
+    with httpx.Client(transport=transport) as shop:
+        transport.refresh()
+        members = resolve_sync(shop, [1, 2], lambda identifier: f"https://shop.example/db/items/{identifier}")
+        transport.forget_private()
+    return [member.text for member in members]
+
+
 def history() -> list[Write]:
     return list(writes(Path("/var/lib/quaestor"), namespace="shop.items"))
 
 
-USES = (may, estimated, around, cdn, purged_in_a_test, follow, invalidate, history)
+USES = (
+    *(may, estimated, around, cdn, capabilities, price, answered, purged_in_a_test, hosted, configurations),
+    *(follow, invalidate, history, read_from_copies, read_in_threads),
+)

@@ -19,6 +19,10 @@ LIGHT = (
     ("quaestor.capture", ("redis", "fastapi", "pyspark", "quaestor.invalidation", "quaestor.event_layer")),
     ("quaestor.capture.declared", ("redis", "fastapi", "pyspark", "quaestor.invalidation")),
     ("quaestor.capture.catalog", ("redis", "fastapi", "pyspark", "quaestor.invalidation", "quaestor.event_layer")),
+    (
+        "quaestor.client.transport",
+        ("redis", "pymongo", "fastapi", "starlette", "quaestor.invalidation", "quaestor.app"),
+    ),
     ("cdn_adapters", ("redis", "pymongo", "fastapi", "quaestor.invalidation", "quaestor.app")),
 )
 

@@ -11,6 +11,7 @@ import pytest
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire_format
 from quaestor.cache_sketch.limits import Limits
+from quaestor.cache_sketch.partitions import MAX_PARTITIONS, in_partition, token_of
 from quaestor.cache_sketch.sizing import BODY_BYTES, DEFAULT
 from quaestor.ports import CacheSketch
 from quaestor.redis.clients import SharedClient
@@ -214,3 +215,74 @@ async def test_a_clock_that_goes_back_removes_nothing_early(make: MakeSketch) ->
     await sketch.report_write(["/a"], now_ms=NOW_MS)
     assert "/a" in await stale(sketch, NOW_MS - 60_000)
     assert "/a" in await stale(sketch, NOW_MS + 999)
+
+
+async def test_until_a_clock_that_was_set_back_has_caught_up_everything_is_in_it(make: MakeSketch) -> None:
+    """A copy that was dead, and forgotten, lives again by the earlier time. Clocks that differ by less than the grace do no
+    harm."""
+    sketch = make()
+    await sketch.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    assert await sketch.report_write([], now_ms=NOW_MS + 60_000) == []
+    assert await sketch.report_write(["/a"], now_ms=NOW_MS) == [60_000]
+    assert (await stale(sketch, NOW_MS + 57_999)).bitarray.all()
+    assert await sketch.report_write(["/a"], now_ms=NOW_MS + 58_000) == [0]
+    assert not (await stale(sketch, NOW_MS + 58_000)).bitarray.any()
+
+
+async def part(sketch: CacheSketch, partition: str, now_ms: int) -> pybloom_live.BloomFilter:
+    return pybloom_live.BloomFilter.fromfile(io.BytesIO(await sketch.snapshot(now_ms=now_ms, partition=partition)))
+
+
+async def test_what_is_in_a_partition_is_in_its_filter_and_in_the_union_and_nowhere_else(make: MakeSketch) -> None:
+    """One resource may have copies in several partitions, each reported by itself."""
+    sketch, (a, b) = make(), (token_of("a"), token_of("b"))
+    await sketch.report_read(in_partition("/1", a), expires_at_ms=NOW_MS + 2_000, now_ms=NOW_MS)
+    await sketch.report_read(in_partition("/1", b), expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    await sketch.report_read("/3", expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    written = [in_partition("/1", a), in_partition("/1", b), "/3", in_partition("/2", b)]
+    assert await sketch.report_write(written, now_ms=NOW_MS) == [2_000, 9_000, 9_000, 0]
+    assert (await sketch.state(now_ms=NOW_MS)).partitions == {a, b}
+    first, second, union = await part(sketch, a, NOW_MS), await part(sketch, b, NOW_MS), await stale(sketch, NOW_MS)
+    assert ("/1" in first, "/3" in first, len(first)) == (True, False, 1)
+    assert ("/1" in second, "/2" in second, len(second)) == (True, False, 1)
+    assert ("/1" in union, "/3" in union, "/2" in union, len(union)) == (True, True, False, 3)
+    assert not (await part(sketch, a, NOW_MS + 2_000)).bitarray.any()
+    assert "/1" in await stale(sketch, NOW_MS + 2_000)
+    assert "/1" in await part(sketch, b, NOW_MS + 8_999)
+    assert not (await stale(sketch, NOW_MS + 9_000)).bitarray.any()
+    assert not (await part(sketch, b, NOW_MS + 9_000)).bitarray.any()
+    assert (await sketch.state(now_ms=NOW_MS + 9_000)).removed == 3
+
+
+async def test_a_partition_that_is_not_known_is_the_union_and_further_ones_are_in_it_alone(make: MakeSketch) -> None:
+    """Whoever is given more than he asked for revalidates more."""
+    sketch = make()
+    tokens = [token_of(f"{n}") for n in range(MAX_PARTITIONS + 3)]
+    names = [in_partition(f"/{n}", token) for n, token in enumerate(tokens)]
+    for name in names:
+        await sketch.report_read(name, expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    await sketch.report_write(names, now_ms=NOW_MS)
+    assert (await sketch.state(now_ms=NOW_MS)).partitions == set(tokens[:MAX_PARTITIONS])
+    for n, token in enumerate(tokens):
+        assert f"/{n}" in await part(sketch, token, NOW_MS)
+    assert len(await part(sketch, tokens[-1], NOW_MS)) == len(await part(sketch, "00000000", NOW_MS)) == len(tokens)
+    for token in ("", *tokens):
+        assert not (await part(sketch, token, NOW_MS + 1_000)).bitarray.any()
+
+
+async def test_a_loss_is_a_loss_of_every_partition(make: MakeSketch) -> None:
+    sketch, token = make(), token_of("a")
+    await sketch.report_read(in_partition("/1", token), expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    await sketch.report_write([in_partition("/1", token)], now_ms=NOW_MS)
+    await sketch.saturate(NOW_MS + 5_000)
+    assert (await part(sketch, token, NOW_MS + 4_999)).bitarray.all()
+    assert len(await part(sketch, token, NOW_MS + 5_000)) == 1
+
+
+async def test_the_kill_switch_is_remembered_and_changes_nothing_else(make: MakeSketch) -> None:
+    sketch = make()
+    assert not (await sketch.state(now_ms=NOW_MS)).off
+    for off in (True, True, False):
+        await sketch.switch(off=off)
+        assert (await sketch.state(now_ms=NOW_MS)).off is off
+        assert not (await stale(sketch, NOW_MS)).bitarray.any()

@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.cache_sketch.partitions import in_partition, token_of
 from quaestor.demo import servers
 from quaestor.errors import DependencyError
 from quaestor.model import CachedResponse, Dependent
@@ -188,3 +189,23 @@ async def test_a_server_above_its_memory_limit_still_lets_go_of_what_is_dead(tmp
     finally:
         await client.aclose()
         server.stop()
+
+
+async def test_a_write_is_reported_in_the_partition_of_the_copies(share: Share) -> None:
+    """Two entries of one resource in different partitions, a third in none: each by itself. A `#` in a key is no partition."""
+    tokens = {"one#variant": token_of("a"), "two": token_of("b"), "three#0a1b2c3d": ""}
+    for n, (key, token) in enumerate(tokens.items()):
+        await share.sketch.report_read(in_partition("/x", token), expires_at_ms=NOW_MS + 60_000 + n, now_ms=NOW_MS)
+        dependent = Dependent(
+            key=key, registrations=(f"o:{n}",), resource=in_partition("/x", token), urls=(), tags=(),
+            copies_until_ms=NOW_MS + 60_000,
+        )  # fmt: skip
+        await share.index.add(dependent)
+    for n in (0, 2):
+        [struck] = await share.effects.claim_and_evict([f"o:{n}"], [], now_ms=NOW_MS)
+        assert struck.outside_ms == 60_000 + n
+    assert (await share.sketch.state(now_ms=NOW_MS)).partitions == {token_of("a")}
+    for partition, keys in (("", 2), (token_of("a"), 1), (token_of("b"), 2)):
+        body = await share.sketch.snapshot(now_ms=NOW_MS, partition=partition)
+        filter_ = pybloom_live.BloomFilter.fromfile(io.BytesIO(body))
+        assert ("/x" in filter_, len(filter_)) == (True, keys)

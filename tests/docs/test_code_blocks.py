@@ -118,11 +118,39 @@ async def followed(names: Names, mongo: Any) -> None:
     await eventually(lambda: any(document["price"] == 0 for _, document in names.get("rows", ())))
 
 
+async def read_by_a_client(names: Names, mongo: Any) -> None:
+    """It comes to its end; what it shows is what it says."""
+    try:
+        await eventually(lambda: "members" in names)
+        assert len(names["members"]) == 3
+        assert "second" not in names or names["second"].extensions["quaestor"] == "memory"
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
+async def stored(names: Names, mongo: Any) -> None:
+    try:
+        await eventually(lambda: "stored" in names)
+        assert (await anyio.Path(names["FOLDER"] / "answers.db").stat()).st_size
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
+SHOP = """
+from tests.sketch_clients.http_server import Shop, serving
+running = serving(Shop())
+SHOP = running.__enter__()
+"""
+FOLDER = "from pathlib import Path\nFOLDER = Path('/var/lib/quaestor/statistics')"
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
     "docs/tutorial.md-python-1": ("", shelves),
+    "docs/browser_client.md-python-1": (APP, answers),
     "docs/rest.md-python-1": ("", records),
     "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
+    "docs/python_client.md-python-1": (SHOP, read_by_a_client),
+    "docs/python_client.md-python-2": (SHOP, read_by_a_client),
+    "docs/python_client.md-python-3": (f"{SHOP}\n{FOLDER}", stored),
     "docs/admin.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/observability.md-python-1": (APP, None),
     "docs/middleware_order.md-python-1": (f"{APP}\n{MIDDLEWARES}", answers),
@@ -217,7 +245,6 @@ def test_mongosh(block: Block, mongo_url: str, prefix: str) -> None:
 
 
 def test_every_block_says_what_it_is() -> None:
-    """Python, commands and JSON are run; only pictures and answers are text."""
-    assert {
-        block.name for block in BLOCKS if block.language not in ("python", "bash", "json", "js", "text", "http")
-    } == set()
+    """Python, commands and JSON are run; only pictures and answers are text, and what stands in pages is run by nobody here."""
+    said = {"python", "bash", "json", "js", "text", "http", "ts", "html"}
+    assert {block.name for block in BLOCKS if block.language not in said} == set()

@@ -26,6 +26,7 @@ class Site:
         self, handler: Handler | None = None, *, inner: list[Middleware] | None = None, **settings: Any
     ) -> None:
         cdn, declared = settings.pop("cdn", ()), settings.pop("routes", None)
+        browser_client = settings.pop("browser_client", None)
         self.engine = HandEngine(**settings)
         self.runs = 0
         self.version = 1
@@ -39,7 +40,9 @@ class Site:
 
         routes = [Route("/{rest:path}", page, methods=["GET", "POST"])]
         app = Starlette(routes=routes, middleware=inner or [])
-        self.app = QuaestorMiddleware(app, quaestor=self.engine, cdn=cdn, routes=declared)
+        self.app = QuaestorMiddleware(
+            app, quaestor=self.engine, cdn=cdn, routes=declared, browser_client=browser_client
+        )
         transport = httpx.ASGITransport(app=self.app)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://shop.test")
 

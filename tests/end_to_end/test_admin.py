@@ -214,6 +214,9 @@ async def test_registrations_are_kept_told_and_removed() -> None:
         ("POST", "/registrations", b'{"url": "/a", "queries": [{}]}', 400, "collection is a name"),
         ("POST", "/registrations", b'{"url": 1, "queries": []}', 400, "url is a text"),
         ("POST", "/registrations", b'{"url": "/a", "queries": [{"collection": "d.c", "filter": {"$foo": 1}}]}', 400, "foo"),
+        ("POST", "/sketch", b"{}", 400, 'the body is {"off": true}'),
+        ("POST", "/sketch", b'{"off": 1}', 400, 'the body is {"off": true}'),
+        ("POST", "/sketch", b'{"off": true, "on": false}', 400, 'the body is {"off": true}'),
         ("GET", "/entries", b"", 400, "url is missing"),
         ("GET", "/entries?url=/a", b"", 400, "absolute"),
         ("GET", "/entries?url=http://a/&url=b", b"", 400, "more than once"),
@@ -282,6 +285,25 @@ async def run(*arguments: str) -> int:
         return int(ended.value.code or 0)
 
     return await anyio.to_thread.run_sync(call)
+
+
+async def test_clients_are_switched_off_and_on_without_a_restart(tmp_path: Path) -> None:
+    """Who loads the sketch within the second after the command may still be told the state before."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    async with admin() as (client, _):
+
+        async def off() -> bool:
+            return ", off" in (await client.get("/quaestor/sketch")).headers.get("quaestor-sketch", "")
+
+        assert not await off()
+        for option, expected in (("--off", True), ("--on", False)):
+            assert await run("sketch", option, "--admin", str(client.base_url), "--token-file", str(token)) == 0
+
+            async def heard(expected: bool = expected) -> bool:
+                return await off() is expected
+
+            await eventually(heard)
 
 
 async def test_the_commands_speak_to_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

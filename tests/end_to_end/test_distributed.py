@@ -112,7 +112,7 @@ class Worker:
     def __init__(self, mongo_url: str, redis_url: str, deployment: str, staleness_bound_ms: int) -> None:
         self.quaestor = Quaestor(
             redis_url=redis_url, deployment=deployment, heartbeat_ms=HEARTBEAT_MS, client_ttl="estimated", ttl_min_ms=600_000,
-            verification=False,
+            verification=False, trust_new_sketch=True,
             # A cell that is dead is not waited for longer than it takes to be found out.
             staleness_bound_ms=staleness_bound_ms, activation_deadline_ms=staleness_bound_ms,
         )  # fmt: skip

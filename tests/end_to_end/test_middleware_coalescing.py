@@ -40,6 +40,46 @@ async def test_concurrent_misses_run_the_handler_once() -> None:
     assert site.engine.count("requests", outcome="coalesced") == 19
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_followers_are_handed_what_memory_has_no_room_for(dies: bool) -> None:
+    """One handler run answers all, though its entry is kept nowhere; not if a write ends the entry before they look."""
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        reads()
+        if not arrived.is_set():
+            arrived.set()
+            await go_on.wait()
+        return PlainTextResponse(str(site.runs))
+
+    site = Site(handler, memory_bytes=1)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: object) -> None:
+        if dies:  # between the leader's landing and the followers' look
+            site.engine.registry.kill()
+
+    headers = [(b"host", b"shop.test")]
+    scope = {
+        "type": "http", "method": "GET", "scheme": "http", "path": "/items", "raw_path": b"/items", "query_string": b"",
+        "headers": headers, "root_path": "",
+    }  # fmt: skip
+    leader = asyncio.create_task(site.app(scope, receive, send))
+    await arrived.wait()
+    requests = [asyncio.create_task(site.get()) for _ in range(5)]
+    await until_waiting(requests)
+    go_on.set()
+    answers = await asyncio.gather(*requests)
+    await leader
+    if dies:
+        assert "1" not in {answer.text for answer in answers}
+    else:
+        assert {answer.text for answer in answers} == {"1"}
+        assert site.runs == 1
+
+
 async def test_followers_of_an_unstorable_answer_run_their_own_handlers() -> None:
     arrived, go_on = asyncio.Event(), asyncio.Event()
 

@@ -29,8 +29,31 @@ async def test_cdns_and_browsers_are_told_their_own_lifetimes() -> None:
     assert site.engine.cdn == [cdn]
 
 
+class BusyCdn(TaggingCdn):
+    """A CDN that may be behind with its purges."""
+
+    live_ms: int | None = None
+
+    def copies_live_ms(self) -> int | None:
+        return self.live_ms
+
+
+async def test_while_a_cdn_is_behind_with_its_purges_it_gets_short_lifetimes() -> None:
+    """What it stores now could not be purged in time. Entries that were handed out before are told the same, and long ones again
+    when it has caught up."""
+    cdn = BusyCdn()
+    site = Site(cdn=[cdn], client_ttl="none")
+    told = []
+    for live_ms in (None, 5_000, None):
+        cdn.live_ms = live_ms
+        told.append((await site.get()).headers["cdn-cache-control"])
+        site.engine.clock.now_ms += 1_000
+    assert told == ["max-age=60", "max-age=5", "max-age=60"]
+    assert site.runs == 1
+
+
 async def test_without_anybody_who_may_keep_copies_the_sketch_is_not_told_of_any() -> None:
-    site = Site()
+    site = Site(client_ttl="none")
     answer = await site.get()
     assert "cdn-cache-control" not in answer.headers
     assert site.engine.sketch.reads == {}

@@ -40,6 +40,17 @@ async def test_clients_see_neither_tags_nor_what_cdns_are_told(
         assert answer.headers["cache-control"] == CACHED["cache-control"]
 
 
+async def test_clients_with_the_sketch_are_told_their_lifetime(
+    behind: Origin, web: httpx.AsyncClient, path: str
+) -> None:
+    behind.answers[path] = tagged("t1", **{"quaestor-ttl": "60;at=1700000000000"})
+    answers = [await web.get(path) for _ in range(2)]
+    assert [(seen(one), one.headers["quaestor-ttl"]) for one in answers] == [
+        ("miss", "60;at=1700000000000"),
+        ("hit", "60;at=1700000000000"),
+    ]
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -88,6 +99,42 @@ async def test_requests_of_known_users_are_passed_on(
     assert seen(answer) == "pass"
     assert answer.text == f"{path} #2"
     assert seen(await web.get(path)) == "hit"
+
+
+@pytest.mark.parametrize("asked", ["no-cache", "max-age=0, No-Cache", "no-cache ,max-age=0"])
+async def test_a_read_that_asks_for_no_cache_is_the_application_s_and_takes_nothing_from_the_others(
+    behind: Origin, web: httpx.AsyncClient, path: str, asked: str
+) -> None:
+    """A strong read. What is kept stays as it is."""
+    behind.answers[path] = tagged("t1")
+    await web.get(path)
+    strong = await web.get(path, headers={"cache-control": asked})
+    assert strong.text == f"{path} #2"
+    assert strong.headers["cache-status"] == "Varnish; fwd=request"
+    after = await web.get(path)
+    assert (seen(after), after.text) == ("hit", f"{path} #1")
+
+
+@pytest.mark.parametrize("asked", ["max-age=0", "x-no-cache", 'x="no-cache"', "no-cachet"])
+async def test_a_revalidation_may_be_answered_from_what_is_kept(
+    behind: Origin, web: httpx.AsyncClient, path: str, asked: str
+) -> None:
+    behind.answers[path] = tagged("t1")
+    await web.get(path)
+    assert seen(await web.get(path, headers={"cache-control": asked})) == "hit"
+
+
+@pytest.mark.parametrize("per_s", [0, 1])
+async def test_strangers_cannot_have_the_application_answer_everything(behind: Origin, path: str, per_s: int) -> None:
+    """More strong reads of one address than allowed are answered like others, and are told so."""
+    behind.answers[path] = tagged("t1")
+    vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN, strong_reads_per_s=per_s)
+    with running(partial(varnish_server, vcl=vcl), "varnish") as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=10, trust_env=False) as web:
+            await web.get(path)
+            answers = [await web.get(path, headers={"cache-control": "no-cache"}) for _ in range(20)]
+    assert {seen(answer) for answer in answers} == ({"hit", "pass"} if per_s else {"hit"})
+    assert all("Varnish; hit" in answer.headers["cache-status"] for answer in answers if seen(answer) == "hit")
 
 
 async def test_other_methods_are_passed_on_and_head_is_answered_from_the_cache(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pymongo
 import pytest
-from bson import Decimal128
+from bson import Decimal128, Int64
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pymongo.collection import Collection
@@ -143,6 +143,18 @@ def found(collection: Collection[Document], expression: Any, key: Any) -> bool |
         return collection.find_one({"_id": key, "$expr": expression}) is not None
     except OperationFailure:
         return "fails"
+
+
+def test_rounding_errors_of_sums_are_mongods(database: Database[Document]) -> None:
+    """Numbers of very different sizes; a decimal among them shows more digits than a double would."""
+    random = Random(5)
+    numbers: list[Any] = [0.1, 0.3, 1e-7, 1e10, 1e16, -1e16, -54, Int64(2**53 + 1), Int64(-(2**62) + 3)]
+    lists = [
+        [random.choice([*numbers, random.uniform(-1e3, 1e3)]) for _ in range(random.randint(2, 6))] for _ in range(400)
+    ]
+    documents: list[Document] = [{"_id": number, "l": [*one, Decimal128("0")]} for number, one in enumerate(lists)]
+    wrong = disagreements(database, [{"$sum": "$l"}, {"$avg": "$l"}, {"$avg": {"$reverseArray": "$l"}}], documents)
+    assert not wrong, f"{len(wrong)} disagreements:\n" + "\n".join(wrong[:5])
 
 
 def test_powers_beside_the_largest_decimal_are_as_in_mongod(database: Database[Document]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import BlockingConnectionPool, Redis
 
 from quaestor.cache_sketch import RedisCacheSketch
+from quaestor.cache_sketch.sizing import HEADER_BYTES, fitting
 from quaestor.demo.servers import Server, redis_server, running
 from quaestor.errors import ConfigurationError, SketchError
 from quaestor.observability.telemetry import Telemetry
@@ -167,3 +168,36 @@ async def test_keys_of_one_deployment_are_in_one_cluster_slot(client: Redis, pre
     names = [name.decode() async for name in client.scan_iter(match=f"*{prefix}*")]
     assert len(names) == 5
     assert all(name.startswith(f"quaestor:{{{prefix}:sketch}}:") for name in names)
+
+
+async def test_a_sketch_that_was_lost_while_no_process_ran_is_dark_while_a_copy_may_live(
+    server: Server, client: Redis, prefix: str
+) -> None:
+    """The next process finds nothing and cannot know whether there ever was anything. The one that comes after it is told so."""
+    options = {"deployment": prefix, "copies_live_ms": LIVE_MS, "distrust_new": True}
+    first = RedisCacheSketch(client, **options)  # type: ignore[arg-type]
+    assert await everything(first, NOW_MS)
+    assert not await everything(first, NOW_MS + LIVE_MS)
+    later_ms = NOW_MS + 2 * LIVE_MS
+    await first.report_read("/a", expires_at_ms=later_ms + 1_000, now_ms=later_ms)
+    server.kill()
+    server.start()
+    await client.connection_pool.disconnect()
+    second, third = (RedisCacheSketch(client, **options) for _ in range(2))  # type: ignore[arg-type]
+    assert await second.report_write(["/a"], now_ms=later_ms) == [LIVE_MS]
+    assert await everything(third, later_ms + LIVE_MS - 1)
+    assert not await everything(third, later_ms + LIVE_MS)
+
+
+async def test_another_geometry_begins_anew_and_keeps_the_kill_switch(client: Redis, prefix: str) -> None:
+    """What the counters say belongs to the old one: everything is dark while a copy may live. No bit of it is left."""
+    old = make(client, prefix)
+    await old.report_read("/a", expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    await old.report_write(["/a"], now_ms=NOW_MS)
+    await old.switch(off=True)
+    small = fitting(1_000, 0.01, budget_bytes=14_600)
+    new = RedisCacheSketch(client, deployment=prefix, copies_live_ms=LIVE_MS, geometry=small)
+    assert await everything(new, NOW_MS)
+    assert (await new.state(now_ms=NOW_MS)).off
+    assert len(await new.snapshot(now_ms=NOW_MS + LIVE_MS)) == HEADER_BYTES + small.size_bytes
+    assert not any((await new.snapshot(now_ms=NOW_MS + LIVE_MS))[HEADER_BYTES:])

@@ -150,7 +150,7 @@ def test_three_lives(
 
 
 def test_what_a_route_lets_browsers_keep_is_reported_to_the_sketch() -> None:
-    policy = HeaderPolicy(Settings(), ())
+    policy = HeaderPolicy(Settings(client_ttl="none"), ())
     assert not policy.leaves(RoutePolicy())
     assert policy.leaves(RoutePolicy(browser_ttl_ms=1))
     assert not HeaderPolicy(Settings(client_ttl="estimated"), ()).leaves(RoutePolicy(sharing=Sharing.PER_USER))

@@ -25,11 +25,12 @@ GOLDEN = CachedResponse(
     resource="/",
     cost_ms=513,
     copies_until_ms=1_700_000_030_000,
+    partition="0a1b2c3d",
 )
 GOLDEN_BYTES = (
-    b"QE\x05" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
+    b"QE\x06" b"\xae\xba\xd5\xa0\x13\x2f\x80\xb9" b"\x01\x94\x00\x00\x01\x8b\xcf\xe5h\x00\x00\x00\x01\x8b\xcf\xe6R`"
     b"\x00\x00\x01\x8b\xcf\xe6\xc7\x90\x00\x00\x02\x01\x00\x00\x01\x8b\xcf\xe5\xdd\x30"
-    b"\x00\x00\x00\x0bhttp://a/\xc3\xbc\x00\x00\x00\x01/\x00\x00\x00\x05W/\"e\""
+    b"\x00\x00\x00\x0bhttp://a/\xc3\xbc\x00\x00\x00\x01/\x00\x00\x00\x080a1b2c3d\x00\x00\x00\x05W/\"e\""
     b"\x00\x02\x00\x00\x00\x03o:1\x00\x00\x00\x03o:2\x00\x01\x00\x00\x00\x02q1"
     b"\x00\x03\x00\x00\x00\x0ccontent-type\x00\x00\x00\ntext/plain\x00\x00\x00\x04link\x00\x00\x00\x03<1>"
     b"\x00\x00\x00\x04link\x00\x00\x00\x00none\x00"
@@ -42,7 +43,7 @@ def test_the_format_is_what_it_was() -> None:
 
 
 def test_another_version_or_half_an_entry_is_no_entry() -> None:
-    for version in {*range(256)} - {5}:
+    for version in {*range(256)} - {6}:
         assert entry_codec.decode(GOLDEN_BYTES[:2] + bytes([version]) + GOLDEN_BYTES[3:]) is None
     body_at = GOLDEN_BYTES.rindex(b"none\x00")
     for end in range(body_at):
@@ -68,6 +69,8 @@ def test_garbage_is_no_entry(data: bytes) -> None:
         replace(GOLDEN, headers=((b"", b"1"),)),
         replace(GOLDEN, headers=((b"x: y", b"1"),)),
         replace(GOLDEN, etag=b'"e"\r\n\r\n<script>'),
+        replace(GOLDEN, partition="0a1b2c3d\r\n"),
+        replace(GOLDEN, partition=";private"),
     ],
 )
 def test_what_no_handler_can_have_answered_is_no_entry(crafted: CachedResponse) -> None:

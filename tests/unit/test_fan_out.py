@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from cdn_adapters import BatchLimits, FanOut, MemoryAdapter, MemoryCdn, VarnishAdapter
+from cdn_adapters.place import TAG, Target
+from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.store.outbox_memory import MemoryOutbox
+from tests.hand_driven import TaggingCdn
 
 pytestmark = pytest.mark.anyio
 
@@ -67,3 +74,27 @@ def test_a_response_carries_the_headers_of_all_each_once() -> None:
 def test_a_fan_out_to_nobody_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="edge"):
         FanOut("edge", [])
+
+
+class Stranger(TaggingCdn):
+    """An adapter that knows no outbox, and is away at first."""
+
+    away = True
+
+    async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
+        if self.away:
+            self.away = False
+            raise CdnError("away", retry_after_s=0.01)
+        await super().purge(tags=tags, urls=urls)
+
+
+async def test_with_an_outbox_an_adapter_that_knows_none_is_purged_until_it_has_acknowledged() -> None:
+    """The others go their own way meanwhile."""
+    stranger, known = Stranger(), MemoryAdapter()
+    both = FanOut("both", [stranger, known])
+    both.begin(MemoryOutbox(), telemetry=Telemetry(), repurge_after_ms=60_000)
+    wait = await both.put(tags=["t"], urls=[], until_ms=system_clock() + 60_000)
+    await wait()
+    assert stranger.purged == ["t"]
+    assert known.cdn.purged == [Target(TAG, "t")]
+    await both.aclose()

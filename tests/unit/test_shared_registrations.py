@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quaestor.invalidation.registry.registration_ids import id_for, in_round, renewable
 from quaestor.invalidation.registry.shared_registrations import MOST_SHARED, SharedRegistrations
 from quaestor.model import Operation, Query, Registration
 
@@ -198,3 +200,56 @@ def test_no_response_outlives_a_write_that_it_has_not_seen(steps: list[tuple[str
             stored.append((found, seen))
     killed = {name for name, at in read_at.items() if at < version}
     assert all(seen == version for name, seen in stored if name not in killed)
+
+
+ROUND = renewable(id_for("p", 1, "q"))
+
+
+def rechecked(name: str, digest: bytes, **fields: Any) -> Registration:
+    return replace(registered(name), members=None, digest=digest, **fields)
+
+
+def test_what_is_run_again_is_shared_by_those_who_found_the_same_only() -> None:
+    """One state, two results (ties before a group): it is compared with one of them, and says nothing of the other. What is not
+    run again anybody may rely on."""
+    held = SharedRegistrations(set())
+    held.open(rechecked(ROUND, b"one"))
+    held.offer(ROUND, rate_hz=0.0)
+    for digest, found in ((b"one", ROUND), (b"other", None), (None, None)):
+        reused = held.reuse("q", members=None, since=12, expires_at_ms=80_000, digest=digest)
+        assert (reused and reused[0]) == found
+    held.open(replace(registered("plain"), members=None))
+    held.offer("plain", rate_hz=0.0)
+    for digest in (b"other", None):
+        assert held.reuse("q", members=None, since=12, expires_at_ms=80_000, digest=digest) == ("plain", 0.0)
+
+
+def test_who_relies_on_one_that_is_held_goes_on_doing_so_when_another_answer_ends() -> None:
+    """It is dead for the moment only; once it is dead for good it is forgotten. Nobody joins it meanwhile."""
+    dead: set[str] = set()
+    held = SharedRegistrations(dead)
+    held.open(rechecked(ROUND, b"one"))
+    held.offer(ROUND, rate_hz=0.0)
+    assert held.reuse("q", members=None, since=12, expires_at_ms=80_000, digest=b"one") is not None
+    held.held = waiting = {ROUND}
+    dead.add(ROUND)
+    assert held.reuse("q", members=None, since=12, expires_at_ms=80_000, digest=b"one") is None
+    assert held.remove([ROUND], unshared=True) == {}
+    waiting.clear()
+    assert held.remove([ROUND], unshared=True) == {"q": [ROUND]}
+
+
+def test_a_further_round_is_dated_anew_and_cancelled_by_its_own_id() -> None:
+    """Cells know each round by itself; who joins later must have read what the new reading may hold."""
+    held = SharedRegistrations(set())
+    held.open(rechecked(ROUND, b"one"))
+    assert held.is_current(ROUND)
+    second = held.next_round(ROUND, since=30, read_at=40)
+    assert second is not None
+    assert (second.id, second.since, second.read_at, second.digest) == (in_round(ROUND, 1), 30, 40, b"one")
+    assert (held.is_current(ROUND), held.is_current(second.id)) == (False, True)
+    held.offer(ROUND, rate_hz=0.0)
+    assert held.reuse("q", members=None, since=39, expires_at_ms=80_000, digest=b"one") is None
+    assert held.reuse("q", members=None, since=40, expires_at_ms=80_000, digest=b"one") is not None
+    assert held.remove([ROUND]) == {"q": [second.id]}
+    assert held.next_round(ROUND, since=50, read_at=60) is None

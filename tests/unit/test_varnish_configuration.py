@@ -21,6 +21,8 @@ TOKEN = "open-sesame-0123"
         ({"purge_token": None, "purgers": ["10.0.0.0/8"]}, "purge_token"),
         ({"purgers": ["example.com"]}, "purgers"),
         ({"grace_s": -1}, "grace_s"),
+        ({"strong_reads_per_s": -1}, "strong_reads_per_s"),
+        ({"strong_reads_per_s": 10**9}, "strong_reads_per_s"),
     ],
     ids=str,
 )

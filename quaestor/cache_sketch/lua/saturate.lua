@@ -1,3 +1,3 @@
--- ARGV 9 until_ms.
-raise('saturated_until_ms', ARGV[9])
+-- ARGV 10 until_ms.
+raise('saturated_until_ms', ARGV[10])
 return {calls, lost}

@@ -169,6 +169,33 @@ $("origins").addEventListener("click", (click) => {
   askForBoard();
 });
 
+/** What a page at the front, loaded in a frame, says of its load: milliseconds, and how many of its answers were asked of the server. */
+function visit(query) {
+  return new Promise((done) => {
+    const frame = Object.assign(document.createElement("iframe"), { hidden: true });
+    const heard = ({ source, data }) => {
+      if (source !== frame.contentWindow) return;
+      removeEventListener("message", heard);
+      frame.remove();
+      done(`${data.ms.toFixed(0)} ms, ${data.asked} of ${data.of} asked of the server`);
+    };
+    addEventListener("message", heard);
+    frame.src = `${document.querySelector("meta[name=front]").content}/visit${query}`;
+    document.body.append(frame);
+  });
+}
+
+async function compareVisits() {
+  $("visit").disabled = true;
+  show("from-nothing", await visit("?nothing"));
+  await visit("");  // has the browser keep what it did not have
+  show("from-browser", await visit(""));
+  $("visit").disabled = false;
+}
+
+$("visit").addEventListener("click", compareVisits);
+compareVisits();
+
 const events = new EventSource("/events");
 events.onmessage = (message) => {
   const now = JSON.parse(message.data);

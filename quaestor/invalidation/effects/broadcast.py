@@ -11,7 +11,7 @@ import anyio.to_thread
 from quaestor.clock import Clock
 from quaestor.event_layer import codec, streams
 from quaestor.invalidation.registry.notification_reader import LOOK_BACK_MS
-from quaestor.model import Invalidated, MatchType, OutsideGrid
+from quaestor.model import Invalidated, MatchType, Notification, OutsideGrid
 from quaestor.ports import EventLayer
 
 
@@ -41,9 +41,13 @@ class Broadcast:
             written_at_ms=self._clock(),
             source=OutsideGrid.NAME,
         )
-        await anyio.to_thread.run_sync(self._append, codec.encode_notification(invalidated))
+        await self.tell([invalidated])
 
-    def _append(self, payload: bytes) -> None:
-        self._layer.append(self._stream, [payload])
+    async def tell(self, notifications: Sequence[Notification]) -> None:
+        """Tell every process this, in one round trip. Raises EventLayerError."""
+        await anyio.to_thread.run_sync(self._append, [codec.encode_notification(one) for one in notifications])
+
+    def _append(self, payloads: Sequence[bytes]) -> None:
+        self._layer.append(self._stream, payloads)
         if self._trims:
             self._layer.trim(self._stream, before_ms=self._clock() - 2 * LOOK_BACK_MS)

@@ -23,9 +23,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from quaestor.clock import Clock
-from quaestor.errors import SketchError, StoreError
+from quaestor.errors import EventLayerError, SketchError, StoreError
 from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.effects.purging import Purging
+from quaestor.invalidation.registry.registration_ids import round_of
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
 from quaestor.model import Dependent, Invalidated, MatchType, Version
 from quaestor.observability.hooks import InvalidationDone
@@ -40,6 +41,7 @@ from quaestor.ports import (
     ResponseStore,
     SharedInvalidation,
 )
+from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.settings import Settings
 from quaestor.store.invalidation_script import StepByStep
 from quaestor.tasks import ended
@@ -99,6 +101,8 @@ class Effects:
     share: claims, tells the sketch and evicts in one operation; by default one after the other.
     cdn: CDNs to purge.
     progress: how far what was notified is worked off.
+    announce: tells every process that registrations are dead; None: there is no other.
+    purging: of the CDNs.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Effects:
         clock: Clock,
         share: SharedInvalidation | None = None,
         progress: EffectsProgress | None = None,
+        announce: Callable[[Sequence[str]], Awaitable[None]] | None = None,
     ) -> None:
         self._share = share or StepByStep(index=index, sketch=sketch, store=store)
         self._registrations = registrations
@@ -127,10 +132,11 @@ class Effects:
         self._telemetry = telemetry
         self._clock = clock
         self.cdn: list[CdnAdapter] = []
-        self._purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
+        self.purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
         self.progress = progress or EffectsProgress()
         self._waiting: dict[str, _Cause] = {}
         self._draining = False
+        self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
         self._runner: asyncio.Task[None] | None = None
@@ -210,14 +216,19 @@ class Effects:
             self._spawn(self._drain())
 
     async def _reclaim(self) -> None:
-        """Once a second: claims whose claimant has ended."""
+        """Once a second: claims whose claimant has ended.
+
+        The sketch hears of the time before the index forgets anything by it: if the clock is set back, both must know.
+        """
         while True:
             await asyncio.sleep(1.0)
             try:
                 now_ms = self._clock()
+                await self._sketch.report_write((), now_ms=now_ms)
                 orphans = await self._index.reclaim(claimed_before_ms=now_ms - CLAIM_LEASE_MS, now_ms=now_ms)
-            except StoreError as error:
-                self._telemetry.failure("store", "effects.reclaim_failed", error)
+            except (StoreError, SketchError) as error:
+                part = "sketch" if isinstance(error, SketchError) else "store"
+                self._telemetry.failure(part, "effects.reclaim_failed", error)
                 continue
             if orphans:
                 self._telemetry.event("effects.reclaimed", dependents=len(orphans))
@@ -258,6 +269,7 @@ class Effects:
             )
         if claimed:
             self._telemetry.invalidations.evicted.inc(len(claimed))
+            self._spawn(self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)]))
             # Its other queries guard nothing any more, unless others rely on them.
             self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
             left = [one.dependent for one in claimed if not one.evicted]
@@ -265,12 +277,25 @@ class Effects:
             dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
             self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
 
+    async def _tell_taken_over(self, foreign: Sequence[str]) -> None:
+        """Tell everybody that these are dead, whose effects the process that made them has not begun. It may live, and have
+        renewed them later than we waited for: what relies on them is not in the index any more, so nobody may go on using it."""
+        renewable = [i for i in foreign if round_of(i) is not None]
+        while renewable and self._announce is not None:
+            try:
+                await self._announce(renewable)
+                return
+            except EventLayerError as error:
+                self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
+                await asyncio.sleep(RETRY_S)
+
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
         """What a claimant that died has left: claimed already, perhaps nothing more."""
         lifetimes_ms = await self._until_done(
             "sketch", lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock())
         )
         self._telemetry.invalidations.evicted.inc(len(orphans))
+        self._spawn(self._tell_taken_over([i for one in orphans for i in one.registrations]))
         outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
         await self._finish(orphans, orphans, outside, {}, self._clock())
 
@@ -287,19 +312,34 @@ class Effects:
         outside: those of which there are copies in a CDN.
         gone: called when they are evicted and purged, or nobody tries any more.
         """
+        purged_at_ms = None
         try:
             eviction = self._spawn(self._evict(left)) if left else None
-            purged_at_ms = await self._purging.purge(outside)
+            purged = await self.purging.put(outside)
+            if self.purging.remembers:  # the outbox does, so nobody needs to take this over
+                self._spawn(self._settle(dependents, eviction))
+            if purged is not None:
+                await purged()
+                purged_at_ms = self._clock()
             if eviction is not None:
                 evicted_at_ms = await eviction
         finally:
             gone()
         self._observe(dependents, causes, evicted_at_ms, purged_at_ms)
-        if purged_at_ms is not None:
+        if self.purging.remembers:
+            return
+        if purged is not None:
             # An answer that left before the invalidation may reach the CDN after the purge. Tags belong to one
-            # registration, so this second purge cannot hit the copy that has replaced it.
+            # registration, so this second purge cannot hit the copy that has replaced it. The outbox does the same by itself.
             await asyncio.sleep(self._settings.repurge_after_ms / 1000)
-            await self._purging.purge(outside)
+            again = await self.purging.put(outside)
+            if again is not None:
+                await again()
+        await self._settle(dependents)
+
+    async def _settle(self, dependents: Sequence[Dependent], eviction: asyncio.Task[int] | None = None) -> None:
+        if eviction is not None:
+            await eviction
         await self._until_done("store", lambda: self._index.settle(dependents))
 
     async def _evict(self, dependents: Sequence[Dependent]) -> int:
@@ -337,10 +377,10 @@ class Effects:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
         await self._until_done("store", self._store.clear)
-        until_ms = self._clock() + self._settings.ttl_max_ms
+        until_ms = self._clock() + self._settings.ttl_max_ms + COPY_SLACK_MS
         await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
-        await self._purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
+        await self.purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
 
     async def _until_done(
         self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None

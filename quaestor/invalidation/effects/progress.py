@@ -14,6 +14,7 @@ class EffectsProgress:
         self._claimed = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._finishing: set[asyncio.Future[None]] = set()
+        self._held: dict[str, asyncio.Future[None]] = {}
 
     def began(self, registrations: int) -> None:
         """Note that so many more registrations are to be worked off."""
@@ -38,8 +39,21 @@ class EffectsProgress:
 
         return done
 
+    def held(self, name: str) -> None:
+        """Note that it is being found out whether there is anything to do for this registration."""
+        if name not in self._held:
+            self._held[name] = asyncio.get_running_loop().create_future()
+
+    def settled(self, name: str) -> None:
+        """Note that it is known; what there is to do has begun."""
+        future = self._held.pop(name, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
     async def caught_up(self) -> None:
         """Returns when what has begun until now is evicted, and purged for the first time. Waits for as long as that takes."""
+        if self._held:
+            await asyncio.wait(set(self._held.values()))
         if self._claimed < self._begun:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting[waiting] = self._begun

@@ -1,20 +1,47 @@
-"""Purging of CDNs: what was handed out of what an invalidation concerns, in all of them at once, until acknowledged."""
+"""Purging of CDNs: what was handed out of what an invalidation concerns, in all of them at once, until acknowledged.
+
+What goes through the outbox is safe as soon as it is there: whoever dies, it is sent. Of an adapter that does not know the
+outbox, the claim of the invalidation is what remembers, and it is kept until that one has acknowledged, twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, Protocol, runtime_checkable
 
 from quaestor.clock import Clock
-from quaestor.errors import CdnError
+from quaestor.errors import CdnError, StoreError
 from quaestor.model import Dependent
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
+from quaestor.purge_ports import PurgeOutbox
 
 RETRY_S: Final = 0.5
 """First pause before a purge that failed is repeated; it doubles each time."""
 _LONGEST_PAUSE_S: Final = 10.0
+_AT_LEAST_MS: Final = 60_000
+"""A purge in the outbox is kept for as long at least: the clocks of several hosts may differ."""
+
+Wait = Callable[[], Awaitable[None]]
+
+
+@runtime_checkable
+class QueuedCdn(Protocol):
+    """A CDN adapter whose purges go through an outbox."""
+
+    def begin(self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int) -> None:
+        """Begin to send, in the running event loop, what is in the outbox and what will be put in. Ended by aclose().
+
+        repurge_after_ms: each purge is repeated after this.
+        """
+
+    async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Wait:
+        """Put a purge into the outbox; returns when it is there, with what waits until it was acknowledged.
+
+        Raises StoreError, or CdnError that is not retryable for what cannot be purged.
+        """
 
 
 class Purging:
@@ -27,26 +54,74 @@ class Purging:
         self._cdn = cdn
         self._telemetry = telemetry
         self._clock = clock
+        self._begun: list[CdnAdapter] = []
 
-    async def purge(self, dependents: Sequence[Dependent]) -> int | None:
-        """Purge these; returns when every CDN has acknowledged: that moment. None if there was nothing to purge."""
+    def begin(self, outbox: PurgeOutbox, *, repurge_after_ms: int) -> None:
+        """Let those that can send what is in the outbox."""
+        for adapter in self._cdn:
+            if isinstance(adapter, QueuedCdn):
+                adapter.begin(outbox, telemetry=self._telemetry, repurge_after_ms=repurge_after_ms)
+                self._begun.append(adapter)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether all purges that were put are safe, and repeated, without the claim."""
+        return len(self._begun) == len(self._cdn)
+
+    async def put(self, dependents: Sequence[Dependent]) -> Wait | None:
+        """Put purges of these where they are safe, if there is such a place; returns what waits until every CDN has acknowledged.
+        None: there is nothing to purge."""
         if not dependents or not self._cdn:
             return None
         tags = tuple(dict.fromkeys(d.tags[0] for d in dependents if d.tags))
         urls = tuple(dict.fromkeys(url for d in dependents for url in d.urls))
-        until_ms = max(d.copies_until_ms for d in dependents)
-        with self._telemetry.tracing.span("quaestor.purge", tags=len(tags), urls=len(urls)):
-            await self._purge_all(tags, urls, until_ms)
-        return self._clock()
+        return await self._put_all(tags, urls, max(d.copies_until_ms for d in dependents))
+
+    def of(self, adapter: CdnAdapter) -> Callable[[Sequence[str], Sequence[str]], Awaitable[None]]:
+        """A purge of tags and URLs from one CDN alone, within the limits of all. It raises CdnError or StoreError."""
+
+        async def purge(tags: Sequence[str], urls: Sequence[str]) -> None:
+            if adapter in self._begun and isinstance(adapter, QueuedCdn):
+                await (await adapter.put(tags=tags, urls=urls, until_ms=self._clock() + _AT_LEAST_MS))()
+            else:
+                await adapter.purge(tags=tags, urls=urls)
+
+        return purge
 
     async def purge_tag(self, tag: str, *, until_ms: int) -> None:
         """Purge whatever carries this tag; no copy is alive after until_ms."""
-        await self._purge_all((tag,), (), until_ms)
+        await (await self._put_all((tag,), (), until_ms))()
 
-    async def _purge_all(self, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
-        async with asyncio.TaskGroup() as purges:
-            for adapter in self._cdn:
-                purges.create_task(self._purge(adapter, tags, urls, until_ms))
+    async def _put_all(self, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Wait:
+        waits: list[Wait] = []
+        for adapter in self._cdn:
+            if adapter in self._begun and isinstance(adapter, QueuedCdn):
+                waits.append(await self._put(adapter, adapter.name, tags, urls, until_ms))
+            else:
+                waits.append(partial(self._purge, adapter, tags, urls, until_ms))
+
+        async def acknowledged() -> None:
+            with self._telemetry.tracing.span("quaestor.purge", tags=len(tags), urls=len(urls)):
+                async with asyncio.TaskGroup() as purges:
+                    for wait in waits:
+                        purges.create_task(_awaited(wait))
+
+        return acknowledged
+
+    async def _put(
+        self, adapter: QueuedCdn, name: str, tags: Sequence[str], urls: Sequence[str], until_ms: int
+    ) -> Wait:
+        """Put until it is there: nothing is given up while the outbox is away."""
+        kept_until_ms = max(until_ms, self._clock() + _AT_LEAST_MS)
+        while True:
+            try:
+                return await adapter.put(tags=tags, urls=urls, until_ms=kept_until_ms)
+            except StoreError as error:
+                self._telemetry.failure("store", "effects.outbox_failed", error)
+                await asyncio.sleep(RETRY_S)
+            except CdnError as error:
+                self._telemetry.failure("cdn", "effects.purge_failed", error, cdn=name)
+                return _nothing
 
     async def _purge(self, adapter: CdnAdapter, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> None:
         """Purge until it is acknowledged, or until every copy is dead anyway."""
@@ -63,3 +138,11 @@ class Purging:
                     return
                 await asyncio.sleep(error.retry_after_s or pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+async def _awaited(wait: Wait) -> None:
+    await wait()
+
+
+async def _nothing() -> None:
+    """Waits for nothing."""

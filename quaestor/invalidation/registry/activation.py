@@ -13,6 +13,7 @@ from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.registration_ids import in_round
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import Activated, Cell, GridShape, Registration
 from quaestor.observability.telemetry import Telemetry
@@ -43,17 +44,20 @@ class Activation:
 
     def finish(self, error: Exception | None = None) -> None:
         """Release the miss, with an error if it failed. From any thread; the first call counts."""
-
-        def conclude() -> None:
-            if self.done.done():
-                return
-            if error is None:
-                self.done.set_result(self.rate_hz)
-            else:
-                self.done.set_exception(error)
-
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(conclude)
+            self.loop.call_soon_threadsafe(self._conclude, error)
+
+    def expire(self, deadline_ms: int) -> None:
+        """Fail the miss, because the deadline is over. On the event loop."""
+        self._conclude(RegistrationRefusedError(f"not activated within {deadline_ms} ms by {len(self.missing)} cells"))
+
+    def _conclude(self, error: Exception | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(self.rate_hz)
+        else:
+            self.done.set_exception(error)
 
 
 class Activations:
@@ -80,33 +84,40 @@ class Activations:
         self._telemetry = telemetry
         self._clock = clock
 
-    async def activate(self, registrations: Sequence[Registration], shape: GridShape) -> float:
+    async def activate(
+        self, registrations: Sequence[Registration], shape: GridShape, *, renewed: bool = False
+    ) -> float:
         """Send these and wait for every cell of every query partition concerned; returns the summed write rate of the members.
+
+        renewed: they are further rounds of registrations that are known.
 
         Raises RegistrationRefusedError if a cell refuses or does not answer by the deadline; then they are cancelled.
         """
         partitions = {r.id: query_partition(r.query_id, shape.query_partitions) for r in registrations}
         activation = self._open(registrations, partitions, shape)
+        for r in registrations if not renewed else ():
+            self._shared.open(r)
         for r in registrations:
             stream = streams.queries(self._settings.deployment, partitions[r.id], shape.generation)
             self._sender.send(stream, codec.encode_query_event(r), activation)
-        started_ms = self._clock()
+        started_ms, deadline_ms = self._clock(), self._settings.activation_deadline_ms
+        deadline = activation.loop.call_later(deadline_ms / 1000, activation.expire, deadline_ms)
         try:
-            async with asyncio.timeout(self._settings.activation_deadline_ms / 1000):
-                rate_hz = await activation.done
-        except BaseException as error:
-            self._cancellations.cancel([r.id for r in registrations])
-            if isinstance(error, TimeoutError):
-                raise RegistrationRefusedError(
-                    f"not activated within {self._settings.activation_deadline_ms} ms by {len(activation.missing)} cells"
-                ) from error
+            rate_hz = await activation.done
+        except BaseException:
+            if renewed:
+                for r in registrations:
+                    self._cancellations.cancel_rounds(r.query_id, [r.id])
+            else:
+                self._cancellations.cancel([r.id for r in registrations])
             raise
         finally:
+            deadline.cancel()
             for r in registrations:
                 self.pending.pop(r.id, None)
         self._telemetry.grid.activation_s.observe((self._clock() - started_ms) / 1000)
         for r in registrations:
-            self._shared.offer(r.id, rate_hz=rate_hz / len(registrations))
+            self._shared.offer(in_round(r.id, 0), rate_hz=rate_hz / len(registrations))
         return rate_hz
 
     def observe(self, activated: Activated) -> None:
@@ -139,5 +150,4 @@ class Activations:
         )
         for r in registrations:
             self.pending[r.id] = activation
-            self._shared.open(r)
         return activation

@@ -31,6 +31,10 @@ class Cancellations:
         """Cancel those that no copy needs any more."""
         self._send(self._shared.remove(self._shared.expired(now_ms)))
 
+    def cancel_rounds(self, query_id: str, registration_ids: Sequence[str]) -> None:
+        """Cancel these in the very round that is named: another one takes their place, or none."""
+        self._send({query_id: registration_ids})
+
     def _send(self, by_query: Mapping[str, Sequence[str]]) -> None:
         shape = self._view.shape
         if shape is None:

@@ -18,6 +18,7 @@ from quaestor.event_layer import codec, streams
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.grid_view import GridView
 from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.registration_ids import in_round
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.validity import Validity
 from quaestor.model import Registration
@@ -100,8 +101,7 @@ class ContributorReads:
                 self._read(registration, snapshots)
 
     def _needed(self, registration: Registration) -> bool:
-        known = self._shared.query_of(registration.id) is not None
-        return known and not self._validity.any_dead([registration.id])
+        return self._shared.is_current(registration.id) and not self._validity.any_dead([in_round(registration.id, 0)])
 
     def _read(self, registration: Registration, snapshots: Snapshots) -> None:
         try:

@@ -9,6 +9,7 @@ from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import GridView
 from quaestor.invalidation.registry.lag_monitor import LagMonitor
 from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.usage_reports import Served, UsageReports
 from quaestor.invalidation.registry.validity import Validity
@@ -31,6 +32,7 @@ class Housekeeping:
         shared: SharedRegistrations,
         cancellations: Cancellations,
         sender: QuerySender,
+        rule: RecheckRule,
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -41,6 +43,7 @@ class Housekeeping:
         self._shared = shared
         self._cancellations = cancellations
         self._sender = sender
+        self._rule = rule
         self._telemetry = telemetry
         self._clock = clock
         self._bound_ms = settings.staleness_bound_ms
@@ -52,7 +55,7 @@ class Housekeeping:
 
         served: what was served since the last time.
         """
-        now_ms = self._clock()
+        now_ms, served = self._clock(), list(served)
         if self._validity.freshness.any_until_ms > now_ms + self._bound_ms:
             self._validity.prove(
                 Freshness()
@@ -64,6 +67,11 @@ class Housekeeping:
 
     def _report_usage(self, served: Served, now_ms: int) -> None:
         self._usage.gather(served, self._shared.query_of, origin=self._origin)
+        for registration_ids, reads in served:
+            for registration_id in registration_ids:
+                query_id = self._shared.query_of(registration_id)
+                if query_id is not None:
+                    self._rule.served(query_id, reads)
         if (shape := self._view.shape) is not None:
             for stream, usage in self._usage.due(shape, now_ms=now_ms):
                 self._sender.send(stream, codec.encode_query_event(usage))

@@ -14,10 +14,12 @@ from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import Change, GridView
+from quaestor.invalidation.registry.held import HeldRegistrations
+from quaestor.invalidation.registry.registration_ids import round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.validity import Validity
 from quaestor.invalidation.registry.write_progress import WriteProgress
-from quaestor.model import Activated, GridShape, Heartbeat, Invalidated, Notification, Refused, Version
+from quaestor.model import Activated, Cell, GridShape, Heartbeat, Invalidated, Notification, Refused, Renewed, Version
 from quaestor.observability.event_log import EventLog
 
 
@@ -25,6 +27,8 @@ class NotificationHandler:
     """Implements NotificationTaker for a Registry; all but resume() is called in the reading thread.
 
     bound_ms: how stale an answer may be.
+    origin: of this process.
+    held: registrations whose queries are run again before what relies on them is evicted.
     on_invalidated, on_reset, on_succeeded: see Registry.
     watermark: the newest version that the grid has told of.
     """
@@ -32,7 +36,9 @@ class NotificationHandler:
     def __init__(
         self,
         *,
+        origin: str,
         validity: Validity,
+        held: HeldRegistrations,
         view: GridView,
         shared: SharedRegistrations,
         activations: Activations,
@@ -46,7 +52,9 @@ class NotificationHandler:
         on_succeeded: Callable[[GridShape], None],
     ) -> None:
         self.watermark: Version = 0
+        self._origin = origin
         self._validity = validity
+        self._held = held
         self._view = view
         self._shared = shared
         self._activations = activations
@@ -67,8 +75,10 @@ class NotificationHandler:
         for notification in notifications:
             match notification:
                 case Invalidated():
-                    self._invalidate(notification, now_ms)
-                    invalidated.append(notification)
+                    if (dead := self._invalidate(notification)) is not None:
+                        invalidated.append(dead)
+                case Renewed():
+                    self._held.renew(notification)
                 case Activated():
                     self._activations.observe(notification)
                 case Refused():
@@ -76,12 +86,15 @@ class NotificationHandler:
                 case Heartbeat():
                     self.watermark = max(self.watermark, notification.watermark)
                     self._observe(notification)
+        if complete:
+            invalidated += self._held.over()
         if complete and not self._suspended:
             self._validity.prove(Freshness.of(self._view.partitions_ms(), bound_ms=self._bound_ms, now_ms=now_ms))
         if invalidated:
             self._on_invalidated(invalidated)
             # The cell that fired has forgotten them; the others of the query partition have to be told.
             self._cancellations.cancel([i for notification in invalidated for i in notification.registration_ids])
+        self._held.tell()
         self._progress.advance()
 
     def reset(self, why: str) -> None:
@@ -90,19 +103,28 @@ class NotificationHandler:
         self._validity.prove(Freshness())
         self._view.reset()
         self._validity.kill(self._shared, now_ms=self._clock())
+        self._held.clear()
         self._shared.withdraw_all()
         self._activations.refuse_all(why)
         self._on_reset(why)
+        self._held.tell()
 
     def resume(self) -> None:
         """End a reset, when everything stored before it is gone: the next heartbeats may open the cache again."""
         self._suspended = False
 
-    def _invalidate(self, one: Invalidated, now_ms: int) -> None:
-        self._validity.kill(one.registration_ids, now_ms=now_ms)
+    def _invalidate(self, one: Invalidated) -> Invalidated | None:
+        """Mark what is named dead; returns what is dead for good, by the names that apps know."""
+        self.watermark = max(self.watermark, one.version)  # first: what is read again from now on has seen it
+        dead = self._held.take(one)
         for registration_id in one.registration_ids:
             self._activations.refuse(registration_id, "the result changed while it was being registered")
-        self.watermark = max(self.watermark, one.version)
+        if isinstance(one.source, Cell):
+            # The cell that fired has forgotten this round; the others have to be told, also when there is a next one.
+            own = [i for i in one.registration_ids if i.startswith(self._origin) and round_of(i) is not None]
+            if own:
+                self._cancellations.cancel_rounds(one.query_id, own)
+        return dead
 
     def _observe(self, beat: Heartbeat) -> None:
         change = self._view.observe(beat)

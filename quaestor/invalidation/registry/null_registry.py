@@ -10,31 +10,57 @@ from collections.abc import Callable, Sequence
 
 from quaestor.clock import Clock
 from quaestor.errors import RegistrationRefusedError
+from quaestor.invalidation.registry.held import HeldRegistrations
 from quaestor.invalidation.registry.notification_reader import NotificationReader
 from quaestor.invalidation.registry.registry import new_origin
 from quaestor.invalidation.registry.usage_reports import Served
+from quaestor.invalidation.registry.validity import Validity
 from quaestor.invalidation.registry.write_progress import WriteProgress
-from quaestor.model import CapturedRead, GridShape, Invalidated, Notification, Version
+from quaestor.model import CapturedRead, GridShape, Invalidated, Notification, Renewed, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
 from quaestor.settings import Settings
 
 
 class InvalidationListener:
-    """Implements NotificationTaker for a process without a grid: of what is told, only invalidations and resets concern it.
+    """Implements NotificationTaker for a process without a grid: of what is told, only invalidations and resets concern it, and
+    of what its owner rechecks only what dies.
 
+    origin: of this process.
     on_invalidated, on_reset: see Registry.
     """
 
     def __init__(
-        self, *, on_invalidated: Callable[[Sequence[Invalidated]], None], on_reset: Callable[[str], None]
+        self,
+        *,
+        origin: str,
+        settings: Settings,
+        clock: Clock,
+        on_invalidated: Callable[[Sequence[Invalidated]], None],
+        on_reset: Callable[[str], None],
     ) -> None:
+        self._clock = clock
         self._on_invalidated = on_invalidated
         self._on_reset = on_reset
+        self._validity = Validity()
+        self._held = HeldRegistrations(
+            self._validity,
+            origin=origin,
+            limit_ms=2 * settings.recheck_ms,
+            clock=clock,
+            wanted=lambda name, query_id: False,
+        )
 
     def take(self, notifications: Sequence[Notification], *, complete: bool) -> None:
-        """Hand on the invalidations among these."""
-        invalidated = [one for one in notifications if isinstance(one, Invalidated)]
+        """Hand on the invalidations among these, but of what its owner rechecks only those that stay."""
+        invalidated: list[Invalidated] = []
+        for one in notifications:
+            if isinstance(one, Renewed):
+                self._held.renew(one)
+            elif isinstance(one, Invalidated) and (dead := self._held.take(one)) is not None:
+                invalidated.append(dead)
+        invalidated += self._held.over() if complete else []
+        self._validity.forget_dead(now_ms=self._clock())
         if invalidated:
             self._on_invalidated(invalidated)
 
@@ -74,7 +100,9 @@ class NullRegistry:
             settings=settings,
             telemetry=telemetry,
             clock=clock,
-            taker=InvalidationListener(on_invalidated=on_invalidated, on_reset=on_reset),
+            taker=InvalidationListener(
+                origin=self.origin, settings=settings, clock=clock, on_invalidated=on_invalidated, on_reset=on_reset
+            ),
         )
         self._listens = settings.redis_url is not None
         self._stop = threading.Event()
@@ -111,7 +139,18 @@ class NullRegistry:
             retryable=False,
         )
 
-    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+    def held(self, registration_ids: Sequence[str]) -> bool:
+        """See ports.QueryRegistry; nothing is registered."""
+        return False
+
+    def renewals(self, registration_ids: Sequence[str]) -> int:
+        """See ports.QueryRegistry; nothing is registered."""
+        return 0
+
+    async def settled(self, registration_ids: Sequence[str]) -> None:
+        """See ports.QueryRegistry; nothing is registered."""
+
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
         """See ports.QueryRegistry; nothing is registered."""
 
     def cancel(self, registration_ids: Sequence[str]) -> None:

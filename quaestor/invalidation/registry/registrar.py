@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quaestor.clock import Clock
 from quaestor.errors import MalformedQueryError, NotCacheableError, PartitionLagsError, RegistrationRefusedError
@@ -11,8 +11,9 @@ from quaestor.event_layer.partitioning import query_partition
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.invalidation.registry.registration_building import Dependency, Guard, dependencies, guarding
-from quaestor.invalidation.registry.registration_ids import id_for
+from quaestor.invalidation.registry.registration_ids import id_for, round_of
 from quaestor.invalidation.registry.resolving import Resolver
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.surrogate_tags import everything_tag, tag
@@ -29,6 +30,7 @@ class Registrar:
 
     origin: of this process; its registrations' ids begin with it.
     resolver: None: reads are taken as they are.
+    compare: told of views whose results are worth a digest (CapturedRead.digest).
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Registrar:
         shared: SharedRegistrations,
         activations: Activations,
         contributor_reads: ContributorReads,
+        rule: RecheckRule,
+        compare: Callable[[Iterable[str]], None],
         settings: Settings,
         telemetry: Telemetry,
         clock: Clock,
@@ -52,7 +56,10 @@ class Registrar:
         self._shared = shared
         self._activations = activations
         self._contributor_reads = contributor_reads
+        self._rule = rule
         self._settings = settings
+        self._rechecks = settings.recheck != "off"
+        self._compare = compare
         self._telemetry = telemetry
         self._clock = clock
         self._counter = itertools.count(1)
@@ -62,6 +69,7 @@ class Registrar:
         if not self._validity.serving(now_ms=self._clock()):
             raise RegistrationRefusedError("the matching grid is not running or lags behind the staleness bound")
         found = await self._dependencies(reads)
+        self._compare_views(reads, found)
         shape = self._view.shape
         if shape is None:
             raise RegistrationRefusedError("the matching grid has to prove itself anew")
@@ -74,7 +82,9 @@ class Registrar:
             since=since,
             now_ms=self._clock(),
             expires_at_ms=expires_at_ms,
+            rechecked=self._rechecks,
         )
+        self._note_costs(guard, found)
         rate_hz = guard.rate_hz + (await self._activated(guard, shape) if guard.new else 0.0)
         self._contributor_reads.want(guard.new)
         return self._registered(guard, found, rate_hz)
@@ -99,6 +109,19 @@ class Registrar:
         if reasons:
             raise NotCacheableError(reasons)
         return (*resolved, *own)
+
+    def _note_costs(self, guard: Guard, found: Sequence[Dependency]) -> None:
+        durations_ms = {one.plan.query_id: one.read.duration_ms for one in found}
+        for registration in guard.new:
+            if registration.digest is not None:
+                self._rule.registered(registration.query_id, query_ms=durations_ms[registration.query_id])
+
+    def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
+        """Have digests taken of the views among what was read, if they are widened: the next answers can be rechecked."""
+        if self._rechecks and any(one.plan.approximate and one.read.digest is None for one in found):
+            views = {read.query.namespace for read in reads} - {one.query.namespace for one in found}
+            if views:
+                self._compare(views)
 
     def _require_fresh(self, found: Sequence[Dependency]) -> None:
         freshness = self._validity.freshness
@@ -133,4 +156,5 @@ class Registrar:
             write_rate_hz=rate_hz,
             widened=widened,
             queries=tuple(d.query for d in found),
+            rechecked=sum(round_of(registration_id) is not None for registration_id in guard.ids[-len(found) :]),
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quaestor.invalidation.registry.registration_ids import renewable, round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import CapturedRead, Document, Operation, Query, Registration, Version
 from quaestor.planning.plan import QueryPlan, Result
@@ -17,6 +18,8 @@ SECONDARY_MARGIN_S = 2
 after the scan, and batches are applied behind it."""
 
 
+_MOST_KEPT = 1_000
+"""Members of a result that is kept in order to be registered again."""
 _SPARE = 4
 """Registrations last a quarter longer than what they are made for, so that others can rely on them for some time."""
 
@@ -48,6 +51,8 @@ def dependencies(reads: Sequence[CapturedRead]) -> list[Dependency]:
 
 def _both(one: Dependency, other: Dependency) -> Dependency:
     older = other if other.read.read_at < one.read.read_at else one
+    if one.read.digest != other.read.digest:
+        older = replace(older, read=replace(older.read, digest=None))
     if one.read.ids == other.read.ids:
         return older
     return replace(older, read=replace(older.read, ids=None, last=None))
@@ -69,6 +74,14 @@ class Guard:
     rate_hz: float
 
 
+def recheckable(dependency: Dependency) -> bool:
+    """Whether a result can be read again and compared when a write may have changed it, and whether that could be of use: more
+    writes count than change it, all of the query and of the result is known, and there is not too much to keep."""
+    read = dependency.read
+    known = read.digest is not None and read.query.widened is None and read.primary
+    return known and dependency.plan.approximate and len(read.ids or ()) <= _MOST_KEPT
+
+
 def guarding(
     found: Sequence[Dependency],
     shared: SharedRegistrations,
@@ -78,10 +91,12 @@ def guarding(
     since: Version,
     now_ms: int,
     expires_at_ms: int,
+    rechecked: bool = False,
 ) -> Guard:
     """Registrations that a response needs which depends on these. Everything that is shared has to be leased.
 
     new_id: for a query id.
+    rechecked: those that can be renewed are made so.
     """
     guard = Guard((), [], [], 0.0)
     ids: list[str] = []
@@ -91,6 +106,7 @@ def guarding(
             members=_members(dependency),
             since=since_of(dependency.read, since),
             expires_at_ms=expires_at_ms,
+            digest=dependency.read.digest if rechecked and recheckable(dependency) else None,
         )
         if reused is not None:
             registration_id, rate_hz = reused
@@ -98,6 +114,8 @@ def guarding(
             guard.shared.append(registration_id)
         else:
             registration_id = new_id(dependency.plan.query_id)
+            if rechecked and recheckable(dependency):
+                registration_id = renewable(registration_id)
             one = registration(
                 dependency,
                 registration_id=registration_id,
@@ -130,6 +148,7 @@ def registration(
         members=members,
         last=None if members is None else _last(dependency.plan, len(members), read.last),
         expires_at_ms=expires_at_ms,
+        digest=read.digest if round_of(registration_id) is not None else None,
     )
 
 

@@ -13,26 +13,29 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quaestor.clock import Clock
+from quaestor.errors import RegistrationRefusedError
 from quaestor.event_layer.tenancy import origin_of
 from quaestor.invalidation.registry.activation import Activations
 from quaestor.invalidation.registry.cancellation import Cancellations
 from quaestor.invalidation.registry.contributor_reads import ContributorReads
 from quaestor.invalidation.registry.freshness import Freshness
 from quaestor.invalidation.registry.grid_view import GridView
+from quaestor.invalidation.registry.held import HeldRegistrations, Rechecker
 from quaestor.invalidation.registry.housekeeping import Housekeeping
 from quaestor.invalidation.registry.notification_handler import NotificationHandler
 from quaestor.invalidation.registry.notification_reader import NotificationReader
 from quaestor.invalidation.registry.query_sender import QuerySender
+from quaestor.invalidation.registry.recheck_rule import RecheckRule
 from quaestor.invalidation.registry.registrar import Registrar
 from quaestor.invalidation.registry.resolving import Resolver
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.invalidation.registry.usage_reports import Served
 from quaestor.invalidation.registry.validity import Validity
 from quaestor.invalidation.registry.write_progress import WriteProgress
-from quaestor.model import CapturedRead, GridShape, Invalidated, Version
+from quaestor.model import CapturedRead, GridShape, Invalidated, Registration, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer, Registered
 from quaestor.realtime.snapshots import Snapshots
@@ -48,6 +51,10 @@ def _nothing(shape: GridShape) -> None:
     """What is done when another generation of the grid is relied on, if nobody cares."""
 
 
+def _ignore(views: Iterable[str]) -> None:
+    """What is done with the names of views if nobody takes digests."""
+
+
 class Registry:
     """Implements ports.QueryRegistry on any EventLayer. start() and stop() own its threads.
 
@@ -57,9 +64,11 @@ class Registry:
     on_succeeded: called in the reading thread when another generation of the grid is relied on; may raise EventLayerError,
         which is a reset.
     resolver: None: reads are registered as they are.
+    compare: see Registrar.
     origin: the ids of this process's registrations begin with it.
     progress: of the grid through the writes.
     live, lagging, serving, caught_up, lagging_partitions: see Validity; bound here, so that a hit takes no step more.
+    held, renewals: see HeldRegistrations.any_held and rounds.
     """
 
     def __init__(
@@ -73,9 +82,11 @@ class Registry:
         on_reset: Callable[[str], None],
         on_succeeded: Callable[[GridShape], None] = _nothing,
         resolver: Resolver | None = None,
+        compare: Callable[[Iterable[str]], None] = _ignore,
     ) -> None:
         self.origin = new_origin(settings)
         self._clock = clock
+        self._recheck_s = settings.recheck_ms / 1000
         self._validity = validity = Validity()
         self.live, self.lagging = validity.live, validity.lagging
         self.serving, self.caught_up = validity.serving, validity.caught_up
@@ -84,6 +95,12 @@ class Registry:
         self.progress = WriteProgress(view)
         self._shared = shared = SharedRegistrations(validity.dead)
         self._sender = sender = QuerySender(layer, telemetry)
+        self._rule = rule = RecheckRule(settings.recheck)
+        self._held = held = HeldRegistrations(
+            validity, origin=self.origin, limit_ms=2 * settings.recheck_ms, clock=clock, wanted=self._recheck_wanted
+        )
+        self.held, self.renewals = held.any_held, held.rounds
+        shared.held = held.names
         self._cancellations = cancellations = Cancellations(shared, view, sender, settings)
         self._activations = activations = Activations(
             shared=shared, sender=sender, cancellations=cancellations,
@@ -95,10 +112,12 @@ class Registry:
         )  # fmt: skip
         self._registrar = Registrar(
             origin=self.origin, resolver=resolver, validity=validity, view=view, shared=shared, activations=activations,
-            contributor_reads=self._contributor_reads, settings=settings, telemetry=telemetry, clock=clock,
+            contributor_reads=self._contributor_reads, rule=rule, compare=compare,
+            settings=settings, telemetry=telemetry, clock=clock,
         )  # fmt: skip
         self._handler = NotificationHandler(
-            validity=validity, view=view, shared=shared, activations=activations, cancellations=cancellations,
+            origin=self.origin, validity=validity, held=held, view=view, shared=shared, activations=activations,
+            cancellations=cancellations,
             progress=self.progress, bound_ms=settings.staleness_bound_ms, telemetry=telemetry, clock=clock,
             on_invalidated=on_invalidated, on_reset=on_reset, on_succeeded=on_succeeded,
         )  # fmt: skip
@@ -107,7 +126,7 @@ class Registry:
         )
         self._housekeeping = Housekeeping(
             origin=self.origin, validity=validity, view=view, shared=shared, cancellations=cancellations, sender=sender,
-            settings=settings, telemetry=telemetry, clock=clock,
+            rule=rule, settings=settings, telemetry=telemetry, clock=clock,
         )  # fmt: skip
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -130,10 +149,52 @@ class Registry:
         """See ports.QueryRegistry."""
         return await self._registrar.register(reads, since=since, expires_at_ms=expires_at_ms)
 
-    def lease(self, registration_ids: Sequence[str], *, until_ms: int) -> None:
+    def lease(self, registration_ids: Sequence[str], *, until_ms: int, cost_ms: int = 0) -> None:
         """See ports.QueryRegistry."""
         for registration_id in registration_ids:
             self._shared.lease(registration_id, until_ms=until_ms)
+            query_id = self._shared.query_of(registration_id) if cost_ms else None
+            if query_id is not None:
+                self._rule.answered(query_id, cost_ms=cost_ms)
+
+    async def settled(self, registration_ids: Sequence[str]) -> None:
+        """See ports.QueryRegistry."""
+        await self._held.settled(registration_ids, within_s=self._recheck_s)
+
+    def recheck_by(self, rechecker: Rechecker) -> None:
+        """Have queries run again before what relies on them is evicted, from now on."""
+        self._held.rechecker = rechecker
+
+    def renewable(self, name: str) -> Registration | None:
+        """The registration behind a name that is held; None if it is held no longer, or nothing needs it any more."""
+        return self._shared.renewable(name) if self._held.any_held((name,)) else None
+
+    async def renew(self, names: Sequence[str], *, since: Version, read_at: Version) -> list[Registration]:
+        """Activate one more round of these, whose results were read again and are the same; returns those that still matter.
+
+        Raises RegistrationRefusedError; then none of them is active.
+        """
+        shape = self.shape
+        rounds = [self._shared.next_round(name, since=since, read_at=read_at) for name in names]
+        registrations = [one for one in rounds if one is not None]
+        if shape is None:
+            raise RegistrationRefusedError("the matching grid has to prove itself anew")
+        if registrations:
+            await self._activations.activate(registrations, shape, renewed=True)
+        renewed = [one for one in registrations if self._shared.is_current(one.id)]
+        self._contributor_reads.want(renewed)
+        return renewed
+
+    def rechecked(self, query_id: str, *, kept: bool, query_ms: float) -> None:
+        """Note for the next time how a recheck has ended."""
+        self._rule.rechecked(query_id, kept=kept, query_ms=query_ms)
+
+    def _recheck_wanted(self, name: str, query_id: str) -> bool:
+        """Whether a held registration of this process is to be rechecked: not one that is being made."""
+        rechecker = self._held.rechecker
+        if rechecker is None or name in self._activations.pending or self._shared.renewable(name) is None:
+            return False
+        return self._rule.wanted(query_id, now_ms=self._clock(), waiting=rechecker.waiting)
 
     def cancel(self, registration_ids: Sequence[str]) -> None:
         """Cancel what a response relied on that is gone: the grid forgets these, but for those that others rely on too. Unknown

@@ -11,19 +11,20 @@ too late.
 equal ones comes last in a window, how many a single batch holds, is the database's own business. Members are what a registration
 is judged by, so it guards those alone, and only who has the same ones in the same order may rely on it. A registration without
 members (counts, values, groups, results not read to their end) dies with any change of whatever the query concerns: everybody
-may rely on that.
+may rely on that, unless its query is run again then: the whole result is compared, so only who has the same may rely on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import bson
 from xxhash import xxh3_128_digest
 
 from quaestor.invalidation.matching.leases import Leases
+from quaestor.invalidation.registry.registration_ids import in_round, round_of
 from quaestor.model import Registration, Version
 from quaestor.query.encoding import OPTIONS
 
@@ -32,11 +33,14 @@ MOST_SHARED: Final = 128
 being activated, as many again."""
 
 _Members = bytes | None
-"""Digest of a result's members in their order; None: its registration does not depend on them."""
+"""Digest of a result's members in their order, and of all of it, if that is compared when its query is run again; None: its
+registration depends on neither."""
 
 
-def _digest(members: tuple[Any, ...] | None) -> _Members:
-    return None if members is None else xxh3_128_digest(bson.encode({"": members}, codec_options=OPTIONS))
+def _digest(members: tuple[Any, ...] | None, digest: bytes | None = None) -> _Members:
+    if members is None:
+        return digest
+    return xxh3_128_digest(bson.encode({"": members}, codec_options=OPTIONS)) + (digest or b"")
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class _Entry:
     rate_hz: of its members, once it is active.
     sharers: responses beside the first that rely on it.
     noted_ms: when somebody looks whether its time is over.
+    renewable: what is registered again when its query has the same result as before; None: it is not.
+    round: the latest that the cells were told of.
     """
 
     query_id: str
@@ -61,6 +67,8 @@ class _Entry:
     rate_hz: float = 0.0
     sharers: int = 0
     noted_ms: int = 0
+    renewable: Registration | None = None
+    round: int = 0
 
     @property
     def until_ms(self) -> int:
@@ -76,10 +84,12 @@ class SharedRegistrations:
     threads; reuse() and offer() from one.
 
     dead: ids of which nothing may be served; tested at every look.
+    held: those of them that may be renewed, so that whoever relies on them may do so again.
     """
 
     def __init__(self, dead: Container[str]) -> None:
         self._dead = dead
+        self.held: Container[str] = ()
         self._entries: dict[str, _Entry] = {}
         self._offered: dict[tuple[str, _Members], str] = {}
         """By query and members: the registration that others may rely on."""
@@ -96,9 +106,10 @@ class SharedRegistrations:
         expires_at_ms = registration.expires_at_ms
         entry = self._entries[registration.id] = _Entry(
             registration.query_id,
-            _digest(registration.members),
+            _digest(registration.members, registration.digest),
             max(registration.since, registration.read_at),
             expires_at_ms,
+            renewable=None if round_of(registration.id) is None else registration,
         )
         self._note(registration.id, entry)
 
@@ -106,6 +117,27 @@ class SharedRegistrations:
         """Query id behind a registration; None if it is unknown or gone."""
         entry = self._entries.get(registration_id)
         return None if entry is None else entry.query_id
+
+    def is_current(self, registration_id: str) -> bool:
+        """Whether this is known, and of the latest round."""
+        entry = self._entries.get(in_round(registration_id, 0))
+        return entry is not None and (entry.renewable is None or entry.round == round_of(registration_id))
+
+    def renewable(self, registration_id: str) -> Registration | None:
+        """The registration behind this name, if it can be registered again."""
+        entry = self._entries.get(registration_id)
+        return None if entry is None else entry.renewable
+
+    def next_round(self, registration_id: str, *, since: Version, read_at: Version) -> Registration | None:
+        """One more round of a registration, whose result was read again and is the same; None if nothing needs it any more."""
+        entry = self._entries.get(registration_id)
+        if entry is None or entry.renewable is None:
+            return None
+        entry.round += 1
+        entry.as_of = max(entry.as_of, since, read_at)
+        return replace(
+            entry.renewable, id=in_round(registration_id, entry.round), since=min(since, read_at), read_at=read_at
+        )
 
     def lease(self, registration_id: str, *, until_ms: int) -> None:
         """Note that of the responses that rely on it one more needs it until then; the last word counts while it is alone."""
@@ -136,15 +168,21 @@ class SharedRegistrations:
                 self._offered.pop(entry.offered_as, None)
 
     def reuse(
-        self, query_id: str, *, members: tuple[Any, ...] | None, since: Version, expires_at_ms: int
+        self,
+        query_id: str,
+        *,
+        members: tuple[Any, ...] | None,
+        since: Version,
+        expires_at_ms: int,
+        digest: bytes | None = None,
     ) -> tuple[str, float] | None:
         """An active registration of this query for one more response, with its members' write rate. It has to be leased.
 
-        members, since, expires_at_ms: what a registration of the response's own would have.
+        members, since, expires_at_ms, digest: what a registration of the response's own would have.
 
         O(members).
         """
-        offered_as = (query_id, _digest(members))
+        offered_as = (query_id, _digest(members, digest))
         if offered_as not in self._offered:
             offered_as = (query_id, None)
         registration_id = self._offered.get(offered_as)
@@ -163,17 +201,18 @@ class SharedRegistrations:
         return registration_id, entry.rate_hz
 
     def remove(self, registration_ids: Iterable[str], *, unshared: bool = False) -> dict[str, list[str]]:
-        """Forget these, as far as they are known; returns them by query.
+        """Forget these, as far as they are known; returns them by query, as the cells know them.
 
         unshared: because one response is gone; those that are alive and that others rely on stay.
         """
         by_query: dict[str, list[str]] = {}
         for registration_id in registration_ids:
             entry = self._entries.get(registration_id)
-            if entry is None or (unshared and entry.sharers and registration_id not in self._dead):
+            alive = registration_id not in self._dead or registration_id in self.held
+            if entry is None or (unshared and entry.sharers and alive):
                 continue
             self._entries.pop(registration_id, None)
-            by_query.setdefault(entry.query_id, []).append(registration_id)
+            by_query.setdefault(entry.query_id, []).append(in_round(registration_id, entry.round))
             if self._offered.get(entry.offered_as) == registration_id:
                 self._offered.pop(entry.offered_as, None)
         return by_query

@@ -64,6 +64,10 @@ class Validity:
         for registration_id in registration_ids:
             self.dead[registration_id] = now_ms
 
+    def revive(self, registration_id: str) -> None:
+        """Take the mark from one that was renewed."""
+        self.dead.pop(registration_id, None)
+
     def keep_dead(self, registration_ids: Sequence[str], *, now_ms: int) -> None:
         """Prolong the tombstones of registrations whose effects are not settled yet."""
         for registration_id in registration_ids:

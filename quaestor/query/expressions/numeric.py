@@ -139,7 +139,11 @@ def as_int32(value: Any) -> int | None:
 
 
 class DoubleDouble:
-    """A sum of doubles with the rounding error carried along (Knuth's TwoSum), as mongod's `$sum` keeps it."""
+    """A sum of doubles with the rounding error carried along (Knuth's TwoSum), as mongod's `$sum` keeps it.
+
+    A number and the error carried so far are added by the quick form, though the error may be the larger of the two: what that
+    loses mongod loses as well.
+    """
 
     __slots__ = ("_carry", "_plain", "_total")
 
@@ -158,7 +162,7 @@ class DoubleDouble:
 
     def _add(self, value: float) -> None:
         self._plain += value
-        value, self._carry = _two_sum(value, self._carry)
+        value, self._carry = _quick_two_sum(value, self._carry)
         self._total, rest = _two_sum(self._total, value)
         self._carry += rest
 
@@ -191,3 +195,9 @@ def _two_sum(a: float, b: float) -> tuple[float, float]:
     total = a + b
     virtual = total - a
     return total, (a - (total - virtual)) + (b - virtual)
+
+
+def _quick_two_sum(a: float, b: float) -> tuple[float, float]:
+    """The sum and its error, which is exact where b is not the larger one (Dekker)."""
+    total = a + b
+    return total, b - (total - a)

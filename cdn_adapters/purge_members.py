@@ -1,0 +1,26 @@
+"""Targets as members of an outbox's queue: a phase, one digit, and the target. Pure.
+
+Phase 0 is what an invalidation asks for. The later phases follow a purge that was done, each in its time: what was on its way to
+the place when it was purged, or came from a cache above it that was purged later, goes by these.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdn_adapters.place import Target
+
+ASKED: Final = "0"
+ON_ITS_WAY: Final = "1"
+TIERS: Final = "2"
+
+
+def member(target: Target, phase: str = ASKED) -> str:
+    """The member that stands for a target."""
+    return f"{phase}{target.by} {target.value}"
+
+
+def target_of(text: str) -> Target:
+    """The target that a member stands for."""
+    by, _, value = text[1:].partition(" ")
+    return Target(by, value)

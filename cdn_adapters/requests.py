@@ -1,0 +1,55 @@
+"""Requests to a place: targets of any kinds and number, in batches of one kind that one request may carry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+
+from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from cdn_adapters.capabilities import KINDS, Capabilities
+from cdn_adapters.place import Place, Send, Target
+from quaestor.errors import CdnError
+
+
+def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterator[tuple[Target, ...]]:
+    """These targets, in order within a kind, in batches that the place takes."""
+    for kind in KINDS:
+        batch: list[Target] = []
+        size = 0
+        for target in targets:
+            if target.by != kind:
+                continue
+            length = len(target.value.encode()) + 1
+            if batch and (len(batch) >= capabilities.batch_of(kind) or size + length > capabilities.batch_bytes + 1):
+                yield tuple(batch)
+                batch, size = [], 0
+            batch.append(target)
+            size += length
+        if batch:
+            yield tuple(batch)
+
+
+@asynccontextmanager
+async def sending(place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> AsyncIterator[Send]:
+    """A connection that purges whatever it is given, request by request, and waits for what is only accepted at first."""
+    async with place.connect() as connection:
+
+        async def send(targets: Sequence[Target]) -> None:
+            for batch in requests_of(place.capabilities, targets):
+                answer = await connection.send(batch)
+                while isinstance(answer, Accepted):
+                    await sleep(answer.ask_after_s)
+                    answer = await connection.completed(answer.ticket)
+                raise_refusal(place, answer)
+
+        yield send
+
+
+def raise_refusal(place: Place, answer: Answer) -> None:
+    """Raise CdnError for an answer that is no success."""
+    if isinstance(answer, Rejected):
+        raise CdnError(f"{place.name} at {place.address} refused a purge: {answer.reason}", retryable=False)
+    if isinstance(answer, Throttled):
+        raise CdnError(f"{place.name} at {place.address}: {answer.reason}", retry_after_s=answer.retry_after_s)
+    assert isinstance(answer, Delivered | Accepted)

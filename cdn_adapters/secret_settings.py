@@ -1,0 +1,31 @@
+"""Secrets of providers: shown nowhere, neither in reprs nor in errors and logs, and fit for a header field."""
+
+from __future__ import annotations
+
+from pydantic import SecretStr
+
+from quaestor.errors import ConfigurationError
+
+
+def secret(value: str | SecretStr, what: str) -> SecretStr:
+    """A secret that shows itself to `get_secret_value` only. Blanks around it, as of a file's last line, are cut off.
+
+    what: its name, for people.
+
+    Raises ConfigurationError, without the value, if it is empty or could not stand in a header field.
+    """
+    plain = (value.get_secret_value() if isinstance(value, SecretStr) else value).strip()
+    if not plain:
+        raise ConfigurationError(f"{what} is empty; give it from a setting or a file, never from the code")
+    if not plain.isascii() or not plain.isprintable():
+        raise ConfigurationError(
+            f"{what} has characters that no such secret has: it was probably copied with something else"
+        )
+    return SecretStr(plain)
+
+
+def without(text: str, secrets: tuple[SecretStr, ...]) -> str:
+    """A text in which none of these secrets stands."""
+    for one in secrets:
+        text = text.replace(one.get_secret_value(), "**********")
+    return text

@@ -1,0 +1,40 @@
+"""Tags of an answer in the field of a place: within its budget, never cut in the middle. Pure.
+
+The first tag is the answer's own and enough to purge it, the last is every answer's. What does not fit is left out from the end
+of what is between them, so an answer never loses the tags that its purges go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cdn_adapters.capabilities import TagField
+from cdn_adapters.spelling import header_tag
+
+
+def spelled(field: TagField, tag: str) -> str:
+    """A tag as this place wants it; equal for tags that it does not tell apart."""
+    text = header_tag(tag)
+    return text if field.case_sensitive else text.lower()
+
+
+def fitting(field: TagField, tags: Sequence[str]) -> tuple[str, ...]:
+    """The spelled tags that fit, each once: the first and the last before all others, which follow in order."""
+    wanted = list(dict.fromkeys(spelled(field, tag) for tag in tags))
+    chosen: set[str] = set()
+    left = field.budget_bytes
+    for tag in [*wanted[:1], *wanted[-1:], *wanted[1:-1]]:
+        size = len(tag) + (len(field.separator) if chosen else 0)
+        if tag in chosen or len(tag) > field.max_tag_bytes or size > left or len(chosen) >= field.max_tags:
+            continue
+        chosen.add(tag)
+        left -= size
+    return tuple(tag for tag in wanted if tag in chosen)
+
+
+def tag_headers(field: TagField | None, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    """The field with the tags that fit; none for a place without tags, or if there are none."""
+    if field is None:
+        return []
+    found = fitting(field, tags)
+    return [(field.name.encode("ascii"), field.separator.join(found).encode("ascii"))] if found else []

@@ -1,0 +1,75 @@
+"""Caches before caches: the upper tier, which fills the lower ones, is purged first.
+
+An edge that is purged before its shield refetches the old answer from there and keeps it. So the lower tiers are purged when the
+upper one has acknowledged; the sender of the upper one puts that into their queues before it forgets its own purge, so it happens
+whoever dies in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from cdn_adapters.fan_out import FanOut, PendingPurges
+from quaestor.observability.telemetry import Telemetry
+from quaestor.purge_ports import PurgeOutbox
+
+
+class Tiers:
+    """Implements CdnAdapter for an upper tier and what it fills.
+
+    name: of both together, for metrics.
+    shield: the tier that asks the application.
+    edge: the tier that asks the shield; several of them as a FanOut.
+
+    Tags and URLs must be the same in both: clients' URLs, as the edge is asked.
+    """
+
+    def __init__(self, name: str, *, shield: FanOut, edge: FanOut) -> None:
+        self.name = name
+        self._shield = shield
+        self._edge = edge
+
+    @property
+    def pending(self) -> int:
+        """Purges that a tier has not acknowledged yet."""
+        return sum(tier.pending for tier in (self._shield, self._edge) if isinstance(tier, PendingPurges))
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        """The headers that either tier asks for, each once."""
+        return list(dict.fromkeys([*self._shield.response_headers(tags), *self._edge.response_headers(tags)]))
+
+    async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
+        """See CdnAdapter: the shield, and then the edge."""
+        await self._shield.purge(tags=tags, urls=urls)
+        await self._edge.purge(tags=tags, urls=urls)
+
+    def begin(self, outbox: PurgeOutbox, *, telemetry: Telemetry, repurge_after_ms: int) -> None:
+        """See QueuedCdn."""
+        self._edge.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms)
+        self._shield.begin(outbox, telemetry=telemetry, repurge_after_ms=repurge_after_ms, below=self._edge.senders)
+
+    async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
+        """See QueuedCdn. The edge's part is put in by the shield's sender; here it is put in once more only to be waited for."""
+        upper = await self._shield.put(tags=tags, urls=urls, until_ms=until_ms)
+
+        async def acknowledged() -> None:
+            await upper()
+            lower = await self._edge.put(tags=tags, urls=urls, until_ms=until_ms)
+            await lower()
+
+        return acknowledged
+
+    def copies_live_ms(self) -> int | None:
+        """See BoundedCdn: the shorter."""
+        return min(
+            (ms for tier in (self._shield, self._edge) if (ms := tier.copies_live_ms()) is not None), default=None
+        )
+
+    def doubt(self, doubtful: bool) -> None:
+        """See DoubtfulCdn."""
+        self._edge.doubt(doubtful)
+
+    async def aclose(self) -> None:
+        """Close both."""
+        await self._shield.aclose()
+        await self._edge.aclose()

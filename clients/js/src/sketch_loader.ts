@@ -1,0 +1,84 @@
+/**
+ * Loads the Cache Sketch over a way that is not trusted.
+ *
+ * Caches between may keep a sketch for too long, strip query strings, keep an error, drop fields. So its age counts from the moment
+ * that the server made it, against the latest that the server's clock may show. If that is too long ago, or no time is
+ * shown, it is asked for once more under a URL that no cache has seen; the server repeats the number in it, and an answer that
+ * repeats it was made now.
+ */
+
+import { aboutSketch, digits } from "./fields.ts";
+import { moment, type ServerTime } from "./server_time.ts";
+import { Sketch } from "./sketch.ts";
+
+const SECOND = 1000;
+/** Δ, in seconds, if nobody says it. */
+export const RECOMMENDED = 60;
+/** `Date` says whole seconds, and clocks of an application's servers may differ by a second. */
+const SLACK = 2 * SECOND;
+/** A wall clock that differs by more from what the first answer says: one of the two is wrong. */
+const AMISS = 10 * SECOND;
+/** A server that says nothing for as long will not. */
+const PATIENCE = 10 * SECOND;
+
+export interface Found {
+	/** Undefined if clients are told to keep out of the way. */
+	sketch: Sketch | undefined;
+	/** When the server made it: what was written before is in it. */
+	made: number;
+	/** Seconds that the operator recommends for Δ; 0: nothing is said. */
+	delta: number;
+	/** Whether it was surely made after it was asked for. */
+	fresh: boolean;
+}
+
+interface Answered extends Found {
+	/** The latest that the server's clock showed when it answered. */
+	time: number;
+	/** How long a cache says it has kept it, in ms. */
+	age: number;
+}
+
+const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: number): Promise<Answered> => {
+	const answer = await send(url, { ...init, credentials: "omit", signal: AbortSignal.timeout(PATIENCE) });
+	const said = aboutSketch(answer);
+	const made = digits(said.made);
+	const sketch = "off" in said || !answer.ok ? undefined : Sketch.read(await answer.arrayBuffer());
+	if (!made || !(sketch || "off" in said)) throw Error(`no sketch, status ${answer.status}`);
+	return {
+		sketch,
+		made,
+		delta: digits(said.delta),
+		fresh: !!nonce && digits(said.nonce) === nonce,
+		time: Math.max(made, Date.parse(answer.headers.get("date") ?? "") || 0) + SLACK,
+		age: digits(answer.headers.get("age")) * SECOND,
+	};
+};
+
+/**
+ * Load the sketch. Throws if there is none to rely on.
+ *
+ * @param send what sends requests.
+ * @param url where it is served.
+ * @param time what is known of the server's time; learns from the answer.
+ * @param delta Δ in seconds; by default what the answer recommends. A sketch that was made longer than half of it ago is asked for again.
+ */
+export const load = async (send: typeof fetch, url: string, time: ServerTime, delta?: number): Promise<Found> => {
+	let asked = moment();
+	const cached = await ask(send, url, {}).catch(() => undefined);
+	if (cached) {
+		// Nothing but the wall clock could tell that the first answer of all is an old one. The later of the two counts.
+		const now = Math.max(cached.time + cached.age, time.known ? 0 : asked.wall);
+		const agreed = time.known || Math.abs(asked.wall - cached.time - cached.age) < AMISS;
+		if (agreed && cached.made >= Math.max(now, time.now()) - ((delta ?? cached.delta) || RECOMMENDED) * (SECOND / 2)) {
+			time.learn(now, asked);
+			return cached;
+		}
+	}
+	const nonce = 1 + Math.floor(Math.random() * 0xffff_ffff);
+	asked = moment();
+	const found = await ask(send, `${url}?nonce=${nonce}`, { cache: "reload" }, nonce);
+	if (!found.fresh) throw Error("an old one");
+	time.replace(found.time, asked);
+	return found;
+};

@@ -1,0 +1,162 @@
+/**
+ * The service worker: pages read through it without knowing of it, all with one sketch.
+ *
+ * Its URL carries the rules: `handles`, a path that requests have to begin with, and `not`, one that they must not, as often as
+ * wanted; `sketch`, where that is served; `delta`, in seconds; `offline`, to answer from old copies while the network fails. The browser ends a worker whenever it
+ * likes: what must not be forgotten is kept in the Cache API, and nothing is trusted before it is back.
+ */
+
+import { Client, type Said } from "./client.ts";
+import { digits, lifetime } from "./fields.ts";
+import { Known } from "./known.ts";
+import { Sketch } from "./sketch.ts";
+
+interface Extendable extends Event {
+	waitUntil(work: Promise<unknown>): void;
+}
+interface Installing extends Extendable {
+	/** Not in all browsers: what the worker need not be started for. */
+	addRoutes?: (rules: object[]) => Promise<void>;
+}
+interface Fetching extends Extendable {
+	readonly request: Request;
+	respondWith(answer: Promise<Response>): void;
+}
+interface Scope {
+	addEventListener(name: "install", listener: (event: Installing) => void): void;
+	addEventListener(name: "activate", listener: (event: Extendable) => void): void;
+	addEventListener(name: "fetch", listener: (event: Fetching) => void): void;
+	addEventListener(name: "message", listener: (event: Extendable & { data: unknown }) => void): void;
+	skipWaiting(): Promise<void>;
+	clients: { claim(): Promise<void> };
+}
+
+/** What was kept by another version is not read. */
+const KEPT = "quaestor-1";
+const STATE = "/quaestor/state";
+const SECOND = 1000;
+
+const worker = self as unknown as Scope;
+const rules = new URLSearchParams(location.search);
+const path = rules.get("sketch") || "/quaestor/sketch";
+const delta = digits(rules.get("delta"));
+const begins = (name: string, { pathname }: URL): boolean => rules.getAll(name).some((start) => pathname.startsWith(start));
+const known = new Known();
+
+const restore = async (): Promise<void> => {
+	const kept = await (await caches.open(KEPT)).match(STATE);
+	if (!kept) return;
+	const [time, wall, made, written, recommended] = JSON.parse(kept.headers.get("state")!);
+	known.time.learn(time, { wall, monotonic: performance.now() });
+	// A write that was under way when the worker ended may have ended by now.
+	known.written = Math.max(known.written, Math.min(written, known.time.now()));
+	const sketch = Sketch.read(await kept.arrayBuffer());
+	// While a worker is ended only the wall clock goes on: if that was set back nobody knows how old the sketch is.
+	if (sketch && !known.sketch && Date.now() >= wall) {
+		known.sketch = sketch;
+		known.made = made;
+		known.delta = recommended;
+	}
+};
+
+const ready = restore().catch(() => {});
+
+let keeping: Promise<unknown> = ready;
+/** Keep what must not be forgotten, one after the other. */
+const keep = (): void => {
+	keeping = keeping
+		.then(async () => {
+			if (known.off) return caches.delete(KEPT);
+			const { time, sketch, made, written, delta } = known;
+			if (!time.known) return;
+			const state = JSON.stringify([time.now(), Date.now(), made, written, delta]);
+			return (await caches.open(KEPT)).put(STATE, new Response(sketch?.body ?? null, { headers: { state } }));
+		})
+		.catch(() => {});
+};
+
+const client = new Client({
+	...(delta ? { delta } : {}),
+	sketch: path,
+	handles: (url) => (!rules.has("handles") || begins("handles", url)) && !begins("not", url),
+	shared: true,
+	known,
+	ready,
+	changed: keep,
+});
+
+/** The sketch for a page, from here if it is young enough. Its own client judges it as it would judge the server's. */
+const sketch = async (request: Request): Promise<Response> => {
+	await ready;
+	const bound = (delta || known.delta || 60) * SECOND;
+	const young = (age: number): boolean =>
+		!!known.sketch && !known.off && known.made >= Math.max(known.written, known.time.now() - age);
+	if (!young(bound / 4)) await client.refresh();
+	if (!young(bound / 2)) return fetch(request);
+	// Pages add two seconds to `Date`, which says whole ones: it may show one less than the latest that the server's clock shows.
+	const date = new Date(known.time.now() - SECOND).toUTCString();
+	const said = `made=${known.made}${known.delta && `, delta=${known.delta}`}`;
+	return new Response(known.sketch!.body, { headers: { "quaestor-sketch": said, date } });
+};
+
+const read = (request: Request): Promise<Response> =>
+	client.fetch(request).catch(async (error: unknown) => {
+		if (!rules.has("offline") || request.signal.aborted) throw error;
+		// What the browser's cache still has, however old, says that it is that.
+		const old = await fetch(new Request(request, { cache: "force-cache" }));
+		if (lifetime(old)?.personal !== false) throw error;
+		const answer = new Response(old.body, old);
+		answer.headers.set("quaestor-offline", "1");
+		return answer;
+	});
+
+worker.addEventListener("install", (event) => {
+	const network = ["navigate", "no-cors"].map((requestMode) => ({ condition: { requestMode }, source: "network" }));
+	event.waitUntil(Promise.resolve(event.addRoutes?.(network)).catch(() => {}));
+});
+
+worker.addEventListener("activate", (event) => {
+	const others = async (): Promise<void> => {
+		for (const name of await caches.keys()) {
+			if (/^quaestor-\d/.test(name) && name !== KEPT) await caches.delete(name);
+		}
+		await worker.clients.claim();
+	};
+	event.waitUntil(others());
+});
+
+worker.addEventListener("message", (event) => {
+	if (event.data === "skip waiting") void worker.skipWaiting();
+	else {
+		client.hear(event.data as Said);
+		event.waitUntil(keeping);
+	}
+});
+
+worker.addEventListener("fetch", (event) => {
+	const { request } = event;
+	const url = new URL(request.url);
+	if (known.off || url.origin !== location.origin || request.mode === "navigate" || request.mode === "no-cors") return;
+	if (request.method === "GET") {
+		if (url.pathname === path && !url.search && request.cache === "default") event.respondWith(sketch(request));
+		else if (
+			// Asked for by `fetch` or XMLHttpRequest, and not an endless stream.
+			!request.destination &&
+			!request.headers.get("accept")?.includes("text/event-stream") &&
+			client.takes(request, url)
+		) {
+			event.respondWith(read(request));
+		}
+	} else if (request.method !== "HEAD" && request.method !== "OPTIONS") {
+		// Should the worker be ended meanwhile, it remembers that something was being written.
+		known.written = Number.MAX_VALUE;
+		keep();
+		const wrote = (): void => {
+			client.wrote();
+			event.waitUntil(keeping);
+		};
+		const answer = fetch(request);
+		answer.then(wrote, wrote);
+		event.respondWith(answer);
+	}
+});

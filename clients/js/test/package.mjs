@@ -1,0 +1,52 @@
+/** The package as npm would publish it: what is in it, whether its types resolve, and whether it works where it is installed. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { build } from "esbuild";
+import { publint } from "publint";
+import { formatMessage } from "publint/utils";
+
+const root = new URL("..", import.meta.url).pathname;
+const npm = join(dirname(dirname(process.execPath)), "lib/node_modules/npm/bin/npm-cli.js");
+const run = (folder, ...command) =>
+	execFileSync(process.execPath, command, { cwd: folder, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+const bin = (name, file) => join(root, "node_modules", name, file);
+
+const folder = mkdtempSync(join(tmpdir(), "quaestor-package-"));
+try {
+	const [packed] = JSON.parse(run(root, npm, "pack", "--json", "--silent", "--pack-destination", folder));
+	const files = packed.files.map(({ path }) => path);
+	for (const name of ["client", "fetchers", "registration"]) {
+		for (const ending of ["js", "d.ts"]) assert.ok(files.includes(`dist/${name}.${ending}`), `dist/${name}.${ending}`);
+	}
+	assert.deepEqual(files.filter((path) => !/^dist\/|^package\.json$/.test(path)), []);
+	const tarball = join(folder, packed.filename);
+
+	const { messages, pkg } = await publint({ strict: true, level: "warning", pack: { tarball: new Uint8Array(readFileSync(tarball)).buffer } });
+	assert.deepEqual(messages.map((message) => formatMessage(message, pkg)), []);
+	const scripts = ["worker", "noop-worker", "package.json"];
+	const types = [bin("@arethetypeswrong/cli", "dist/index.js"), tarball, "--profile", "esm-only", "--quiet"];
+	run(root, ...types, "--exclude-entrypoints", ...scripts);
+
+	writeFileSync(join(folder, "package.json"), '{ "type": "module", "private": true }');
+	run(folder, npm, "install", "--silent", "--offline", "--no-audit", "--no-fund", tarball);
+	writeFileSync(
+		join(folder, "smoke.mjs"),
+		`import { Client } from "quaestor-client";
+		import { queryFn, swrFetcher } from "quaestor-client/fetchers";
+		import { register } from "quaestor-client/registration";
+		console.warn = () => {};
+		globalThis.location = { origin: "https://app.test" };
+		const client = new Client({ sketch: "https://app.test/quaestor/sketch", fetch: async () => Response.json(1), wait: 0 });
+		if (await swrFetcher(client)("https://app.test/a") !== 1 || !register || !queryFn) throw Error("it does not work");
+		process.exit(0);`,
+	);
+	run(folder, "smoke.mjs");
+	const output = await build({ stdin: { contents: 'import "quaestor-client"', resolveDir: folder }, bundle: true, write: false, logLevel: "error" });
+	assert.equal(output.outputFiles[0].text.replace(/\(\(\) => \{\s*\}\)\(\);/, "").trim(), "", "it has side effects");
+	console.log(`${packed.filename}: ${packed.size} bytes, works where it is installed`);
+} finally {
+	rmSync(folder, { recursive: true });
+}

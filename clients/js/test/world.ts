@@ -1,0 +1,156 @@
+/** A server, a browser's HTTP cache and clocks, all scripted: `fetch`, `Date.now` and `performance.now` are theirs. */
+import { Client, type Options } from "../src/client.ts";
+import { resource } from "../src/resource.ts";
+import { type Digest, xxh128 } from "../src/xxh128.ts";
+
+export const ORIGIN = "https://app.test";
+const SLICES = 4;
+const WIDTH = 29_200;
+const TTL = 600;
+
+/** The body of a sketch that names these resources. */
+export const sketchOf = (names: Iterable<string>): Uint8Array => {
+	const body = new Uint8Array(40 + (SLICES * WIDTH) / 8);
+	const view = new DataView(body.buffer);
+	view.setUint32(8, SLICES, true);
+	view.setUint32(16, WIDTH, true);
+	const salt = [42, 51, 129, 110, 215, 224, 195, 115, 219, 229, 99, 199, 55, 34, 11, 101];
+	const digest: Digest = new Int32Array(4);
+	const words = new DataView(new ArrayBuffer(16));
+	for (const name of names) {
+		const key = Uint8Array.from([...salt, ...new TextEncoder().encode(name)]);
+		xxh128(key, key.length, digest);
+		digest.forEach((word, i) => words.setInt32(4 * i, word));
+		for (let slice = 0; slice < SLICES; slice++) {
+			const bit = slice * WIDTH + (words.getUint16(2 * slice, true) % WIDTH);
+			body[40 + (bit >> 3)]! |= 1 << (bit & 7);
+		}
+	}
+	return body;
+};
+
+interface Answer {
+	body: string;
+	headers: Record<string, string>;
+	status: number;
+}
+
+const tabs = new Set<BroadcastChannel>();
+
+export class World {
+	/** The true time, which the server's clock shows. */
+	now = 1_800_000_000_000;
+	/** What this machine's clocks show is off by this. */
+	wall = 0;
+	monotonic = -1_800_000_000_000;
+	/** Requests that reached the server: `METHOD path cache-control`. */
+	readonly asked: string[] = [];
+	/** Modes in which the client called `fetch`: `path mode`. */
+	readonly sent: string[] = [];
+	/** When each version of a path was written. */
+	readonly written = new Map<string, number[]>();
+	user = "A";
+	/** What the server adds to an answer, by path. */
+	extra: (path: string) => Record<string, string> = () => ({});
+	/** What a way that is not trusted makes of the answer with the sketch. */
+	sketch: (made: () => Response, url: URL) => Response | Promise<Response> = (made) => made();
+	/** Told before an answer leaves the server. */
+	leaving: (path: string) => Promise<void> | void = () => {};
+	/** What a CDN that was not told of a change yet goes on answering, by path. */
+	readonly behind = new Map<string, Answer>();
+	readonly #cache = new Map<string, Answer>();
+	/** Until when copies of a resource may live, and those that are stale. */
+	readonly #expiry = new Map<string, number>();
+	readonly #stale = new Set<string>();
+
+	constructor() {
+		tabs.clear();
+		Date.now = () => this.now + this.wall;
+		performance.now = () => this.now + this.monotonic;
+		Object.assign(globalThis, {
+			location: { origin: ORIGIN },
+			BroadcastChannel: class {
+				onmessage = (_: { data: unknown }): void => {};
+				constructor() {
+					tabs.add(this as never);
+				}
+				postMessage(data: unknown): void {
+					for (const tab of tabs) if ((tab as never) !== this) tab.onmessage?.({ data } as MessageEvent);
+				}
+			},
+		});
+	}
+
+	/** Nobody hears of anything any more who listens now. */
+	silence(): void {
+		tabs.clear();
+	}
+
+	client(options: Options = {}): Client {
+		return new Client({ sketch: `${ORIGIN}/quaestor/sketch`, fetch: this.fetch, ...options });
+	}
+
+	/** What another process does. */
+	write(path: string): void {
+		const versions = this.versions(path);
+		this.now += 1;
+		versions.push(this.now);
+		const name = resource(path, "");
+		if ((this.#expiry.get(name) ?? 0) > this.now) this.#stale.add(name);
+	}
+
+	versions(path: string): number[] {
+		let versions = this.written.get(path);
+		if (!versions) this.written.set(path, (versions = [0]));
+		return versions;
+	}
+
+	/** The sketch's answer, made now. */
+	made(nonce: string | null, field = `made=${this.now}, delta=60`): Response {
+		const said = nonce ? `${field}, nonce=${nonce}` : field;
+		const headers = { "quaestor-sketch": said, date: new Date(this.now).toUTCString() };
+		return new Response(sketchOf(this.#stale) as BodyInit, { headers });
+	}
+
+	readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+		const request = new Request(input, init);
+		const url = new URL(request.url);
+		this.now += 2;
+		if (url.pathname === "/quaestor/sketch") {
+			this.asked.push(`sketch${url.search && " nonce"}`);
+			return this.sketch(() => this.made(url.searchParams.get("nonce")), url);
+		}
+		this.sent.push(`${url.pathname} ${request.cache}`);
+		const stored = request.method === "GET" ? this.#cache.get(url.href) : undefined;
+		if (stored && request.cache === "force-cache") return new Response(stored.body, stored);
+		this.asked.push(`${request.method} ${url.pathname} ${request.headers.get("cache-control") ?? ""}`.trim());
+		const answer = this.#answer(request, url.pathname);
+		await this.leaving(url.pathname);
+		if (request.method === "GET" && answer.headers["cache-control"] !== "no-store") this.#cache.set(url.href, answer);
+		this.now += 2;
+		return new Response(answer.body, answer);
+	};
+
+	/** Answers that reached the server, of one path. */
+	count(path: string): number {
+		return this.asked.filter((line) => line.split(" ")[1] === path).length;
+	}
+
+	/** Have a CDN keep what is answered now. */
+	lag(path: string): void {
+		this.behind.set(path, this.#answer(new Request(ORIGIN + path), path));
+	}
+
+	#answer(request: Request, path: string): Answer {
+		if (request.method !== "GET" && request.method !== "HEAD") this.write(path);
+		const behind = this.behind.get(path);
+		if (behind && !request.headers.get("cache-control")?.includes("no-store")) return behind;
+		const version = this.versions(path).length - 1;
+		const personal = path.startsWith("/me");
+		const body = JSON.stringify({ version, user: personal ? this.user : null });
+		this.#expiry.set(resource(path, ""), this.now + (TTL + 5) * 1000);
+		const lifetime = { "quaestor-ttl": `${TTL};at=${this.now}${personal ? ";private" : ""}` };
+		const headers = { etag: JSON.stringify(body), ...(path.startsWith("/plain") ? {} : lifetime), ...this.extra(path) };
+		return { body, headers, status: 200 };
+	}
+}

@@ -1,0 +1,39 @@
+"""The endpoint `GET /quaestor/canary`: an answer that CDNs may keep, new each time, so that a purge of it can be seen."""
+
+from __future__ import annotations
+
+import secrets
+
+from middleware.interface import Engine, RawHeaders, Send
+from quaestor.invalidation.effects.canary import MARK, canary_tag
+from quaestor.ports import CdnAdapter
+
+LIVES_S = 60
+
+
+class CanaryEndpoint:
+    """The endpoint of one middleware.
+
+    cdn: the adapters whose CDNs may keep it.
+    """
+
+    def __init__(self, engine: Engine, cdn: tuple[CdnAdapter, ...]) -> None:
+        self._engine = engine
+        self._cdn = cdn
+
+    async def __call__(self, method: str, send: Send) -> None:
+        body = b"" if method == "HEAD" else secrets.token_hex(16).encode()
+        headers: RawHeaders = [
+            (b"content-type", b"text/plain"),
+            (b"cache-control", b"public, max-age=0, must-revalidate"),
+            (b"cdn-cache-control", b"max-age=%d" % LIVES_S),
+            (MARK.encode(), b"%d" % self._engine.read_path.clock()),
+        ]
+        for adapter in self._cdn:
+            headers += adapter.response_headers((canary_tag(self._engine.settings.scope),))
+        if method not in ("GET", "HEAD"):
+            await send({"type": "http.response.start", "status": 405, "headers": [(b"allow", b"GET, HEAD")]})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,101 @@
+"""One snapshot of the Cache Sketch as it goes out: its bytes, compressed where that makes them fewer, and its entity tags."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterable
+
+import zstandard
+
+from quaestor.cache_sketch.sizing import HEADER_BYTES
+from quaestor.read_path.validation import strong_etag
+
+_CODINGS = (b"zstd", b"gzip")
+"""In the order of preference."""
+_WORTH_IT = 0.95
+"""A fuller filter is as good as random: what is hardly smaller is sent as it is."""
+_ACCEPTED = re.compile(rb"(zstd|gzip)(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
+_LONGEST_FIELD = 1_024
+
+
+class SketchSnapshot:
+    """A snapshot, and what was worked out for it once.
+
+    body: as docs/sketch_format.md says.
+    made_at_ms: what was reported before is in it.
+    off: clients are told to leave everything to the network.
+    """
+
+    def __init__(self, body: bytes, made_at_ms: int, *, off: bool) -> None:
+        self.body = body
+        self.made_at_ms = made_at_ms
+        self.off = off
+        self._etag = strong_etag(body)
+        self._coded: dict[bytes, bytes | None] = {}
+        self._deltas: dict[bytes, dict[bytes, bytes]] = {}
+
+    def again(self, made_at_ms: int, *, off: bool) -> SketchSnapshot:
+        """The snapshot of a later moment with the same body. O(1)."""
+        later = object.__new__(SketchSnapshot)
+        later.body, later.made_at_ms, later.off = self.body, made_at_ms, off
+        later._etag, later._coded, later._deltas = self._etag, self._coded, self._deltas
+        return later
+
+    @property
+    def version(self) -> bytes:
+        """The name of these bits, by which clients say what they hold: the entity tag's beginning."""
+        return self._etag[1:-1]
+
+    def delta(self, base: bytes, accepted: frozenset[bytes]) -> tuple[bytes, bytes] | None:
+        """The coding and the bytes that turn an earlier body into this one: this one's header, the bits of both combined by
+        exclusive or.
+
+        None if that is no smaller than the whole, or the earlier one has another geometry. O(size of the filter), once a base.
+        """
+        if len(base) != len(self.body) or base[8:24] != self.body[8:24]:
+            return None
+        if base not in self._deltas:
+            self._deltas[base] = {b"": self.difference(base)}
+        coded = self._deltas[base]
+        for coding in _CODINGS:
+            if coding in accepted:
+                if coding not in coded:
+                    coded[coding] = _packed(coded[b""], coding)
+                return (coding, coded[coding]) if len(coded[coding]) < len(self.coded(accepted)[1]) else None
+        return None
+
+    def difference(self, base: bytes) -> bytes:
+        """The bytes that turn an earlier body of the same geometry into this one, as docs/sketch_format.md says."""
+        older, newer = (int.from_bytes(body[HEADER_BYTES:], "little") for body in (base, self.body))
+        return self.body[:HEADER_BYTES] + (older ^ newer).to_bytes(len(base) - HEADER_BYTES, "little")
+
+    def etag(self, coding: bytes) -> bytes:
+        """The strong entity tag of the body in this coding; empty: as it is. The same bits have the same tag at any time."""
+        return b'%s-%s"' % (self._etag[:-1], coding) if coding else self._etag
+
+    def coded(self, accepted: frozenset[bytes]) -> tuple[bytes, bytes]:
+        """The coding to send, empty for none, and the body in it. Each is made once. O(size of the filter)."""
+        for coding in _CODINGS:
+            if coding in accepted:
+                if coding not in self._coded:
+                    packed = _packed(self.body, coding)
+                    self._coded[coding] = packed if len(packed) <= _WORTH_IT * len(self.body) else None
+                if (found := self._coded[coding]) is not None:
+                    return coding, found
+        return b"", self.body
+
+
+def acceptable(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """The codings that a client has named and not forbidden. A malformed or enormous field names nothing."""
+    text = b",".join(value for name, value in headers if name == b"accept-encoding")
+    if len(text) > _LONGEST_FIELD:
+        return frozenset()
+    found = (_ACCEPTED.fullmatch(piece.strip()) for piece in text.split(b","))
+    return frozenset(one[1].lower() for one in found if one is not None and float(one[2] or 1) > 0)
+
+
+def _packed(body: bytes, coding: bytes) -> bytes:
+    if coding == b"zstd":
+        return zstandard.ZstdCompressor(level=3).compress(body)
+    return gzip.compress(body, compresslevel=6, mtime=0)

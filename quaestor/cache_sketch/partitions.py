@@ -1,0 +1,76 @@
+"""Partitions of the Cache Sketch: filters of some collections each, beside the union of all. Pure.
+
+A site with very many resources fills one filter; a client that keeps answers of few collections then loads the filters of those
+alone. Which one an answer belongs to is decided once, when it becomes an entry, and goes with it: every copy made of the entry
+names it, and a write reports it there. So it may differ between two answers of one URL, and a filter that somebody does not know
+is replaced by the union, which contains every other.
+
+Behind the API a resource in a partition is called `<resource>#<token>` (no resource contains a `#`), and its key is its digest
+and the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+
+from quaestor.cache_sketch.wire_format import digest
+from quaestor.errors import ConfigurationError
+
+MAX_PARTITIONS = 64
+"""Filters beside the union: 31 MB. What is reported of further ones is in the union alone."""
+TOKEN = re.compile(r"[0-9a-f]{8}")
+EVERY_COLLECTION = "*"
+_IN_PARTITION = re.compile(r"(.*)#([0-9a-f]{8})", re.DOTALL)
+_NAMESPACE = re.compile(r"[^\s.=,*#]+\.[^\s=,*#]+")
+_GROUP = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def token_of(name: str) -> str:
+    """The token of a group or a collection: its name is not for strangers."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def in_partition(resource: str, token: str) -> str:
+    """The name of a resource in a partition; an empty token is none."""
+    return f"{resource}#{token}" if token else resource
+
+
+def key_of(name: str) -> bytes:
+    """The key of a resource, or of one in a partition: its digest, followed by the token."""
+    found = _IN_PARTITION.fullmatch(name)
+    return digest(name) if found is None else digest(found[1]) + found[2].encode()
+
+
+class Partitioning:
+    """The choice of partitions, as the setting `sketch_partitions` declares it.
+
+    declared: `shop.items`: this collection has a filter of its own; `prices=shop.items`: it shares one with the others of
+        the group `prices`; `*`: every further collection has its own.
+
+    Raises ConfigurationError for anything else.
+    """
+
+    def __init__(self, declared: Sequence[str] = ()) -> None:
+        self._tokens: dict[str, str] = {}
+        self._every = False
+        for entry in declared:
+            group, grouped, namespace = entry.rpartition("=")
+            if entry == EVERY_COLLECTION:
+                self._every = True
+            elif not _NAMESPACE.fullmatch(namespace) or (grouped and not _GROUP.fullmatch(group)):
+                raise ConfigurationError(
+                    f"sketch_partitions names {entry!r}: write 'database.collection', 'group=database.collection', or '*'"
+                )
+            elif namespace in self._tokens:
+                raise ConfigurationError(
+                    f"sketch_partitions names {namespace!r} twice: a collection is in one partition"
+                )
+            else:
+                self._tokens[namespace] = token_of(group or namespace)
+
+    def token(self, namespaces: Iterable[str]) -> str:
+        """The partition of an answer that read these; empty: none, because they are of several, or of none."""
+        tokens = {self._tokens.get(name) or (token_of(name) if self._every else "") for name in namespaces}
+        return tokens.pop() if len(tokens) == 1 else ""

@@ -1,0 +1,35 @@
+"""Command `quaestor cdn check`: whether purges of a CDN have an effect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+import typer
+
+
+def check(
+    name: Annotated[str, typer.Argument(help="The CDN, as its adapter is called: varnish.")],
+    app: Annotated[str, typer.Option("--app", metavar="MODULE:APP", help="The ASGI app that purges it.")],
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where clients ask it; default: the app's cdn_addresses.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
+) -> None:
+    """Read a tagged answer through the CDN, purge it with the app's own credentials, and read it again.
+
+    The application must be running behind the CDN; here it is started once more, for its settings. Exit status 1: purges
+    have no effect.
+    """
+    from quaestor.doctor.cdn_check import check_cdn
+
+    with redirect_stdout(sys.stderr):  # what the app prints and logs
+        found = asyncio.run(check_cdn(app, name, address=address))
+    if as_json:
+        print(json.dumps({"cdn": name, "level": found.level, "sentence": found.sentence}))
+    else:
+        print(f"{found.level:<5}  {name}: {found.sentence}")
+    raise typer.Exit(1 if found.level == "block" else 0)

@@ -1,0 +1,28 @@
+"""Command `quaestor cdn config`: what a CDN itself needs, in its own format."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quaestor.errors import ConfigurationError
+
+
+def config(
+    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="fastly, cloudflare, cloudfront, akamai, ...")],
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="What stands between @ in it; may be repeated."),
+    ] = None,
+) -> None:
+    """Print the configuration that a CDN needs before a Quaestor application: VCL, rules or commands."""
+    from cdn_adapters import provider_configuration
+
+    given = {}
+    for one in values or []:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise ConfigurationError(f"{one!r} is no NAME=VALUE")
+        given[name] = value
+    print(provider_configuration(provider, given), end="")

@@ -1,0 +1,137 @@
+"""Commands of the group `quaestor cdn queue`: purges on their way to CDNs, and those that were refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+from quaestor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from quaestor.purge_ports import PurgeOutbox
+
+commands = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True, help="Purges in the outbox.")
+"""Of the group `quaestor cdn queue`."""
+
+QueueName = Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="As `stats` names it; default: all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+
+
+@commands.command("stats")
+def stats(
+    queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deployment = None, as_json: AsJson = False
+) -> None:
+    """Show how much is open and dead, and how old the oldest open purge is: so old may be what that CDN serves.
+
+    Exit status 1: there are dead letters.
+    """
+
+    async def show(outbox: PurgeOutbox, name: str) -> int:
+        size = await outbox.size(name)
+        age_s = None if size.oldest_ms is None else max(0, _now_ms() - size.oldest_ms) / 1_000
+        if as_json:
+            fields = {"waiting": size.waiting, "taken": size.taken, "dead": size.dead, "oldest_s": age_s}
+            print(json.dumps({"queue": name} | fields))
+        else:
+            age = "nothing is open" if age_s is None else f"the oldest is {age_s:.1f} s old"
+            print(f"{name}: {size.waiting} waiting, {size.taken} taken, {size.dead} dead; {age}")
+        return size.dead
+
+    raise typer.Exit(1 if _each(queue, redis_url, deployment, show) else 0)
+
+
+@commands.command("ls")
+def ls(
+    queue: QueueName = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of what is open.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="At most so many of each queue.")] = 100,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    as_json: AsJson = False,
+) -> None:
+    """List open purges, the oldest first, or dead letters, the latest first."""
+
+    async def show(outbox: PurgeOutbox, name: str) -> int:
+        rows: list[dict[str, object]]
+        if dead:
+            letters = await outbox.dead(name, count=count)
+            rows = [{"purge": one.member[1:], "at_ms": one.at_ms, "reason": one.reason} for one in letters]
+        else:
+            purges = await outbox.waiting(name, count=count)
+            rows = [{"purge": one.member[1:], "put_at_ms": one.put_at_ms, "attempts": one.attempts} for one in purges]
+        for row in rows:
+            told = "  ".join(f"{field}={value}" for field, value in row.items() if field != "purge")
+            print(json.dumps({"queue": name} | row) if as_json else f"{name}: {row['purge']}  {told}")
+        return len(rows)
+
+    _each(queue, redis_url, deployment, show)
+
+
+@commands.command("replay")
+def replay(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
+    """Send dead letters again, after what made the CDN refuse them was mended."""
+
+    async def again(outbox: PurgeOutbox, name: str) -> int:
+        number = await outbox.replay(name, now_ms=_now_ms())
+        print(f"{name}: {number} purges wait again")
+        return number
+
+    _each(queue, redis_url, deployment, again)
+
+
+@commands.command("drop")
+def drop(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
+    """Forget dead letters. What is open cannot be dropped: what it is about would stay stale."""
+
+    async def forget(outbox: PurgeOutbox, name: str) -> int:
+        number = await outbox.drop(name)
+        print(f"{name}: {number} dead letters dropped")
+        return number
+
+    _each(queue, redis_url, deployment, forget)
+
+
+def _each(
+    queue: str | None,
+    redis_url: str | None,
+    deployment: str | None,
+    act: Callable[[PurgeOutbox, str], Awaitable[int]],
+) -> int:
+    """Act on one queue or on all; the sum of what each act returns. Raises ConfigurationError, StoreError."""
+
+    async def run() -> int:
+        async with _outbox(redis_url, deployment) as outbox:
+            known = await outbox.queues()
+            if queue is not None and queue not in known:
+                raise ConfigurationError(f"there is no queue {queue!r}; known are: {', '.join(known) or 'none'}")
+            return sum([await act(outbox, name) for name in (known if queue is None else [queue])])
+
+    return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _outbox(redis_url: str | None, deployment: str | None) -> AsyncIterator[PurgeOutbox]:
+    from quaestor.redis.clients import shared_client
+    from quaestor.store.outbox_redis import RedisOutbox
+
+    settings = command_settings(redis_url=redis_url, deployment=deployment)
+    if settings.redis_url is None:
+        raise ConfigurationError(
+            "no Redis is named (--redis-url or REDIS_URL): without one the outbox lies in the memory of the application"
+        )
+    client = shared_client(settings.redis_url, timeout_s=5.0)
+    try:
+        yield RedisOutbox(client, deployment=settings.scope)
+    finally:
+        await client.aclose()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,187 @@
+"""Answers kept in a client's memory, within a number of bytes; those not used for longest go first. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quaestor.client.fields import Lifetime
+from quaestor.errors import ConfigurationError
+
+CREDENTIALS = ("authorization", "cookie")
+"""A private answer is for who sent these. All of them, whatever `Vary` says."""
+MEMORY_BYTES = 100_000_000
+"""Kept by default."""
+OVERHEAD_BYTES = 1_000
+"""Counted for an answer beside its body and its header fields."""
+LARGEST = 4
+"""An answer takes at most this part of the memory."""
+REMEMBERED = 10_000
+"""URLs whose form, and variants whose newest version, are remembered."""
+
+_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+
+Identity = tuple[bytes, tuple[tuple[str, str | None], ...]]
+"""One variant of one URL: the target as it is sent, and the request fields that decide, with their values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """An answer that is kept.
+
+    identity: what it answers.
+    name: digest of its resource, by which sketches know it.
+    life: how long it may be used.
+    etag: its validator.
+    headers: its fields as they came, without those of the connection.
+    body: its bytes as they came, encoded if they were.
+    """
+
+    identity: Identity
+    name: bytes
+    life: Lifetime
+    etag: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it counts for."""
+        fields = sum(len(name) + len(value) for name, value in self.headers)
+        return OVERHEAD_BYTES + len(self.identity[0]) + fields + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Form of the last answer of a URL.
+
+    decided_by: request fields that chose it.
+    sketch: partition that told of it.
+    """
+
+    decided_by: tuple[str, ...]
+    sketch: str
+
+
+Raw = Sequence[tuple[bytes, bytes]]
+"""Header fields as they came."""
+
+
+def end_to_end(raw: Raw) -> tuple[tuple[bytes, bytes], ...]:
+    """The fields of an answer without those of the connection that it came by."""
+    return tuple((name, value) for name, value in raw if name.lower() not in _CONNECTION)
+
+
+def confirmed(copy: Copy, life: Lifetime, raw: Raw) -> Copy:
+    """A copy with the fields that a 304 brought instead of its own (RFC 9111, section 3.2)."""
+    new = [(n, v) for n, v in end_to_end(raw) if n.lower() not in (b"content-length", b"content-encoding")]
+    names = {name.lower() for name, _ in new}
+    return replace(copy, life=life, headers=(*((n, v) for n, v in copy.headers if n.lower() not in names), *new))
+
+
+def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
+    """The variant that an answer to this request is."""
+    return target, tuple((name, asked.get(name)) for name in decided_by)
+
+
+class Copies:
+    """Copies of one client. Raises ConfigurationError for a limit that is no number of bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        if isinstance(limit_bytes, bool) or not isinstance(limit_bytes, int) or limit_bytes < 0:
+            raise ConfigurationError(f"memory_bytes must be a number of bytes, 0 or more; not {limit_bytes!r}")
+        self.limit_bytes = limit_bytes
+        self.bytes = 0
+        self._kept: OrderedDict[Identity, Copy] = OrderedDict()
+        self._forms: OrderedDict[bytes, Form] = OrderedDict()
+        self._newest: OrderedDict[Identity, tuple[int, str | None]] = OrderedDict()
+        self._forgotten_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Size of the largest answer that is kept."""
+        return self.limit_bytes // LARGEST
+
+    def form(self, target: bytes) -> Form | None:
+        """The form of the last answer of a URL; None if none with a lifetime is remembered."""
+        return self._forms.get(target)
+
+    def find(self, target: bytes, asked: Mapping[str, str]) -> Copy | None:
+        """The copy that answers a request, used just now."""
+        form = self._forms.get(target)
+        if form is None:
+            return None
+        key = identity(target, asked, form.decided_by)
+        copy = self._kept.get(key)
+        if copy is not None:
+            self._kept.move_to_end(key)
+        return copy
+
+    def older(self, key: Identity, at_ms: float, etag: str | None) -> bool:
+        """Whether a version that left the server at at_ms may be an older one than the newest that was seen."""
+        newest_ms, newest_etag = self._newest.get(key, (self._forgotten_ms, None))
+        return at_ms < newest_ms and (etag is None or etag != newest_etag)
+
+    def saw(self, key: Identity, form: Form, at_ms: int, etag: str | None) -> None:
+        """Remember the version that was answered. A copy of another version is dropped.
+
+        at_ms: latest moment that it may have left the server.
+        """
+        _remember(self._forms, key[0], form)
+        forgotten = _remember(self._newest, key, (at_ms, etag))
+        if forgotten is not None:
+            self._forgotten_ms = max(self._forgotten_ms, forgotten[0])
+        kept = self._kept.get(key)
+        if kept is not None and (etag is None or kept.etag != etag):
+            self.drop(key)
+
+    def keep(self, copy: Copy) -> None:
+        """Keep a copy in place of an older one, unless another version was seen since it was asked for."""
+        kept, newest = self._kept.get(copy.identity), self._newest.get(copy.identity)
+        overtaken = (kept is not None and kept.life.at_ms > copy.life.at_ms) or newest is None or newest[1] != copy.etag
+        if copy.size_bytes > self.largest_bytes or overtaken:
+            return
+        self.drop(copy.identity)
+        self._kept[copy.identity] = copy
+        self.bytes += copy.size_bytes
+        while self.bytes > self.limit_bytes:
+            self.drop(next(iter(self._kept)))
+
+    def forget(self, target: bytes) -> None:
+        """Forget all of a URL: it is no longer given a lifetime."""
+        self._forms.pop(target, None)
+        for key in [key for key in self._kept if key[0] == target]:
+            self.drop(key)
+
+    def forget_private(self) -> None:
+        """Drop what was made for one user."""
+        for key in [key for key, copy in self._kept.items() if copy.life.private]:
+            self.drop(key)
+
+    def clear(self) -> None:
+        """Drop all, also what is known of versions."""
+        self._kept.clear()
+        self._forms.clear()
+        self._newest.clear()
+        self._forgotten_ms = 0
+        self.bytes = 0
+
+    def drop(self, key: Identity) -> None:
+        """Drop one copy, if it is there."""
+        copy = self._kept.pop(key, None)
+        if copy is not None:
+            self.bytes -= copy.size_bytes
+
+
+def _remember(known: OrderedDict[Any, Any], key: object, value: object) -> Any:
+    """Remember as the newest; what is forgotten for it, or None."""
+    known[key] = value
+    known.move_to_end(key)
+    return known.popitem(last=False)[1] if len(known) > REMEMBERED else None

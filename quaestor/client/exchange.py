@@ -1,0 +1,313 @@
+"""The rules of use: what a client does with one request, and what it makes of the answer. No I/O and no clock.
+
+A copy is used while its lifetime is not over, the sketch is no older than Δ, and the sketch does not name it or was made before
+the copy left the server. Whatever is missing, late or malformed, the server is asked: nothing stale is used, and no request fails
+that would not have failed without the client.
+
+An answer of the network may come from a cache in between. It is taken if it left the server within Δ, or if the sketch vouches
+for it as it does for copies; if neither, it is asked for once more with `Cache-Control: no-cache`, and what comes then is taken.
+
+All times are the server's, in ms since the epoch. One `Exchanges` may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+from quaestor.cache_sketch.wire_format import digest
+from quaestor.client.copies import CREDENTIALS, Copies, Copy, Form, confirmed, end_to_end, identity
+from quaestor.client.fields import Lifetime, forbidden, lifetime, same_etag, varied_by
+from quaestor.client.levels import Level
+from quaestor.client.server_time import Moment
+from quaestor.client.sketches import Sketches, SketchRequest
+from quaestor.client.steps import Answer, Ask, Counts, Keep
+from quaestor.read_path.key import resource
+
+EARLY_MS = 1_000
+"""An answer may have left the server so much later than its lifetime says."""
+DELTA_S = 60.0
+"""Δ where neither client nor server says one."""
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_OWN_RULES = frozenset({
+    "range", "if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "cache-control", "pragma",
+    "content-length", "transfer-encoding",
+})  # fmt: skip
+"""Request fields of a caller that minds caches itself, or sends a body: such a request passes as it is."""
+_PAST_CACHES = (("cache-control", "no-cache"), ("pragma", "no-cache"))
+_REVALIDATED = (("cache-control", "max-age=0"),)
+"""For caches on the way that nobody can purge. Those that are told of writes may answer."""
+_OTHERS = 10_000
+"""URLs whose answers carry no lifetime, that are remembered."""
+
+
+class Exchanges:
+    """All that a client of one server holds and knows."""
+
+    def __init__(self, level: Level, memory_bytes: int) -> None:
+        self.counts = Counts()
+        self.copies = Copies(memory_bytes)
+        self.sketches = Sketches()
+        self._level = level
+        self._lock = threading.Lock()
+        self._others: dict[bytes, None] = {}
+        self._written_ms = 0.0
+        self._read_ms = 0.0
+        self._undated_write = self._undated_read = False
+        self._session = 0
+        self._wanted: list[str] = []
+
+    def begin(self, target: bytes, asked: Mapping[str, str], level: Level, now: Moment) -> Ask | Answer | None:
+        """The first step of a GET: answer it from memory, send it so, or (None) let it pass as it is.
+
+        asked: its header fields, by their names in lower case.
+        """
+        with self._lock:
+            latest_ms = self.sketches.time.latest_ms(now)
+            after_ms = self._after_ms(level, latest_ms)
+            form = self.copies.form(target)
+            self._want(form.sketch if form is not None else "", level, after_ms, latest_ms, now)
+            if self.sketches.off or not _OWN_RULES.isdisjoint(asked):
+                self.counts.passed += 1
+                return None
+            if level.strong:
+                return self._ask(target, asked, level, None, after_ms, past_caches=True)
+            copy = self.copies.find(target, asked)
+            if copy is not None and self._usable(copy, after_ms, latest_ms):
+                self.counts.memory += 1
+                return Answer(source="memory", copy=copy)
+            partition = copy.life.sketch if copy is not None else form.sketch if form is not None else ""
+            enough = self.sketches.made_ms(partition) >= after_ms
+            others = target in self._others
+            told = enough and copy is None and not self.sketches.vouches(partition, _name(target), 0, after_ms)
+            past_caches = not enough and not others
+            return self._ask(target, asked, level, copy, after_ms, past_caches=past_caches, revalidate=told)
+
+    def answered(
+        self, ask: Ask, status: int, headers: Mapping[str, str], raw: list[tuple[bytes, bytes]], now: Moment
+    ) -> Ask | Answer:
+        """The next step after an answer: take it, or ask once more.
+
+        headers: its fields, found in whatever case they are asked for.
+        raw: the same as they came.
+        """
+        with self._lock:
+            latest_ms = self.sketches.time.latest_ms(now)
+            if status == 304 and ask.copy is None:
+                self._read(latest_ms)
+                return Answer(source="passed")
+            if status == 304 and ask.copy is not None and not same_etag(headers.get("etag"), ask.copy.etag):
+                return self._again(ask, None)
+            life = lifetime(headers)
+            if life is not None and latest_ms and life.at_ms > latest_ms:
+                # From the future: nobody knows until when it may be kept, nor whether it is new.
+                life = None
+            if life is None:
+                return self._without_lifetime(ask, status, raw, latest_ms)
+            return self._with_lifetime(ask, status, headers, raw, life, latest_ms)
+
+    def keep(self, leave: Keep, raw: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Keep an answer whose body has come whole."""
+        copy = Copy(
+            identity=leave.identity, name=_name(leave.identity[0]), life=leave.life, etag=leave.etag,
+            headers=end_to_end(raw), body=body,
+        )  # fmt: skip
+        with self._lock:
+            if not self.sketches.off and not (leave.life.private and leave.session != self._session):
+                self.copies.keep(copy)
+
+    def wrote(self, now: Moment) -> None:
+        """An unsafe request is over, answered or not: it may have been done."""
+        with self._lock:
+            self.counts.passed += 1
+            if self.sketches.time.known:
+                self._written_ms = max(self._written_ms, self.sketches.time.latest_ms(now))
+            else:
+                self._undated_write = True
+
+    def passed(self, now: Moment) -> None:
+        """An answer came to a request that passed: it may have shown anything."""
+        with self._lock:
+            self._read(self.sketches.time.latest_ms(now))
+
+    def forget_private(self) -> None:
+        """Drop what was made for one user, also what is still on its way."""
+        with self._lock:
+            self._session += 1
+            self.copies.forget_private()
+
+    def to_load(self) -> list[str]:
+        """Partitions whose sketches have to be loaded now. Whoever takes them loads them."""
+        if not self._wanted:
+            return []
+        with self._lock:
+            wanted, self._wanted = self._wanted, []
+            return wanted
+
+    def ask_sketch(self, partition: str, *, nonce: int, now: Moment, proof: bool = False) -> SketchRequest:
+        """See Sketches.ask."""
+        with self._lock:
+            return self.sketches.ask(partition, nonce=nonce, now=now, proof=proof)
+
+    def sketch_answered(
+        self, request: SketchRequest, status: int, headers: Mapping[str, str], body: bytes, now: Moment
+    ) -> bool | None:
+        """See Sketches.answered: True, or None if it has to be asked for again with proof, or False."""
+        with self._lock:
+            known, newest_ms = self.sketches.time.known, self.sketches.newest_ms
+            relied = self.sketches.answered(
+                request, status, headers, body, now,
+                delta_ms=1000 * self._delta_s(self._level), written_ms=self._written_ms,
+            )  # fmt: skip
+            if relied:
+                self.counts.sketches += 1
+                set_back = self.sketches.newest_ms < newest_ms
+                if set_back:
+                    self._undated_write = self._undated_read = True
+                if set_back or not known:
+                    self._date(now)
+                if set_back or self.sketches.off:
+                    self.copies.clear()
+            elif relied is False:
+                self.counts.refused += 1
+            return relied
+
+    def sketch_failed(self, partition: str, why: str, now: Moment) -> None:
+        """A request for a sketch was not answered."""
+        with self._lock:
+            self.counts.refused += 1
+            self.sketches.failed(partition, why, now)
+
+    def _read(self, time_ms: float) -> None:
+        """Something was shown as it was at time_ms at the latest, by the server's clock; 0 if that is not known."""
+        if time_ms:
+            self._read_ms = max(self._read_ms, time_ms)
+        else:
+            self._undated_read = True
+
+    def _date(self, now: Moment) -> None:
+        """Give what happened before the server's time was known the latest time that it may have had."""
+        latest_ms = self.sketches.time.latest_ms(now)
+        if self._undated_write:
+            self._written_ms = latest_ms
+        if self._undated_read:
+            self._read_ms = latest_ms
+
+    def _delta_s(self, level: Level) -> float:
+        if level.delta_s is not None:
+            return level.delta_s
+        return self.sketches.delta_s if self.sketches.delta_s is not None else DELTA_S
+
+    def _after_ms(self, level: Level, latest_ms: float) -> float:
+        """The moment that an answer, or the sketch that vouches for it, must not be older than."""
+        delta_ms = 1000 * self._delta_s(level)
+        if not latest_ms or not delta_ms or level.strong:
+            return math.inf
+        return max(
+            latest_ms - delta_ms,
+            self._written_ms if level.read_your_writes or level.causal else 0,
+            self._read_ms if level.causal else 0,
+        )
+
+    def _want(self, partition: str, level: Level, after_ms: float, latest_ms: float, now: Moment) -> None:
+        """Have a sketch loaded if it is not new enough, or soon will not be: at half of Δ, so that no read has to wait."""
+        if latest_ms and math.isinf(after_ms):
+            return  # the server is asked anyway
+        soon_ms = max(after_ms, latest_ms - 500 * self._delta_s(level)) if latest_ms else 1.0
+        self._wanted += self.sketches.due(partition, soon_ms, now)
+
+    def _usable(self, copy: Copy, after_ms: float, latest_ms: float) -> bool:
+        life = copy.life
+        return life.at_ms <= latest_ms < life.until_ms and self.sketches.vouches(
+            life.sketch, copy.name, life.at_ms, after_ms
+        )
+
+    def _ask(
+        self,
+        target: bytes,
+        asked: Mapping[str, str],
+        level: Level,
+        copy: Copy | None,
+        after_ms: float,
+        *,
+        past_caches: bool,
+        revalidate: bool = False,
+    ) -> Ask:
+        fields: tuple[tuple[str, str], ...] = _PAST_CACHES if past_caches else ()
+        if (copy is not None or revalidate) and not fields:
+            fields = _REVALIDATED
+        if copy is not None:
+            fields = (*fields, ("if-none-match", copy.etag))
+        return Ask(
+            target=target, asked=asked, level=level, fields=fields, copy=copy,
+            past_caches=past_caches, after_ms=after_ms, session=self._session,
+        )  # fmt: skip
+
+    def _again(self, ask: Ask, copy: Copy | None) -> Ask:
+        self.counts.again += 1
+        return self._ask(ask.target, ask.asked, ask.level, copy, ask.after_ms, past_caches=True)
+
+    def _without_lifetime(
+        self, ask: Ask, status: int, raw: list[tuple[bytes, bytes]], latest_ms: float
+    ) -> Ask | Answer:
+        if status < 500 and status != 429:
+            if self.copies.form(ask.target) is not None and not ask.past_caches:
+                return self._again(ask, None)  # it used to have one: dropped on the way, perhaps
+            self.copies.forget(ask.target)
+        self._read(latest_ms)
+        if status in (200, 304):
+            self._others[ask.target] = None
+            if len(self._others) > _OTHERS:
+                self._others.clear()
+        self.counts.passed += 1
+        if status != 304 or ask.copy is None:
+            return Answer(source="passed")
+        return Answer(source="passed", copy=confirmed(ask.copy, ask.copy.life, raw))
+
+    def _with_lifetime(
+        self,
+        ask: Ask,
+        status: int,
+        headers: Mapping[str, str],
+        raw: list[tuple[bytes, bytes]],
+        life: Lifetime,
+        latest_ms: float,
+    ) -> Ask | Answer:
+        self._others.pop(ask.target, None)
+        etag = headers.get("etag") or (ask.copy.etag if status == 304 and ask.copy is not None else None)
+        varied = varied_by(headers)
+        names = set(varied or ())
+        if status == 304 and ask.copy is not None:
+            names.update(name for name, _ in ask.copy.identity[1])
+        decided_by = tuple(sorted(names.union(CREDENTIALS if life.private else ())))
+        key = identity(ask.target, ask.asked, decided_by)
+        older = ask.level.monotonic_reads and self.copies.older(key, life.at_ms, etag)
+        vouched = latest_ms < life.until_ms and self.sketches.vouches(
+            life.sketch, _name(ask.target), life.at_ms, ask.after_ms
+        )
+        if (older or not (life.at_ms >= ask.after_ms or vouched)) and not ask.past_caches:
+            return self._again(ask, None if older else ask.copy)
+        self.copies.saw(key, Form(decided_by, life.sketch), life.at_ms + EARLY_MS, etag)
+        self._read(life.at_ms + EARLY_MS if latest_ms else 0)
+        self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)
+        may = varied is not None and not forbidden(headers, self.copies.largest_bytes)
+        if status == 304 and ask.copy is not None:
+            copy = replace(confirmed(ask.copy, life, raw), identity=key)
+            if not may or key != ask.copy.identity:
+                self.copies.drop(ask.copy.identity)
+            if may and not self.sketches.off and not (life.private and ask.session != self._session):
+                self.copies.keep(copy)
+            self.counts.validated += 1
+            return Answer(source="validated", copy=copy)
+        self.counts.server += 1
+        if etag is None or status != 200 or not may:
+            return Answer(source="server")
+        return Answer(source="server", keep=Keep(key, life, etag, ask.session))
+
+
+def _name(target: bytes) -> bytes:
+    """Digest of the resource of a URL, by which sketches know it."""
+    path, _, query = target.partition(b"?")
+    return digest(resource(path, query))

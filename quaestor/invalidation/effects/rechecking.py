@@ -1,0 +1,205 @@
+"""Rechecking before evicting: the queries of held registrations are run again, and what has the same result as before lives on.
+
+For each query, one at a time: note how far the grid has got, run the query, compare, have the next round of its registrations
+activated in every cell, and tell all processes that they are renewed. That is what a miss does, so a renewed registration is
+guarded as a new one is: every write that the reading may not have seen is matched. One more change in between, a failure or the
+end of the time is the end of it: the registration is dead, in every process (docs/adr/0015-recheck-before-evicting.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from quaestor.capture.rereading import Reread
+from quaestor.errors import DatabaseError, DependencyError, EventLayerError, RegistrationRefusedError
+from quaestor.invalidation.effects.broadcast import Broadcast
+from quaestor.invalidation.effects.progress import EffectsProgress
+from quaestor.invalidation.registry.registration_ids import in_round
+from quaestor.model import Invalidated, OutsideGrid, Query, Registration, Renewed, Version
+from quaestor.observability.telemetry import Telemetry
+from quaestor.settings import Settings
+from quaestor.tasks import ended
+
+AT_ONCE: Final = 4
+"""Queries of one process that are run again at the same time."""
+
+
+class Registrations(Protocol):
+    """Registrations of this process, as far as rechecking needs to know them: see Registry."""
+
+    def watermark(self) -> Version:
+        """Newest version seen from the grid."""
+
+    def renewable(self, name: str) -> Registration | None:
+        """The registration behind a name, while it is held and somebody needs it."""
+
+    async def renew(self, names: Sequence[str], *, since: Version, read_at: Version) -> list[Registration]:
+        """Activate one more round of these."""
+
+    def rechecked(self, query_id: str, *, kept: bool, query_ms: float) -> None:
+        """Note how a recheck has ended."""
+
+
+class Reader(Protocol):
+    """Reader of queries: see Rereader."""
+
+    def read(self, query: Query) -> Reread:
+        """Run a query to its end."""
+
+
+_Due = dict[str, Invalidated]
+"""The held registrations of one query, each with the latest change that was told of it."""
+
+
+class Rechecking:
+    """Implements registry.held.Rechecker. held(), given_up() and settled() may be called from any thread, the rest is of one
+    event loop.
+
+    alone: there is no other process to be told anything that this one knows already.
+    """
+
+    def __init__(
+        self,
+        *,
+        registrations: Registrations,
+        broadcast: Broadcast,
+        progress: EffectsProgress,
+        alone: bool,
+        settings: Settings,
+        telemetry: Telemetry,
+    ) -> None:
+        self._registrations = registrations
+        self._broadcast = broadcast
+        self._progress = progress
+        self._alone = alone
+        self._bound_s = settings.recheck_ms / 1000
+        self._telemetry = telemetry
+        self._reader: Reader | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due: dict[str, _Due] = {}
+        self._until_s: dict[str, float] = {}
+        self._running: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+
+    def start(self, reader: Reader) -> None:
+        """Begin, on the running event loop."""
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """End what is under way: what has no verdict is dead, here and everywhere."""
+        self._loop = None
+        await ended(self._tasks)
+
+    @property
+    def waiting(self) -> int:
+        """See Rechecker."""
+        return len(self._running)
+
+    def held(self, name: str, told: Invalidated) -> None:
+        """See Rechecker."""
+        self._submit(lambda: self._begin(name, told))
+
+    def given_up(self, told: Invalidated) -> None:
+        """See Rechecker."""
+        self._telemetry.invalidations.rechecks.labels("not-worth-it").inc()
+        if not self._alone:
+            self._submit(lambda: self._spawn(self._tell_dead([told])))
+
+    def settled(self, name: str, *, renewed: bool) -> None:
+        """See Rechecker."""
+        self._submit(lambda: self._end(name))
+
+    def _submit(self, act: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop was closed: the process is ending
+                loop.call_soon_threadsafe(act, context=contextvars.Context())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="quaestor-recheck")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _begin(self, name: str, told: Invalidated) -> None:
+        if self._loop is None:
+            return
+        self._progress.held(name)
+        self._due.setdefault(told.query_id, {})[name] = told
+        self._until_s.setdefault(name, self._loop.time() + self._bound_s)
+        if told.query_id not in self._running:
+            self._running.add(told.query_id)
+            self._spawn(self._run(told.query_id))
+
+    def _end(self, name: str) -> None:
+        self._until_s.pop(name, None)
+        self._progress.settled(name)
+
+    async def _run(self, query_id: str) -> None:
+        """Recheck the held registrations of one query until none is left; those that are held meanwhile come next."""
+        try:
+            while due := self._due.pop(query_id, None):
+                await self._recheck(query_id, due)
+        except Exception as error:  # a mistake of ours: what is held dies when its time is over
+            self._telemetry.failure("effects", "effects.recheck_failed", repr(error))
+        finally:
+            self._running.discard(query_id)
+
+    async def _recheck(self, query_id: str, due: _Due) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s, outcome = loop.time(), "given-up"
+        kept: Sequence[str] = ()
+        try:
+            async with asyncio.timeout_at(min(self._until_s.get(name, begun_s) for name in due)):
+                kept = await self._compared(query_id, due)
+            outcome = "kept" if kept else "changed"
+        except (TimeoutError, RegistrationRefusedError):
+            # One more change, which is rechecked in its turn if it may be; or the grid does not answer.
+            kept = [name for name in due if name in self._due.get(query_id, ())]
+        except DatabaseError as error:
+            self._telemetry.failure("mongodb", "effects.recheck_unread", error)
+        self._telemetry.invalidations.rechecks.labels(outcome).inc()
+        self._telemetry.invalidations.recheck_s.observe(loop.time() - begun_s)
+        dead = [told for name, told in due.items() if name not in kept]
+        for told in dead:
+            self._due.get(query_id, {}).pop(told.registration_ids[0], None)
+        if dead:
+            await self._tell_dead(dead)
+
+    async def _compared(self, query_id: str, due: _Due) -> list[str]:
+        """Run a query again; returns the registrations that were renewed because its result is the one that they guard."""
+        registrations = {name: one for name in due if (one := self._registrations.renewable(name)) is not None}
+        if not registrations or self._reader is None:
+            return []
+        since = self._registrations.watermark()
+        query = next(iter(registrations.values())).query
+        reread = await anyio.to_thread.run_sync(self._reader.read, query, limiter=self._limiter, abandon_on_cancel=True)
+        same = [
+            name for name, one in registrations.items() if reread.digest is not None and one.digest == reread.digest
+        ]
+        self._registrations.rechecked(query_id, kept=bool(same), query_ms=reread.duration_ms)
+        if not same:
+            return []
+        renewed = await self._registrations.renew(same, since=since, read_at=reread.read_at)
+        try:
+            await self._broadcast.tell([Renewed(registration_id=one.id) for one in renewed])
+        except EventLayerError as error:  # they die when their time is over
+            self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
+        return [in_round(one.id, 0) for one in renewed]
+
+    async def _tell_dead(self, dead: Sequence[Invalidated]) -> None:
+        """Tell every process, this one too, that these are dead for good."""
+        told = [replace(one, source=OutsideGrid.NAME) for one in dead]
+        try:
+            await self._broadcast.tell(told)
+        except DependencyError as error:
+            self._telemetry.failure("event-layer", "effects.verdict_not_told", error)

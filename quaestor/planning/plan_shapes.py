@@ -1,0 +1,127 @@
+"""Plans made by the shape of their query, from an earlier plan of the same shape with the values put in.
+
+A handler asks the same few queries with ever other values, and nearly all of a plan follows from what the values stand in: which
+fields matter, the window, the order. So only the predicate, the ways to find it and the id are made anew.
+
+A shape is that of a find, count or distinct whose filter compares fields with plain values (`{a: 1, b: {"$gt": 2}}`): numbers
+that are whole, strings, ObjectIds and dates. Everything else is planned in full, and so is what does not come out of its own
+template as it went in.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import bson
+from bson import ObjectId
+
+from quaestor.model import Document, Operation, Query
+from quaestor.planning.access_paths import access_paths
+from quaestor.planning.plan import QueryPlan, essence_of, query_id_of
+from quaestor.query.ast import Conjunction, Predicate
+from quaestor.query.compile import compile_node
+from quaestor.query.compiled import CompiledQuery
+from quaestor.query.encoding import OPTIONS
+from quaestor.query.identity import digest, encode_members, encode_predicate
+
+_COMPARISONS: Final = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte"})
+_PLAIN: Final = frozenset({int, str, ObjectId, datetime.datetime})
+"""Types of which no value is treated otherwise than another."""
+
+
+def shape_of(query: Query) -> Hashable | None:
+    """The shape of a query that BSON can hold: equal where one plan can be made from another. None: it is planned in full."""
+    if (
+        query.operation is Operation.AGGREGATE
+        or query.widened is not None
+        or query.collation is not None
+        or query.let is not None
+        or query.text_index is not None
+    ):
+        return None
+    members = []
+    for path, value in query.filter.items():
+        if path.startswith("$"):
+            return None
+        conditions = value if value.__class__ is dict else {"$eq": value}
+        if not conditions:
+            return None
+        for operator, operand in conditions.items():
+            if operator not in _COMPARISONS or operand.__class__ not in _PLAIN:
+                return None
+            members.append((path, operator, operand.__class__))
+    if not members or not all(direction.__class__ is int for _, direction in query.sort):
+        return None
+    projection = None if query.projection is None else bson.encode(query.projection, codec_options=OPTIONS)
+    return (
+        query.namespace, query.operation, tuple(members), query.sort, query.skip, query.limit, projection, query.distinct_key,
+        query.index_keys,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTemplate:
+    """A plan without its values.
+
+    plan: one of the shape.
+    places: path and operator of the members of its filter, in their normal order. That follows from these: no two are equal,
+        and values come last in a member's encoding.
+    essence: what its id is made of, but for the filter.
+    """
+
+    plan: QueryPlan
+    places: tuple[tuple[str, str], ...]
+    essence: Document
+
+    @classmethod
+    def of(cls, plan: QueryPlan) -> PlanTemplate | None:
+        """The template of a plan whose query has a shape; None if it cannot be made from one."""
+        if plan.match != "exact" or plan.predicate is None:
+            return None
+        root = plan.predicate.root
+        members = root.members if isinstance(root, Conjunction) else (root,)
+        places = tuple((member.path, member.operator) for member in members if isinstance(member, Predicate))
+        if len(places) != len(members):
+            return None
+        template = cls(plan, places, essence_of(plan.query))
+        try:
+            again = template.filled(plan.query)
+        except KeyError:  # a member became another one
+            return None
+        same = again.query_id == plan.query_id and again.access == plan.access
+        return template if same else None
+
+    def filled(self, query: Query) -> QueryPlan:
+        """The plan of another query of the shape, as plan_query() makes it."""
+        values = _values(query.filter)
+        members = tuple(Predicate(path, operator, values[path, operator]) for path, operator in self.places)
+        encodings = [encode_predicate(member) for member in members]
+        if len(members) == 1:
+            root: Predicate | Conjunction = members[0]
+            identity = digest(encodings[0])
+        else:
+            root = Conjunction(members)
+            identity = digest(encode_members(Conjunction, encodings))
+        predicate = CompiledQuery(compile_node(root), root, identity)
+        return replace(
+            self.plan,
+            query=query,
+            query_id=query_id_of(query, {**self.essence, "filter": identity}),
+            condition=dict(query.filter),
+            predicate=predicate,
+            access=tuple(access_paths(root)),
+        )
+
+
+def _values(filter_: Document) -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {}
+    for path, value in filter_.items():
+        if value.__class__ is dict:
+            for operator, operand in value.items():
+                found[path, operator] = operand
+        else:
+            found[path, "$eq"] = value
+    return found

@@ -1,0 +1,213 @@
+"""The outbox of purges in this process's memory, for the embedded mode: what is open when the process dies is lost, and with it
+everything else that it knew; what it handed out is then invalidated as a whole by the next start."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from quaestor.errors import StoreError
+from quaestor.purge_ports import MOST_OPEN, DeadPurge, QueuedPurge, QueueSize
+
+_MOST_DEAD = 10_000
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One queue; see the keys of RedisOutbox."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, dict[str, int]] = field(default_factory=dict)
+    age: dict[str, int] = field(default_factory=dict)
+    about: dict[str, tuple[int, int]] = field(default_factory=dict)
+    dead: dict[str, DeadPurge] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """One token bucket."""
+
+    tokens: float
+    at_ms: int
+    held_until_ms: int = 0
+
+
+class MemoryOutbox:
+    """Implements PurgeOutbox in memory. Use from one event loop. O(waiting) a take."""
+
+    durable = False
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        self._most = most
+        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._buckets: dict[str, _Bucket] = {}
+
+    async def put(
+        self, queue: str, members: Sequence[str], *, until_ms: int, now_ms: int, token: str = "", lease_ms: int = 0
+    ) -> None:
+        """See PurgeOutbox. Raises StoreError if there are too many."""
+        q = self._queues[queue]
+        if len(q.waiting) + len(q.taken) + len(members) > self._most:
+            raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than there are")
+        for member in members:
+            q.age.setdefault(member, now_ms)
+            attempts, before_ms = q.about.get(member, (0, 0))
+            q.about[member] = (attempts, max(before_ms, until_ms))
+            if token:
+                q.taken.setdefault(member, {})[token] = now_ms + lease_ms
+            else:
+                q.waiting[member] = min(now_ms, q.waiting.get(member, now_ms))
+
+    async def take(self, queue: str, *, token: str, count: int, lease_ms: int, now_ms: int) -> list[QueuedPurge]:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        for member, token_of in _over(q, now_ms):
+            _let_go(q, member, token_of)
+            q.waiting.setdefault(member, now_ms)
+        due = sorted((due_ms, member) for member, due_ms in q.waiting.items() if due_ms <= now_ms)[:count]
+        found = []
+        for _, member in due:
+            del q.waiting[member]
+            attempts, until_ms = q.about.get(member, (0, 0))
+            if until_ms <= now_ms:
+                self._forget(q, member)
+                continue
+            q.taken.setdefault(member, {})[token] = now_ms + lease_ms
+            found.append(QueuedPurge(member, token, q.age.get(member, now_ms), until_ms, attempts))
+        return found
+
+    async def done(
+        self, queue: str, taken: Sequence[QueuedPurge], *, again: Sequence[tuple[str, int]] = (), now_ms: int
+    ) -> None:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        for one in taken:
+            _let_go(q, one.member, one.token)
+            self._forget(q, one.member)
+            if one.member.startswith("0"):
+                for phase, due_ms in again:
+                    if due_ms < one.until_ms:
+                        later = phase + one.member[1:]
+                        q.waiting[later] = max(due_ms, q.waiting.get(later, 0))
+                        q.about[later] = (0, one.until_ms)
+
+    async def retry(
+        self, queue: str, taken: Sequence[QueuedPurge], *, due_ms: int, failed: bool = True, now_ms: int
+    ) -> None:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        for one in taken:
+            if _let_go(q, one.member, one.token):
+                age_ms = q.age.get(one.member, now_ms)
+                q.waiting.setdefault(one.member, due_ms if failed else min(due_ms, age_ms))
+                until_ms = max(one.until_ms, q.about.get(one.member, (0, 0))[1])
+                q.about[one.member] = (one.attempts + failed, until_ms)
+
+    async def renew(self, queue: str, taken: Sequence[QueuedPurge], *, lease_ms: int, now_ms: int) -> None:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        for one in taken:
+            if one.token in q.taken.get(one.member, ()):
+                q.taken[one.member][one.token] = now_ms + lease_ms
+
+    async def bury(self, queue: str, taken: Sequence[QueuedPurge], *, reason: str, now_ms: int) -> None:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        for one in taken:
+            _let_go(q, one.member, one.token)
+            self._forget(q, one.member)
+            q.dead.pop(one.member, None)
+            q.dead[one.member] = DeadPurge(one.member, reason, now_ms, one.until_ms)
+            if len(q.dead) > _MOST_DEAD:
+                del q.dead[next(iter(q.dead))]
+
+    async def open(self, queue: str, members: Sequence[str]) -> list[bool]:
+        """See PurgeOutbox."""
+        return [member in self._queues[queue].age for member in members]
+
+    async def lead(self, queue: str, *, token: str, lease_ms: int, now_ms: int) -> bool:
+        """See PurgeOutbox: there is nobody else."""
+        return True
+
+    async def resign(self, queue: str, *, token: str) -> None:
+        """See PurgeOutbox."""
+
+    async def spend(self, bucket: str, *, tokens: float, per_s: float, burst: float, now_ms: int) -> int:
+        """See PurgeOutbox."""
+        b = self._buckets.setdefault(bucket, _Bucket(tokens=burst, at_ms=now_ms))
+        if b.held_until_ms > now_ms:
+            return b.held_until_ms - now_ms
+        b.tokens = min(burst, b.tokens + max(0, now_ms - b.at_ms) * per_s / 1_000)
+        b.at_ms = max(b.at_ms, now_ms)
+        if b.tokens >= tokens:
+            b.tokens -= tokens
+            return 0
+        return math.ceil((tokens - b.tokens) * 1_000 / per_s)
+
+    async def hold(self, bucket: str, *, for_ms: int, now_ms: int) -> None:
+        """See PurgeOutbox."""
+        b = self._buckets.setdefault(bucket, _Bucket(tokens=0.0, at_ms=now_ms))
+        b.held_until_ms = max(b.held_until_ms, now_ms + for_ms)
+
+    async def size(self, queue: str) -> QueueSize:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        return QueueSize(
+            len(q.waiting), sum(map(len, q.taken.values())), len(q.dead), min(q.age.values(), default=None)
+        )
+
+    async def queues(self) -> list[str]:
+        """See PurgeOutbox."""
+        return sorted(self._queues)
+
+    async def waiting(self, queue: str, *, count: int) -> list[QueuedPurge]:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        oldest = sorted(q.age.items(), key=lambda one: one[1])[:count]
+        return [
+            QueuedPurge(member, "", put_at_ms, q.about[member][1], q.about[member][0]) for member, put_at_ms in oldest
+        ]
+
+    async def dead(self, queue: str, *, count: int) -> list[DeadPurge]:
+        """See PurgeOutbox."""
+        return list(reversed(self._queues[queue].dead.values()))[:count]
+
+    async def replay(self, queue: str, *, now_ms: int) -> int:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        dead, q.dead = q.dead, {}
+        for one in dead.values():
+            q.waiting[one.member] = min(now_ms, q.waiting.get(one.member, now_ms))
+            q.age.setdefault(one.member, now_ms)
+            q.about[one.member] = (0, one.until_ms)
+        return len(dead)
+
+    async def drop(self, queue: str) -> int:
+        """See PurgeOutbox."""
+        q = self._queues[queue]
+        size = len(q.dead)
+        q.dead = {}
+        return size
+
+    @staticmethod
+    def _forget(q: _Queue, member: str) -> None:
+        """Forget what is known of a purge, unless it waits anew or somebody else has taken it too."""
+        if member not in q.waiting and member not in q.taken:
+            q.age.pop(member, None)
+            q.about.pop(member, None)
+
+
+def _over(q: _Queue, now_ms: int) -> list[tuple[str, str]]:
+    """Member and token of what was taken and not done in time."""
+    return [(m, token) for m, held in q.taken.items() for token, until_ms in held.items() if until_ms <= now_ms]
+
+
+def _let_go(q: _Queue, member: str, token: str) -> bool:
+    """Whether this token had taken this member; it has not any more."""
+    held = q.taken.get(member, {})
+    mine = held.pop(token, None) is not None
+    if not held:
+        q.taken.pop(member, None)
+    return mine

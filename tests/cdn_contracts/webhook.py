@@ -1,0 +1,34 @@
+"""A receiver of Quaestor's webhook as its documentation asks for: the signature checked by the Standard Webhooks library."""
+
+from __future__ import annotations
+
+from standardwebhooks import Webhook as Verifier
+from standardwebhooks import WebhookVerificationError
+
+from tests.cdn_contracts.cache import Cache
+from tests.cdn_contracts.serving import Received, Reply, json_reply
+
+KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class WebhookContract:
+    """Fields: key, revoked by setting it to another; cache; seen, ids of messages that were told before."""
+
+    def __init__(self) -> None:
+        self.key = KEY
+        self.cache = Cache("surrogate-key", " ")
+        self.seen: set[str] = set()
+
+    def answer(self, request: Received) -> Reply:
+        try:
+            told = Verifier(self.key).verify(request.body, request.fields)
+        except WebhookVerificationError as error:
+            return json_reply(401, {"error": str(error)})
+        self.seen.add(request.fields["webhook-id"])
+        if told["type"] != "cdn.purge":
+            return json_reply(400, {"error": "unknown type"})
+        if told["by"] == "tag":
+            self.cache.purge_tags(told["values"])
+        else:
+            self.cache.purge_urls(told["values"])
+        return Reply(204)

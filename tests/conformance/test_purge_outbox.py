@@ -1,0 +1,210 @@
+"""What every outbox of purges promises: what was put is sent, whoever dies; each target waits once; the buckets hold for all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quaestor.errors import StoreError
+from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.redis.clients import SharedClient, shared_client
+from quaestor.store.outbox_memory import MemoryOutbox
+from quaestor.store.outbox_redis import RedisOutbox
+from tests.support import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.anyio
+
+NOW_MS = 1_700_000_000_000
+LATER_MS = NOW_MS + 3_600_000
+Q = "cloudflare zone-1"
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[SharedClient]:
+    shared = shared_client(redis_url, timeout_s=PATIENCE_S)
+    yield shared
+    await shared.aclose()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def outbox(request: pytest.FixtureRequest, client: SharedClient, prefix: str) -> PurgeOutbox:
+    if request.param == "memory":
+        return MemoryOutbox(most=20)
+    return RedisOutbox(client, deployment=prefix, most=20)
+
+
+async def put(outbox: PurgeOutbox, *members: str, now_ms: int = NOW_MS, until_ms: int = LATER_MS) -> None:
+    await outbox.put(Q, members, until_ms=until_ms, now_ms=now_ms)
+
+
+async def take(outbox: PurgeOutbox, token: str = "me", *, now_ms: int = NOW_MS, count: int = 100) -> list[QueuedPurge]:
+    return await outbox.take(Q, token=token, count=count, lease_ms=1_000, now_ms=now_ms)
+
+
+def names(purges: list[QueuedPurge]) -> list[str]:
+    return [purge.member for purge in purges]
+
+
+async def test_what_was_put_is_taken_once_the_oldest_first(outbox: PurgeOutbox) -> None:
+    await put(outbox, "0tag b", now_ms=NOW_MS - 5)
+    await put(outbox, "0tag a", "0tag b")
+    assert names(await take(outbox, count=1)) == ["0tag b"]
+    assert names(await take(outbox)) == ["0tag a"]
+    assert await take(outbox) == []
+
+
+async def test_what_was_taken_and_not_done_comes_back_when_its_lease_is_over(outbox: PurgeOutbox) -> None:
+    """Its taker has died; also of what was put in as taken."""
+    await put(outbox, "0tag a")
+    await take(outbox)
+    await outbox.put(Q, ["0tag b"], until_ms=LATER_MS, now_ms=NOW_MS, token="me", lease_ms=1_000)
+    assert await take(outbox, "you", now_ms=NOW_MS + 999) == []
+    assert sorted(names(await take(outbox, "you", now_ms=NOW_MS + 1_000))) == ["0tag a", "0tag b"]
+
+
+async def test_a_lease_can_be_prolonged(outbox: PurgeOutbox) -> None:
+    await put(outbox, "0tag a")
+    taken = await take(outbox)
+    await outbox.renew(Q, taken, lease_ms=5_000, now_ms=NOW_MS)
+    assert await take(outbox, now_ms=NOW_MS + 4_999) == []
+    assert names(await take(outbox, now_ms=NOW_MS + 5_000)) == ["0tag a"]
+
+
+async def test_what_comes_in_while_it_is_under_way_is_sent_again(outbox: PurgeOutbox) -> None:
+    """The purge under way may have happened before the write."""
+    await put(outbox, "0tag a")
+    taken = await take(outbox)
+    await put(outbox, "0tag a")
+    await outbox.done(Q, taken, now_ms=NOW_MS)
+    assert await outbox.open(Q, ["0tag a", "0tag b"]) == [True, False]
+    assert names(await take(outbox)) == ["0tag a"]
+
+
+async def test_what_two_have_taken_and_one_has_done_is_not_forgotten(outbox: PurgeOutbox) -> None:
+    await outbox.put(Q, ["0tag a"], until_ms=LATER_MS, now_ms=NOW_MS, token="me", lease_ms=1_000)
+    await outbox.put(Q, ["0tag a"], until_ms=LATER_MS, now_ms=NOW_MS, token="you", lease_ms=1_000)
+    await outbox.done(Q, [QueuedPurge("0tag a", "me", NOW_MS, LATER_MS, 0)], now_ms=NOW_MS)
+    assert names(await take(outbox, "them", now_ms=NOW_MS + 2_000)) == ["0tag a"]
+
+
+async def test_what_was_done_is_followed_by_its_later_phases_and_those_by_nothing(outbox: PurgeOutbox) -> None:
+    """A later purge of the same puts them off: it does for both."""
+    await put(outbox, "0tag a")
+    await outbox.done(Q, await take(outbox), again=[("1", NOW_MS + 10), ("2", NOW_MS + 50)], now_ms=NOW_MS)
+    assert await outbox.open(Q, ["0tag a"]) == [False]
+    await put(outbox, "0tag a", now_ms=NOW_MS + 5)
+    await outbox.done(Q, await take(outbox, now_ms=NOW_MS + 5), again=[("1", NOW_MS + 15)], now_ms=NOW_MS + 5)
+    assert await take(outbox, now_ms=NOW_MS + 14) == []
+    late = await take(outbox, now_ms=NOW_MS + 15)
+    assert names(late) == ["1tag a"]
+    await outbox.done(Q, late, again=[("1", NOW_MS + 30)], now_ms=NOW_MS + 15)
+    assert names(await take(outbox, now_ms=NOW_MS + 49)) == []
+    assert names(await take(outbox, now_ms=NOW_MS + 50)) == ["2tag a"]
+
+
+async def test_what_failed_waits_and_counts_its_attempts(outbox: PurgeOutbox) -> None:
+    await put(outbox, "0tag a")
+    await outbox.retry(Q, await take(outbox), due_ms=NOW_MS + 100, now_ms=NOW_MS)
+    assert await take(outbox, now_ms=NOW_MS + 99) == []
+    [again] = await take(outbox, now_ms=NOW_MS + 100)
+    assert (again.attempts, again.put_at_ms) == (1, NOW_MS)
+
+
+async def test_what_was_not_tried_keeps_its_place_before_what_came_later(outbox: PurgeOutbox) -> None:
+    """However busy it is, the oldest is not the last."""
+    await put(outbox, "0tag a")
+    taken = await take(outbox)
+    await put(outbox, "0tag b", now_ms=NOW_MS + 1)
+    await outbox.retry(Q, taken, due_ms=NOW_MS + 2, failed=False, now_ms=NOW_MS + 2)
+    first, second = await take(outbox, now_ms=NOW_MS + 2)
+    assert (first.member, first.attempts, second.member) == ("0tag a", 0, "0tag b")
+
+
+async def test_what_has_no_living_copy_any_more_is_dropped(outbox: PurgeOutbox) -> None:
+    await put(outbox, "0tag a", until_ms=NOW_MS + 10)
+    await put(outbox, "0tag b", until_ms=NOW_MS + 10)
+    await put(outbox, "0tag b", until_ms=NOW_MS + 99)
+    assert names(await take(outbox, now_ms=NOW_MS + 10)) == ["0tag b"]
+    assert await outbox.open(Q, ["0tag a"]) == [False]
+
+
+async def test_dead_letters_are_listed_replayed_and_dropped(outbox: PurgeOutbox) -> None:
+    await put(outbox, "0tag a", "0tag b")
+    await outbox.bury(Q, await take(outbox), reason="no such tag", now_ms=NOW_MS)
+    letters = await outbox.dead(Q, count=10)
+    assert sorted((one.member, one.reason, one.at_ms) for one in letters) == [
+        ("0tag a", "no such tag", NOW_MS), ("0tag b", "no such tag", NOW_MS)
+    ]  # fmt: skip
+    assert (await outbox.size(Q)).dead == 2
+    assert await outbox.replay(Q, now_ms=NOW_MS) == 2
+    again = await take(outbox)
+    assert sorted(names(again)) == ["0tag a", "0tag b"]
+    await outbox.bury(Q, again, reason="still not", now_ms=NOW_MS)
+    assert await outbox.drop(Q) == 2
+    assert await outbox.dead(Q, count=10) == []
+
+
+async def test_sizes_and_names_of_queues(outbox: PurgeOutbox) -> None:
+    assert (await outbox.size(Q)).oldest_ms is None
+    await put(outbox, "0tag a", now_ms=NOW_MS - 7)
+    await put(outbox, "0tag b")
+    await take(outbox, count=1)
+    size = await outbox.size(Q)
+    assert (size.waiting, size.taken, size.dead, size.oldest_ms) == (1, 1, 0, NOW_MS - 7)
+    assert Q in await outbox.queues()
+    assert names(await outbox.waiting(Q, count=10)) == ["0tag a", "0tag b"]
+
+
+async def test_a_full_outbox_refuses_and_forgets_nothing(outbox: PurgeOutbox) -> None:
+    """Whoever put it in keeps the claim, and puts it in again."""
+    await put(outbox, *(f"0tag {n}" for n in range(20)))
+    with pytest.raises(StoreError, match="20 purges"):
+        await put(outbox, "0tag more")
+    assert len(await take(outbox)) == 20
+
+
+async def test_tokens_are_spent_by_all_out_of_one_bucket_and_come_back_in_time(
+    outbox: PurgeOutbox, prefix: str
+) -> None:
+    async def spend() -> int:
+        return await outbox.spend(prefix, tokens=1, per_s=0.5, burst=2, now_ms=NOW_MS)
+
+    assert [await spend(), await spend()] == [0, 0]
+    wait_ms = await spend()
+    assert 0 < wait_ms <= 2_000
+
+
+async def test_a_bucket_that_is_held_gives_nobody_anything(outbox: PurgeOutbox, prefix: str) -> None:
+    await outbox.hold(prefix, for_ms=60_000, now_ms=NOW_MS)
+    wait_ms = await outbox.spend(prefix, tokens=1, per_s=100, burst=100, now_ms=NOW_MS)
+    assert 50_000 < wait_ms <= 60_000
+
+
+async def test_only_one_leads_until_it_resigns_or_falls_silent(client: SharedClient, prefix: str) -> None:
+    """Its lease goes by the server's clock."""
+    outbox = RedisOutbox(client, deployment=prefix)
+
+    async def leads(token: str, lease_ms: int = 60_000) -> bool:
+        return await outbox.lead(Q, token=token, lease_ms=lease_ms, now_ms=NOW_MS)
+
+    assert await leads("me")
+    assert not await leads("you")
+    assert await leads("me")
+    await outbox.resign(Q, token="you")
+    assert not await leads("you")
+    await outbox.resign(Q, token="me")
+    assert await leads("you", lease_ms=30)
+
+    async def mine() -> bool:
+        return await leads("me")
+
+    await eventually(mine)
+
+
+async def test_deployments_share_nothing_but_the_buckets(client: SharedClient, prefix: str) -> None:
+    one, other = RedisOutbox(client, deployment=prefix), RedisOutbox(client, deployment=f"{prefix}-2")
+    await put(one, "0tag a")
+    assert await take(other) == []
+    assert await one.spend(prefix, tokens=1, per_s=0.1, burst=1, now_ms=NOW_MS) == 0
+    assert await other.spend(prefix, tokens=1, per_s=0.1, burst=1, now_ms=NOW_MS) > 0

@@ -1,0 +1,133 @@
+"""The canary of a CDN finds, on a real Varnish, the purges that are acknowledged and do nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cdn_adapters import MemoryAdapter, VarnishAdapter
+from quaestor.demo.servers import Server
+from quaestor.errors import ConfigurationError
+from quaestor.invalidation.effects.canary import MARK, PATH, Canaries, Finding, Level, addresses, check
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import CdnAdapter
+from tests.end_to_end.origin import Answer, Origin
+from tests.end_to_end.site import Site
+from tests.end_to_end.varnish_site import CACHED, adapter, behind, needs_varnish, tagged, varnish
+from tests.hand_driven import TaggingCdn
+
+pytestmark = pytest.mark.anyio
+__all__ = ["adapter", "behind", "varnish"]
+
+WITHIN_S = 2.0
+
+
+def canary(behind: Origin, *tags: str, **fields: str) -> None:
+    """Let the origin answer as the middleware does: a new body each time."""
+    mark = {MARK: str(int(time.time() * 1_000))}
+    behind.answers[PATH] = Answer({**tagged(*tags).headers, **mark, **fields})
+
+
+async def found(address: str, adapter: CdnAdapter, tag: str) -> Finding:
+    async def purge(tags: object, urls: object) -> None:
+        await adapter.purge(tags=list(tags), urls=list(urls))  # type: ignore[call-overload]
+
+    return await check(address, tag, purge, within_s=WITHIN_S)
+
+
+@needs_varnish
+async def test_a_cdn_that_is_set_up_passes(
+    varnish: Server, behind: Origin, adapter: VarnishAdapter, prefix: str
+) -> None:
+    canary(behind, prefix)
+    finding = await found(varnish.url, adapter, prefix)
+    assert finding.level is Level.OK, finding.sentence
+
+
+@needs_varnish
+async def test_a_tag_field_that_is_stripped_is_found(
+    varnish: Server, behind: Origin, adapter: VarnishAdapter, prefix: str
+) -> None:
+    """So is a configuration without tags: both keep what a purge by tag should have removed."""
+    canary(behind)
+    finding = await found(varnish.url, adapter, prefix)
+    assert finding.level is Level.BLOCK
+    assert "by tag has no effect" in finding.sentence
+
+
+@needs_varnish
+async def test_purges_that_go_elsewhere_are_found(varnish: Server, behind: Origin, prefix: str) -> None:
+    """A wrong zone acknowledges everything."""
+    canary(behind, prefix)
+    elsewhere = MemoryAdapter()
+    finding = await found(varnish.url, elsewhere, prefix)
+    await elsewhere.aclose()
+    assert finding.level is Level.BLOCK
+    assert "another zone" in finding.sentence
+
+
+@needs_varnish
+async def test_a_token_that_was_revoked_is_found(varnish: Server, behind: Origin, prefix: str) -> None:
+    canary(behind, prefix)
+    revoked = VarnishAdapter(varnish.url, token="no-longer-valid")
+    finding = await found(varnish.url, revoked, prefix)
+    await revoked.aclose()
+    assert finding.level is Level.BLOCK
+    assert "refused" in finding.sentence
+
+
+@needs_varnish
+async def test_a_cdn_that_keeps_nothing_is_worth_a_warning(
+    varnish: Server, behind: Origin, adapter: VarnishAdapter, prefix: str
+) -> None:
+    canary(behind, prefix, **{"cdn-cache-control": "no-store"})
+    finding = await found(varnish.url, adapter, prefix)
+    assert finding.level is Level.WARN
+
+
+@needs_varnish
+async def test_an_address_that_is_not_the_applications_is_found(
+    varnish: Server, behind: Origin, adapter: VarnishAdapter, prefix: str
+) -> None:
+    behind.answers[PATH] = Answer(CACHED, body="somebody else")
+    assert "is not this application's" in (await found(varnish.url, adapter, prefix)).sentence
+    assert "does not answer" in (await found("http://127.0.0.1:9", adapter, prefix)).sentence
+
+
+@needs_varnish
+async def test_a_cdn_whose_purges_have_no_effect_gets_short_lifetimes_until_they_have(
+    varnish: Server, behind: Origin, adapter: VarnishAdapter, prefix: str
+) -> None:
+    telemetry = Telemetry()
+
+    def purge_of(one: CdnAdapter) -> object:
+        return lambda tags, urls: one.purge(tags=tags, urls=urls)
+
+    canaries = Canaries(
+        [adapter], addresses={"varnish": varnish.url}, tag=prefix, purge_of=purge_of,  # type: ignore[arg-type]
+        telemetry=telemetry, within_s=WITHIN_S,
+    )  # fmt: skip
+    canary(behind)
+    assert (await canaries.check(adapter)).level is Level.BLOCK
+    assert adapter.copies_live_ms() == 5_000
+    assert telemetry.failures.labels("cdn")._value.get() == 1
+    canary(behind, prefix)
+    await adapter.purge(tags=[], urls=[varnish.url + PATH])
+    assert (await canaries.check(adapter)).level is Level.OK
+    assert adapter.copies_live_ms() is None
+
+
+async def test_the_application_answers_the_canary_anew_each_time_with_its_tag() -> None:
+    site = Site(cdn=[TaggingCdn()])
+    first, second = await site.get(PATH), await site.get(PATH)
+    assert first.text != second.text
+    assert first.headers["xkey"] == f"quaestor-{site.engine.settings.scope}-canary"
+    assert first.headers["cdn-cache-control"] == "max-age=60"
+    assert MARK in first.headers
+
+
+def test_addresses_are_named() -> None:
+    assert addresses(["varnish=https://shop.example/"]) == {"varnish": "https://shop.example"}
+    with pytest.raises(ConfigurationError, match="NAME=URL"):
+        addresses(["https://shop.example"])

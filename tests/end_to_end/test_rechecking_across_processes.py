@@ -1,0 +1,161 @@
+"""Rechecks of one process count for all that share its entries: what it keeps they keep, and what it leaves undone is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+
+from quaestor.model import CachedResponse, GridShape
+from tests.end_to_end.rechecking_worker import STARTED_WITHIN_S
+from tests.end_to_end.test_distributed import grid
+from tests.end_to_end.test_rechecking import Gate, Items, Worker, items, worker
+from tests.support import eventually
+
+__all__ = ["items"]
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
+
+ROOT = Path(__file__).parents[2]
+TWO_CELLS = GridShape(query_partitions=1, write_partitions=2)
+KEY = "http://site/most"
+
+
+@asynccontextmanager
+async def two_workers(
+    mongo_url: str, redis_url: str, prefix: str, **settings_of_the_second: Any
+) -> AsyncIterator[tuple[Worker, Worker]]:
+    """Of the same answer: the first has made it, the second has it from the shared store."""
+    shared = {"redis_url": redis_url, "deployment": prefix, "heartbeat_ms": 100}
+    with grid(mongo_url, redis_url, prefix, TWO_CELLS):
+        async with (
+            worker(mongo_url, prefix, **shared) as one,
+            worker(mongo_url, prefix, **shared | settings_of_the_second) as two,
+        ):
+            await eventually(one.hit)
+            await second(two)
+            yield one, two
+
+
+async def second(two: Worker) -> None:
+    """Returns when this worker answers from what another has stored, without a run of its own."""
+    await two.http.get("/elsewhere")  # it starts
+    clock = two.quaestor.read_path.clock
+    await eventually(lambda: two.quaestor.registry.caught_up(now_ms=clock()))
+    await eventually(two.hit)
+    assert two.runs == 0
+
+
+async def stored(one: Worker) -> CachedResponse | None:
+    """What lies in the shared store."""
+    return await one.quaestor.parts.storage.store._shared.get(KEY)  # type: ignore[union-attr]
+
+
+async def read_on(one: Worker, items: Items) -> None:
+    """Returns when this process has read everything that was told of the writes so far."""
+    time = items.database.command("ping")["operationTime"]
+    version = time.time << 32 | time.inc
+    items.database.marks.insert_one({})
+    await eventually(lambda: one.quaestor.registry.progress.matched > version)
+
+
+async def test_what_the_owner_keeps_stays_in_every_process_and_in_the_shared_store(
+    mongo_url: str, redis_url: str, prefix: str, items: Items
+) -> None:
+    """And a write that does change it afterwards ends it in all of them."""
+    async with two_workers(mongo_url, redis_url, prefix) as (one, two):
+        runs, before = one.runs, await stored(one)
+        for kept in (1, 2):
+            items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
+            await eventually(lambda kept=kept: one.rechecks("kept") == kept)  # type: ignore[misc]
+            await read_on(two, items)
+            assert await two.hit()
+            assert await one.hit()
+        assert (one.runs, two.runs) == (runs, 0)
+        assert await stored(one) == before
+        items.update_one({"_id": 2}, {"$set": {"price": 700}})
+        for each in (two, one):
+            await read_on(each, items)
+            told, _ = await each.get()
+            assert max(row["most"] for row in told) == 700
+
+
+async def test_nobody_serves_it_before_the_owner_has_said_so(
+    mongo_url: str, redis_url: str, prefix: str, items: Items
+) -> None:
+    """A request at another process waits as well, and is a hit then."""
+    async with two_workers(mongo_url, redis_url, prefix) as (one, two):
+        gate = Gate(one)
+        items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
+        await eventually(lambda: gate.asked == 1)
+        await read_on(two, items)
+        asking = asyncio.create_task(two.get())
+        await read_on(two, items)
+        assert not asking.done()
+        gate.open()
+        assert (await asking)[1]
+        assert two.runs == 0
+
+
+async def test_what_was_taken_over_from_a_late_owner_is_dead_there_too(
+    mongo_url: str, redis_url: str, prefix: str, items: Items
+) -> None:
+    """The other process has waited for long enough, and has evicted it; the verdict that comes then counts for nothing: nobody
+    would know what to purge."""
+    async with two_workers(mongo_url, redis_url, prefix, recheck_ms=50) as (one, two):
+        gate, runs = Gate(one), one.runs
+        items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
+        await eventually(lambda: gate.asked == 1)
+        await eventually(lambda: two.quaestor.telemetry.invalidations.evicted._value.get() == 1)
+        (held,) = one.quaestor.registry._shared._entries  # type: ignore[union-attr]
+        await eventually(lambda: not one.quaestor.registry.held((held,)))
+        gate.open()
+        await read_on(one, items)
+        await one.get()
+        assert one.runs == runs + 1
+
+
+@pytest.fixture
+def process(mongo_url: str, redis_url: str, prefix: str, items: Items) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.end_to_end.rechecking_worker", mongo_url, redis_url, prefix]
+    with grid(mongo_url, redis_url, prefix, TWO_CELLS):
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        yield started
+        started.kill()
+        started.communicate()
+
+
+def says(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdout is not None
+    for line in iter(process.stdout.readline, ""):
+        if line.strip() == word:
+            return
+    raise AssertionError(f"it ended before it said {word!r}")
+
+
+async def test_what_a_killed_process_was_rechecking_is_dead(
+    mongo_url: str, redis_url: str, prefix: str, items: pymongo.collection.Collection[dict[str, Any]], process: Any
+) -> None:
+    """kill -9 in the middle: nobody serves it meanwhile, and another process evicts it soon."""
+    await asyncio.wait_for(asyncio.to_thread(says, process, "stored"), 2 * STARTED_WITHIN_S)
+    shared = {"redis_url": redis_url, "deployment": prefix, "heartbeat_ms": 100, "recheck_ms": 100}
+    async with worker(mongo_url, prefix, **shared) as two:
+        await second(two)
+        assert await stored(two) is not None
+        items.update_one({"_id": 2}, {"$inc": {"price": 0.5}})
+        await asyncio.wait_for(asyncio.to_thread(says, process, "rechecking"), STARTED_WITHIN_S)
+        process.kill()
+        await read_on(two, items)
+        told, hit = await two.get()
+        assert (hit, two.runs) == (False, 1)
+        assert max(row["most"] for row in told if row["_id"] == 2) >= 2
+        evicted = two.quaestor.telemetry.invalidations.evicted._value
+        await eventually(lambda: evicted.get() >= 1)
+        await eventually(two.hit)

@@ -1,0 +1,207 @@
+"""What clients that consult the Cache Sketch are told of how long they may keep an answer (docs/sketch_clients.md)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from quaestor import cached, per_user, private
+from tests.end_to_end.site import Site, status_of
+from tests.hand_driven import HandEngine, TaggingCdn, reads
+
+pytestmark = pytest.mark.anyio
+
+FIELD = re.compile(r"([0-9]{1,8});at=([0-9]{1,15})(;private)?")
+
+
+def told(answer: httpx.Response) -> tuple[int, int, bool] | None:
+    """Lifetime in s, the moment in ms that it counts from, and whether it is for one user only; None: nothing is told."""
+    if "quaestor-ttl" not in answer.headers:
+        return None
+    match = FIELD.fullmatch(answer.headers["quaestor-ttl"])
+    assert match is not None, answer.headers["quaestor-ttl"]
+    return int(match[1]), int(match[2]), match[3] is not None
+
+
+async def test_everybody_revalidates_and_clients_with_the_sketch_are_told_a_lifetime() -> None:
+    """Miss, hits and 304: `max-age=0` for all; the lifetime counts from a moment that is never later than the answer, and never
+    ends later than what the sketch was told."""
+    site = Site()
+    etag = (await site.get()).headers["etag"]
+    for step_ms in (0, 0, 400, 300, 400, 58_000, 500):
+        site.engine.clock.now_ms += step_ms
+        for answer in (await site.get(), await site.get(if_none_match=etag)):
+            assert answer.headers["cache-control"] == "public, max-age=0, must-revalidate"
+            lifetime = told(answer)
+            if lifetime is not None:
+                ttl_s, at_ms, personal = lifetime
+                assert 0 <= site.engine.clock.now_ms - at_ms < 1_000
+                assert at_ms + ttl_s * 1_000 <= site.engine.sketch.reads["/items"] - 2_000
+                assert ttl_s > 0
+                assert not personal
+        assert answer.status_code == 304
+    assert site.runs == 1
+
+
+async def test_copies_are_given_another_lifetime_when_the_last_one_is_over() -> None:
+    """What is written all the time gets short lifetimes, of which the sketch and the index hear each time."""
+    site = Site()
+    site.engine.estimator.ttl_ms = 5_000
+    for at_s in range(55):
+        ttl_s, at_ms, _ = told(await site.get()) or (0, 0, False)
+        assert ttl_s == 5 - at_s % 5
+        assert at_ms + ttl_s * 1_000 + 2_000 == site.engine.sketch.reads["/items"]
+        site.engine.clock.now_ms += 1_000
+    assert site.runs == 1
+
+
+async def test_while_the_sketch_is_away_answers_are_cached_and_no_lifetime_is_told() -> None:
+    """And it is not asked again by every hit."""
+    site = Site()
+    site.engine.estimator.ttl_ms = 5_000
+    assert told(await site.get()) is not None
+    site.engine.clock.now_ms += 5_000
+    site.engine.sketch.down = True
+    for _ in range(5):
+        answer = await site.get()
+        assert "hit" in status_of(answer)
+        assert answer.headers["cache-control"] == "public, max-age=0, must-revalidate"
+        assert told(answer) is None
+    assert site.engine.count("failures", part="sketch") == 1
+    site.engine.sketch.down = False
+    site.engine.clock.now_ms += 1_000
+    assert told(await site.get()) is not None
+    assert site.runs == 1
+
+
+async def test_an_entry_of_which_the_sketch_was_not_told_is_given_out_without_a_lifetime() -> None:
+    """Another process of the deployment, an older release or one with other settings, has stored it."""
+    silent = Site(client_ttl="none")
+    assert told(await silent.get()) is None
+    assert silent.engine.sketch.reads == {}
+    entry = silent.engine.store.resident("http://shop.test/items")
+    assert entry is not None
+    site = Site(registry=silent.engine.registry, clock=silent.engine.clock)
+    await site.engine.store.put(entry.response, ttl_ms=60_000)
+    for _ in range(2):
+        answer = await site.get()
+        assert "hit" in status_of(answer)
+        assert told(answer) is None
+    assert site.runs == 0
+
+
+async def test_a_cdn_keeps_the_field_as_it_is() -> None:
+    """It counts from the origin's clock, so however long a CDN has kept an answer, a client's copy does not live longer."""
+    site = Site(cdn=[TaggingCdn()])
+    answer = await site.get()
+    assert answer.headers["cdn-cache-control"] == "max-age=60"
+    assert told(answer) == (60, site.engine.clock.now_ms, False)
+
+
+def by(scope: Any) -> str | None:
+    return next((value.decode() for name, value in scope["headers"] if name == b"authorization"), None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected", "reported"),
+    [
+        (cached(browser_ttl=0), None, False),
+        (cached(browser_ttl=7), (7, False), True),
+        (cached(browser_ttl=600), (60, False), True),
+        (cached(cookies=["lang"]), None, True),
+        (cached(headers=["accept-language"]), (60, False), True),
+        (cached(scope=per_user(by=by)), (60, True), True),
+        (cached(scope=per_user(by=by), browser_ttl=0), None, False),
+        (cached(scope=private()), None, False),
+    ],
+)
+async def test_what_a_route_declares_goes_first(
+    declared: Any, expected: tuple[int, bool] | None, reported: bool
+) -> None:
+    """A page cannot see cookies, so what varies by them is not kept; what is for one user is marked."""
+    site = Site(routes={"/items": declared})
+    for _ in range(3):
+        lifetime = told(await site.get(authorization="Bearer a") if declared.given.get("by") else await site.get())
+        assert lifetime == (None if expected is None else (expected[0], site.engine.clock.now_ms, expected[1]))
+    assert bool(site.engine.sketch.reads) is reported
+
+
+async def test_what_the_handler_says_bounds_it() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        said = request.query_params.get("said", "")
+        return PlainTextResponse("x", headers={"cache-control": said} if said else {})
+
+    site = Site(handler)
+    for said, expected in (
+        ("max-age=5", 5),
+        ("max-age=0", None),
+        ("s-maxage=9", 9),
+        ("max-age=900", 60),
+        ("no-store", None),
+    ):
+        for _ in range(2):
+            lifetime = told(await site.get(f"/items?said={said}"))
+            assert (None if lifetime is None else lifetime[0]) == expected, said
+
+
+async def test_a_lifetime_that_the_handler_hands_on_is_not_sent() -> None:
+    """It would be that of another server's sketch, which this one's clients do not look at."""
+
+    async def handler(request: Request) -> Response:
+        if "stored" in request.url.path:
+            reads()
+        return PlainTextResponse("x", headers={"quaestor-ttl": "9999;at=1"}, status_code=200)
+
+    for site in (Site(handler), Site(handler, client_ttl="none"), Site(handler, explicit=True)):
+        for path in ("/stored", "/stored", "/passed", "/passed"):
+            assert "9999" not in (await site.get(path)).headers.get("quaestor-ttl", "")
+        assert "9999" not in (await site.get("/passed", authorization="Bearer x")).headers.get("quaestor-ttl", "")
+
+
+async def test_who_asked_by_another_name_than_the_sketch_uses_is_told_none() -> None:
+    """The copy would be looked up under a name that nobody reports; the entry is the same, and a hit out of memory."""
+    site = Site()
+    assert told(await site.get("/items?a=1")) is not None
+    for _ in range(2):
+        answer = await site.get("/items?a=1&utm_source=mail")
+        assert "hit" in status_of(answer)
+        assert told(answer) is None
+    assert told(await site.get("/items?a=1")) is not None
+    assert site.runs == 1
+
+
+async def test_parts_are_told_none() -> None:
+    site = Site()
+    await site.get()
+    part = await site.get(range="bytes=0-3")
+    assert (part.status_code, told(part)) == (206, None)
+
+
+@pytest.mark.parametrize("client_ttl", ["none", "estimated"])
+async def test_it_can_be_turned_off(client_ttl: str) -> None:
+    site = Site(client_ttl=client_ttl)
+    for _ in range(2):
+        assert told(await site.get()) is None
+
+
+def test_the_default_is_on() -> None:
+    assert HandEngine().settings.client_ttl == "sketch"
+
+
+async def test_what_a_lagging_process_hands_out_after_a_write_is_reported_as_outdated_too() -> None:
+    """Another process has worked the write off, for the lifetimes that were known then; this one has not heard of it yet."""
+    site = Site()
+    site.engine.estimator.ttl_ms = 5_000
+    await site.get()
+    index, now_ms = site.engine.index, site.engine.clock.now_ms
+    await index.settle(await index.claim(["test:1"], now_ms=now_ms))
+    site.engine.clock.now_ms += 5_000
+    assert told(await site.get()) is not None
+    now_ms = site.engine.clock.now_ms
+    assert [one.resource for one in await index.reclaim(claimed_before_ms=now_ms, now_ms=now_ms)] == ["/items"]

@@ -1,0 +1,147 @@
+"""The browser client in a real browser: page, HTTP cache and server. `make test-browsers`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.sketch_clients.origin import Origin, serving
+from tests.support import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+
+SKETCH = "GET /quaestor/sketch"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with serving(Origin(options="{ wait: 20_000 }")) as running:
+        yield running
+
+
+@pytest.fixture
+def tab(browser: Browser, origin: Origin) -> Iterator[Tab]:
+    opened = browser.tab(origin.url + "/")
+    yield opened
+    assert opened.run("return errors") == []
+    opened.close()
+
+
+def get(tab: Tab, path: str, init: str = "{}") -> object:
+    return tab.run(f"return await get({path!r}, {init})")
+
+
+def becomes(condition: Callable[[], bool]) -> None:
+    asyncio.run(eventually(condition))
+
+
+def nobodys(value: int) -> dict[str, object]:
+    return {"value": value, "user": None}
+
+
+def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin) -> None:
+    """The first load fills the browser's cache; of the second one only the sketch is asked for."""
+    assert get(tab, "/data/a") == nobodys(0)
+    tab.open(origin.url + "/")
+    assert get(tab, "/data/a") == nobodys(0)
+    assert get(tab, "/data/a") == nobodys(0)
+    assert origin.asked["GET /data/a"] == 1
+    assert tab.run("return client.counts.memory + client.counts.cache") == 2
+
+
+def test_a_client_without_the_sketch_never_reuses(tab: Tab, origin: Origin) -> None:
+    """Everybody is told `max-age=0`: the page's own `fetch` asks every time."""
+    get(tab, "/data/a")
+    origin.write("a")
+    assert tab.run("return (await fetch('/data/a')).json()") == nobodys(1)
+    assert tab.run("return (await fetch('/data/a')).json()") == nobodys(1)
+    assert origin.asked["GET /data/a"] == 3
+
+
+def test_what_another_process_writes_is_seen(tab: Tab, origin: Origin) -> None:
+    """By a page that is loaded after it, and by one that stays: as soon as its sketch knows of it."""
+    assert get(tab, "/data/a") == nobodys(0)
+    origin.write("a")
+    tab.open(origin.url + "/")
+    assert get(tab, "/data/a") == nobodys(1)
+    origin.write("a")
+    becomes(lambda: get(tab, "/data/a", "{ level: { delta: 4 } }") == nobodys(2))
+
+
+def test_own_writes_are_seen_at_once_in_every_tab(tab: Tab, origin: Origin, browser: Browser) -> None:
+    other = browser.tab(origin.url + "/")
+    for page in (tab, other):
+        assert get(page, "/data/a") == nobodys(0)
+    for value in (1, 2, 3):
+        assert tab.run("await client.fetch('/data/a', { method: 'PUT' }); return await get('/data/a')") == nobodys(
+            value
+        )
+    becomes(lambda: get(other, "/data/a") == nobodys(3))
+    other.close()
+
+
+def test_after_a_logout_nobody_sees_what_was_the_users_before(tab: Tab, origin: Origin, browser: Browser) -> None:
+    """A logs out, B logs in, on one browser: in the tab where that happens, in one that was open, and in a new page."""
+    log_in = "await client.fetch('/session/{user}', {{ method: 'POST' }}); client.login()"
+    tab.run(log_in.format(user="A"))
+    other = browser.tab(origin.url + "/")
+    for page in (tab, other, tab, other):
+        assert get(page, "/me/a") == {"value": 0, "user": "A"}
+    tab.run("client.logout();" + log_in.format(user="B"))
+    assert get(tab, "/me/a") == {"value": 0, "user": "B"}
+    becomes(lambda: get(other, "/me/a") == {"value": 0, "user": "B"})
+    tab.open(origin.url + "/")
+    assert get(tab, "/me/a") == {"value": 0, "user": "B"}
+    other.close()
+
+
+def test_the_kill_switch_reaches_a_tab_without_a_reload(tab: Tab, origin: Origin) -> None:
+    get(tab, "/data/a")
+    origin.fault = "off"
+    becomes(
+        lambda: (tab.run("await client.refresh()"), get(tab, "/data/a"), tab.run("return client.counts.passed"))[2] > 0
+    )
+    asked, sketches = origin.asked["GET /data/a"], origin.asked[SKETCH]
+    for _ in range(3):
+        get(tab, "/data/a")
+    assert origin.asked["GET /data/a"] == asked + 3
+    assert origin.asked[SKETCH] == sketches
+
+
+@pytest.mark.parametrize("fault", ["html", "unavailable", "fieldless"])
+def test_without_a_sketch_to_rely_on_everything_is_revalidated(browser: Browser, origin: Origin, fault: str) -> None:
+    """Nothing stale, nothing thrown into the page, and the reason said once."""
+    origin.fault = fault
+    tab = browser.tab(origin.url + "/")
+    for value in range(3):
+        assert get(tab, "/data/a") == nobodys(value)
+        origin.write("a")
+    assert tab.run("return [errors, warnings.length]") == [[], 1]
+    tab.close()
+
+
+def test_an_old_sketch_is_not_believed(browser: Browser, origin: Origin) -> None:
+    """A cache that gives one made long ago, whatever it is asked for."""
+    origin.keep_sketch(made_ms_ago=120_000)
+    origin.fault = "replayed"
+    tab = browser.tab(origin.url + "/")
+    for value in range(3):
+        assert get(tab, "/data/a") == nobodys(value)
+        origin.write("a")
+    assert tab.run("return [errors, client.counts.memory + client.counts.cache]") == [[], 0]
+    tab.close()
+
+
+def test_answers_without_a_lifetime_are_left_to_the_browser(tab: Tab, origin: Origin) -> None:
+    for value in range(3):
+        assert get(tab, "/plain/a") == nobodys(value)
+        origin.write("a")

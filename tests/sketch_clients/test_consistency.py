@@ -1,0 +1,202 @@
+"""Each level keeps its promise on recorded histories, and without its protection the same checker finds that it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from quaestor.client import exchange, server_time, sketches
+from quaestor.client.copies import Copies
+from quaestor.client.exchange import Exchanges
+from quaestor.client.levels import Level
+from quaestor.client.server_time import Moment, ServerTime
+from quaestor.client.sketches import Sketches
+from quaestor.client.steps import Ask
+from tests.sketch_clients.history import History, going_back, missing_causes, missing_own_writes, staler_than
+from tests.sketch_clients.simulation import Client, Read, World, run
+
+Check = Callable[[History], Iterator[Read]]
+DELTA_S = 20
+DELTA = Level(delta_s=DELTA_S, read_your_writes=False, monotonic_reads=False)
+LEVELS: dict[str, tuple[Level, Check]] = {
+    "delta": (DELTA, staler_than(DELTA_S * 1000)),
+    "read_your_writes": (Level(delta_s=300, monotonic_reads=False), missing_own_writes),
+    "monotonic_reads": (Level(delta_s=300, read_your_writes=False), going_back),
+    "causal": (Level(delta_s=300, causal=True), missing_causes),
+    "strong": (Level(strong=True), staler_than(0)),
+}
+
+
+def judged(level: Level, check: Check, *, seeds: range, operations: int, hostile: bool = False) -> tuple[int, int]:
+    """Reads of so many histories, and those of them that break the promise."""
+    reads = found = 0
+    for seed in seeds:
+        world = World(seed, hostile=hostile)
+        run(world, level, clients=4, operations=operations)
+        reads += len(world.reads)
+        found += len(list(check(world)))
+    return reads, found
+
+
+@pytest.mark.parametrize("hostile", [False, True], ids=["careless", "hostile"])
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_level_keeps_its_promise(name: str, hostile: bool) -> None:
+    """Clients with wrong clocks, caches that restart, purges late or lost, sketches lost, replayed, without their query, fields
+    dropped. 24,000 reads in all."""
+    reads, found = judged(*LEVELS[name], seeds=range(4), operations=700, hostile=hostile)
+    assert reads > 2_400
+    assert found == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hostile", [False, True], ids=["careless", "hostile"])
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_million_reads_keep_their_promise(name: str, hostile: bool) -> None:
+    """A tenth of them for each level and transport."""
+    reads, found = judged(*LEVELS[name], seeds=range(100, 160), operations=2_000, hostile=hostile)
+    assert reads > 100_000
+    assert found == 0
+
+
+def test_copies_are_used() -> None:
+    """Promises are easily kept by whoever asks the server each time."""
+    world = World(1)
+    run(world, DELTA, clients=4, operations=1500)
+    sources = [one.source for one in world.reads]
+    assert sources.count("memory") > len(sources) / 10
+
+
+WEAKER = {
+    "read_your_writes": Level(delta_s=300, read_your_writes=False, monotonic_reads=False),
+    "monotonic_reads": Level(delta_s=300, read_your_writes=False, monotonic_reads=False),
+    "causal": Level(delta_s=300),
+    "strong": DELTA,
+}
+
+
+def broken(level: Level, check: Check, *, hostile: bool = False) -> bool:
+    """Whether a history is found that breaks a promise. The seeds are tried one after the other."""
+    return any(judged(level, check, seeds=range(n, n + 1), operations=700, hostile=hostile)[1] for n in range(20))
+
+
+@pytest.mark.parametrize("name", WEAKER)
+def test_without_the_level_its_promise_is_broken(name: str) -> None:
+    """The checker can find what it is there to find."""
+    assert broken(WEAKER[name], LEVELS[name][1])
+
+
+def _no_filter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Sketches, "vouches", lambda self, partition, name, at_ms, after_ms: self.made_ms(partition) >= after_ms
+    )
+
+
+def _trusted_transport(patch: pytest.MonkeyPatch) -> None:
+    """A sketch counts from when it was received, whatever it says."""
+    answered = Sketches.answered
+
+    def trusting(self, request, status, headers, body, now, *, delta_ms, written_ms):  # type: ignore[no-untyped-def]
+        relied = answered(self, request, status, headers, body, now, delta_ms=1e15, written_ms=0)
+        if relied:
+            held = self._held[request.partition]
+            held.made_ms = int(self.time.latest_ms(now))
+        return relied
+
+    patch.setattr(Sketches, "answered", trusting)
+
+
+def _one_clock(patch: pytest.MonkeyPatch) -> None:
+    """Time that went by while the machine slept does not count."""
+    patch.setattr(
+        ServerTime, "latest_ms",
+        lambda self, now: self._time_ms + now.monotonic_ms - self._at.monotonic_ms if self._time_ms else 0.0,
+    )  # fmt: skip
+
+
+def _the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Time that somebody took back from the wall clock does not count."""
+
+    def latest_ms(self: ServerTime, now: Moment) -> float:
+        return self._time_ms + now.wall_ms - self._at.wall_ms if self._time_ms else 0.0
+
+    patch.setattr(ServerTime, "latest_ms", latest_ms)
+
+
+def _trusted_caches(patch: pytest.MonkeyPatch) -> None:
+    """What the network answers is taken, however old."""
+    begin = Exchanges.begin
+
+    def trusting(self, target, asked, level, now):  # type: ignore[no-untyped-def]
+        step = begin(self, target, asked, level, now)
+        return replace(step, after_ms=0.0) if isinstance(step, Ask) and not step.past_caches else step
+
+    patch.setattr(Exchanges, "begin", trusting)
+
+
+def _no_memory_of_writes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchanges, "wrote", lambda self, now: None)
+
+
+def _no_memory_of_versions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Copies, "older", lambda self, key, at_ms, etag: False)
+
+
+def _no_memory_of_reads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchanges, "_read", lambda self, time_ms: None)
+
+
+OFF = {
+    "filter": ("delta", _no_filter, False),
+    "age": ("delta", _trusted_transport, True),
+    "monotonic clock only": ("delta", _one_clock, False),
+    "wall clock only": ("delta", _the_wall_clock, False),
+    "distrust of caches": ("delta", _trusted_caches, False),
+    "own writes": ("read_your_writes", _no_memory_of_writes, False),
+    "newest versions": ("monotonic_reads", _no_memory_of_versions, False),
+    "newest answer": ("causal", _no_memory_of_reads, False),
+}
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_without_a_protection_a_promise_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each protection is switched off alone, and the same checker finds it."""
+    level, switch_off, hostile = OFF[name]
+    switch_off(monkeypatch)
+    assert broken(*LEVELS[level], hostile=hostile)
+
+
+def test_the_margins_are_what_they_were_tested_with() -> None:
+    assert (exchange.EARLY_MS, sketches.SKEW_MS, sketches.SHOWN_MS, server_time.DRIFT) == (1000, 1000, 1000, 0.001)
+
+
+class Early(World):
+    """Answers say that they left almost a second before they did."""
+
+    def early_ms(self) -> int:
+        return 999
+
+
+@pytest.mark.parametrize(("early_ms", "missing"), [(1000, 0), (0, 1)], ids=["with", "without"])
+def test_the_second_that_at_may_be_early(early_ms: int, missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writes between a sketch and an answer that shows the second: reading the first one's page from memory would miss it."""
+    monkeypatch.setattr(exchange, "EARLY_MS", early_ms)
+    world = Early(1, lossy=0.0, lost_refreshes=0.0)
+    client = Client(world, 0, Level(delta_s=300, causal=True))
+
+    def done(operation: Iterator[None]) -> None:
+        for _ in operation:
+            world.pass_time(20)
+        world.pass_time(100)
+
+    for operation in (client.load(""), client.read(0)):
+        done(operation)
+    world.pass_time(5_000)
+    done(client.load(""))
+    world.write(0)
+    world.pass_time(10)
+    world.write(3)
+    done(client.read(3))
+    done(client.read(0))
+    assert len(list(missing_causes(world))) == missing

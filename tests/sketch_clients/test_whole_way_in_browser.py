@@ -1,0 +1,186 @@
+"""The whole way in a real browser: page, service worker, HTTP cache, Varnish, app, mongod. `make test-browsers`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pymongo
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from fastapi.responses import HTMLResponse
+from pymongo import AsyncMongoClient
+
+from cdn_adapters import VarnishAdapter, varnish_vcl
+from middleware import BrowserClient, QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.demo.servers import HOST, Server, free_port, running, varnish_server
+from tests.end_to_end.varnish_site import TOKEN, needs_varnish
+from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.support import PATIENT, eventually
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
+    needs_varnish,
+    pytest.mark.timeout(900),
+]
+
+PAGE = """<!doctype html><html><head><link rel="icon" href="data:,"><script>
+window.errors = [];
+window.onerror = (message) => { window.errors.push(String(message)); };
+window.get = async (url, init) => (await fetch(url, init)).json();
+window.controlled = async () => {
+  while (!navigator.serviceWorker.controller) {
+    await new Promise((done) => navigator.serviceWorker.addEventListener("controllerchange", done, { once: true }));
+  }
+};
+window.ready = true;
+</script></head></html>"""
+"""It knows nothing of the client: the middleware puts in the line that registers the worker."""
+
+
+class Site:
+    """The application on its own port, Varnish before it, and the database as another program writes to it."""
+
+    def __init__(self, varnish: Server, collection: Any) -> None:
+        self.url = varnish.url
+        self._varnish = varnish
+        self._collection = collection
+
+    def write(self, key: str, value: int) -> None:
+        self._collection.update_one({"_id": key}, {"$set": {"value": value}}, upsert=True)
+
+    def requests_to_varnish(self) -> int:
+        folder = str(Path(self._varnish.folder) / "work")
+        told = subprocess.run(
+            ["varnishstat", "-1", "-j", "-n", folder, "-f", "MAIN.client_req"], capture_output=True, check=True
+        ).stdout
+        return int(json.loads(told)["counters"]["MAIN.client_req"]["value"])
+
+
+@contextlib.contextmanager
+def application(mongo_url: str, database: str, varnish_url: str, port: int) -> Iterator[None]:
+    """An ordinary FastAPI app with one middleware line, on uvicorn."""
+    # Embedded, the sketch begins with every resource in it, for as long as a copy may live.
+    lifetime = {"ttl_min_ms": 20_000, "ttl_max_ms": 20_000}
+    quaestor = Quaestor(**PATIENT, **lifetime, sketch_delta_s=4, read_your_writes_ms=20_000)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    items = client[database].items
+    adapter = VarnishAdapter(varnish_url, token=TOKEN)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await client.close()
+        await adapter.aclose()
+
+    app = FastAPI(lifespan=lifespan)
+    served = BrowserClient(handles=["/items/"], inject=True)
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[adapter], browser_client=served)
+
+    @app.get("/", response_class=HTMLResponse)
+    async def page() -> str:
+        return PAGE
+
+    @app.get("/items/{key}")
+    @app.get("/revalidated/{key}")
+    async def item(key: str) -> dict[str, Any]:
+        return await items.find_one({"_id": key}) or {}
+
+    @app.put("/items/{key}/{value}")
+    async def put(key: str, value: int) -> int:
+        await items.update_one({"_id": key}, {"$set": {"value": value}}, upsert=True)
+        return value
+
+    server = uvicorn.Server(uvicorn.Config(app, host=HOST, port=port, log_level="error", ws="none", loop="asyncio"))
+    thread = Thread(target=server.run, name="application")
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def site(mongo_url: str, prefix: str) -> Iterator[Site]:
+    port = free_port()
+    vcl = varnish_vcl(HOST, port, purge_token=TOKEN)
+    with (
+        pymongo.MongoClient[dict[str, Any]](mongo_url) as client,
+        running(partial(varnish_server, vcl=vcl), "varnish") as varnish,
+        application(mongo_url, prefix, varnish.url, port),
+    ):
+        yield Site(varnish, client[prefix].items)
+        client.drop_database(prefix)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    with chromium(tmp_path / "profile") as running_browser:
+        yield running_browser
+
+
+def value(tab: Tab, path: str) -> object:
+    return tab.run(f"return (await get({path!r})).value")
+
+
+def becomes(condition: Callable[[], bool]) -> None:
+    asyncio.run(eventually(condition, within_s=120))
+
+
+def opened(browser: Browser, site: Site) -> Tab:
+    tab = browser.tab(site.url + "/")
+    tab.run("await controlled()")
+    return tab
+
+
+def reads_cost(tab: Tab, site: Site, path: str, count: int) -> int:
+    """Requests that reached Varnish, of whatever kind, while a page read so many times."""
+    before = site.requests_to_varnish()
+    tab.run(f"for (let i = 0; i < {count}; i++) await get({path!r})")
+    return site.requests_to_varnish() - before
+
+
+def test_a_page_reads_from_its_browser_and_is_never_stale_beyond_the_bound(browser: Browser, site: Site) -> None:
+    """First load fills; a reload costs no request for data; another process's write is seen, also by a page that is opened after
+    the tab was closed and the worker ended; own writes at once; who has no sketch asks each time."""
+    site.write("1", 1)
+    tab = opened(browser, site)
+    becomes(lambda: value(tab, "/items/1") == 1 and reads_cost(tab, site, "/items/1", 50) < 10)
+
+    tab.open(site.url + "/")
+    becomes(lambda: reads_cost(tab, site, "/items/1", 50) < 10)
+    assert value(tab, "/items/1") == 1
+
+    site.write("1", 2)
+    becomes(lambda: value(tab, "/items/1") == 2)
+    assert value(tab, "/items/1") == 2
+
+    for new in (3, 4):
+        assert tab.run(f"await get('/items/1/{new}', {{ method: 'PUT' }}); return (await get('/items/1')).value") == new
+
+    assert reads_cost(tab, site, "/revalidated/1", 20) >= 20
+
+    becomes(lambda: reads_cost(tab, site, "/items/1", 50) < 10)
+    browser.end_workers(tab)
+    tab.close()
+    site.write("1", 5)
+    tab = opened(browser, site)
+    becomes(lambda: value(tab, "/items/1") == 5)
+    assert tab.run("return errors") == []
+    tab.close()

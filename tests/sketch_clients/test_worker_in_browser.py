@@ -1,0 +1,135 @@
+"""The service worker in a real browser: pages that know nothing of it, the HTTP cache and a server. `make test-browsers`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.sketch_clients.origin import Origin, serving
+from tests.support import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with serving(Origin(delta_s=3600)) as running:
+        yield running
+
+
+@pytest.fixture
+def tab(browser: Browser, origin: Origin) -> Iterator[Tab]:
+    opened = browser.tab(origin.url + "/worker-page")
+    opened.run("await controlled()")
+    yield opened
+    assert opened.run("return errors") == []
+    opened.close()
+
+
+def get(tab: Tab, path: str) -> object:
+    return tab.run(f"return await get({path!r})")
+
+
+def becomes(condition: Callable[[], bool]) -> None:
+    asyncio.run(eventually(condition))
+
+
+def nobodys(value: int) -> dict[str, object]:
+    return {"value": value, "user": None}
+
+
+def hits(tab: Tab, origin: Origin, path: str) -> bool:
+    """Whether a read was answered without the server."""
+    asked = origin.asked[f"GET {path}"]
+    get(tab, path)
+    return origin.asked[f"GET {path}"] == asked
+
+
+def test_pages_that_know_nothing_of_it_ask_the_server_once(tab: Tab, origin: Origin, browser: Browser) -> None:
+    """After a reload, in another tab, by a page with the client, and after the browser has ended the worker."""
+    becomes(lambda: hits(tab, origin, "/data/a"))
+    asked = origin.asked["GET /data/a"]
+    tab.open(origin.url + "/worker-page")
+    assert get(tab, "/data/a") == nobodys(0)
+    other = browser.tab(origin.url + "/")
+    assert get(other, "/data/a") == nobodys(0)
+    other.close()
+    browser.end_workers(tab)
+    assert get(tab, "/data/a") == nobodys(0)
+    assert origin.asked["GET /data/a"] == asked
+
+
+def test_what_another_process_writes_is_seen(origin: Origin, browser: Browser) -> None:
+    """After Δ at most, also when the worker was ended meanwhile."""
+    origin.rules = "handles=/data/&delta=4"
+    tab = browser.tab(origin.url + "/worker-page")
+    tab.run("await controlled()")
+    for value in (1, 2):
+        get(tab, "/data/a")
+        origin.write("a")
+        if value == 2:
+            browser.end_workers(tab)
+        becomes(lambda value=value: get(tab, "/data/a") == nobodys(value))
+    tab.close()
+
+
+def test_own_writes_are_seen_at_once(tab: Tab, origin: Origin, browser: Browser) -> None:
+    """In every tab, and when the worker is ended right after the write."""
+    other = browser.tab(origin.url + "/worker-page")
+    for value in (1, 2, 3):
+        for page in (tab, other):
+            get(page, "/data/a")
+        assert tab.run("await fetch('/data/a', { method: 'PUT' }); return await get('/data/a')") == nobodys(value)
+        if value == 3:
+            browser.end_workers(tab)
+        assert get(other, "/data/a") == nobodys(value)
+    other.close()
+
+
+def test_after_a_logout_nobody_sees_what_was_the_users_before(tab: Tab, origin: Origin) -> None:
+    """However it came about, and whether or not somebody says so."""
+    for user in ("A", "B", "A"):
+        tab.run(f"await fetch('/session/{user}', {{ method: 'POST' }})")
+        for _ in range(2):
+            assert get(tab, "/me/a") == {"value": 0, "user": user}
+
+
+def test_the_kill_switch_reaches_it_without_a_reload(tab: Tab, origin: Origin) -> None:
+    """Then nothing is reused; and where a worker that does nothing stands at its URL, there is none after the next update."""
+    becomes(lambda: hits(tab, origin, "/data/a"))
+    origin.fault = "off"
+    tab.run("await fetch('/data/b', { method: 'PUT' })")
+    becomes(lambda: sum(hits(tab, origin, "/data/a") for _ in range(3)) == 0)
+    tab.run("await (await navigator.serviceWorker.getRegistration()).update()")
+    becomes(lambda: tab.run("return (await navigator.serviceWorker.getRegistrations()).length") == 0)
+
+
+def test_a_newer_worker_waits_until_it_is_asked_to_take_over(tab: Tab, origin: Origin) -> None:
+    """Old and new stand side by side, and the old one goes on answering."""
+    becomes(lambda: hits(tab, origin, "/data/a"))
+    origin.release = 2
+    tab.run("window.took = 0; navigator.serviceWorker.addEventListener('controllerchange', () => window.took++)")
+    tab.run("await (await navigator.serviceWorker.getRegistration()).update()")
+    becomes(lambda: tab.run("return !!(await navigator.serviceWorker.getRegistration()).waiting"))
+    assert hits(tab, origin, "/data/a")
+    assert tab.run("return window.took") == 0
+    tab.run("(await navigator.serviceWorker.getRegistration()).waiting.postMessage('skip waiting')")
+    becomes(lambda: tab.run("return window.took") == 1)
+    assert get(tab, "/data/a") == nobodys(0)
+
+
+def test_what_it_is_not_for_passes(tab: Tab, origin: Origin) -> None:
+    """Parts, answers without a lifetime, and paths that its rules leave out."""
+    assert tab.run("return (await fetch('/data/a', { headers: { range: 'bytes=0-1' } })).status") in (200, 206)
+    for value in range(3):
+        assert get(tab, "/plain/a") == nobodys(value)
+        origin.write("a")

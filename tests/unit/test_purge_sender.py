@@ -1,0 +1,279 @@
+"""The sender of one place: whole batches, within its rates, kept until acknowledged. A scripted place; sleeping passes time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected, Throttled
+from cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField, Unit
+from cdn_adapters.place import Connection, Target, cheapest_targets
+from cdn_adapters.sender import Sender, SenderOptions
+from cdn_adapters.tag_field import tag_headers
+from quaestor.errors import CdnError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.store.outbox_memory import MemoryOutbox
+from tests.support import eventually
+
+pytestmark = pytest.mark.anyio
+
+RATE = Rate(bucket="api/account/1", owner=Owner.ACCOUNT, per_s=5, burst=26)
+LIMITED = Capabilities(kinds=(TAG,), batch={TAG: 100}, tag_field=TagField(name="cache-tag"), rates=(RATE,))
+
+
+class Api:
+    """A provider that answers as it is told, and otherwise delivers."""
+
+    name = "api"
+    address = "zone 1"
+
+    def __init__(self, capabilities: Capabilities = LIMITED) -> None:
+        self.capabilities = capabilities
+        self.now_ms = 1_700_000_000_000
+        self.requests: list[tuple[int, tuple[str, ...]]] = []
+        self.answers: deque[Answer | CdnError] = deque()
+        self.refused: set[str] = set()
+        self.gate: asyncio.Event | None = None
+        self.outbox = MemoryOutbox()
+        self.telemetry = Telemetry()
+
+    def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+        return tag_headers(self.capabilities.tag_field, tags)
+
+    def targets(self, *, tags: Sequence[str], urls: Sequence[str]) -> list[Target]:
+        return cheapest_targets(self.capabilities, tags=tags, urls=urls)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        yield self
+
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        self.requests.append((self.now_ms, tuple(target.value for target in targets)))
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refused.intersection(target.value for target in targets):
+            return Rejected(reason="bad tag")
+        return self._answer()
+
+    async def completed(self, ticket: str) -> Answer:
+        return self._answer()
+
+    def _answer(self) -> Answer:
+        answer = self.answers.popleft() if self.answers else Delivered()
+        if isinstance(answer, CdnError):
+            raise answer
+        return answer
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ms += int(seconds * 1_000)
+        await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def sender(self, repurge_after_ms: int = 1_000) -> AsyncIterator[Sender]:
+        sender = Sender(
+            self,
+            self.outbox,
+            options=SenderOptions(repurge_after_ms=repurge_after_ms),
+            telemetry=self.telemetry,
+            clock=lambda: self.now_ms,
+            sleep=self.sleep,
+        )
+        sender.start()
+        try:
+            yield sender
+        finally:
+            await sender.aclose()
+
+    async def put(self, sender: Sender, *tags: str) -> Callable[[], object]:
+        targets = [Target(TAG, tag) for tag in tags]
+        return await sender.put(targets, until_ms=self.now_ms + 3_600_000)
+
+    async def purged(self, sender: Sender, *tags: str) -> None:
+        wait = await sender.put([Target(TAG, tag) for tag in tags], until_ms=self.now_ms + 3_600_000)
+        await wait()
+
+    @property
+    def sent(self) -> list[tuple[str, ...]]:
+        return [batch for _, batch in self.requests]
+
+
+async def test_a_purge_is_waited_for_until_it_is_acknowledged_and_repeated_a_moment_later() -> None:
+    """What was on its way to the place when it was purged goes by the second one."""
+    api = Api()
+    async with api.sender(repurge_after_ms=700) as sender:
+        await api.purged(sender, "a")
+        first_ms = api.requests[0][0]
+        assert api.sent == [("a",)]
+        api.now_ms += 699
+        await api.purged(sender, "b")
+        assert api.sent == [("a",), ("b",)]
+        api.now_ms = first_ms + 700
+        await eventually(lambda: len(api.requests) == 3)
+        assert api.sent[2] == ("a",)
+
+
+async def test_what_waits_goes_in_whole_batches_each_target_once() -> None:
+    api = Api()
+    async with api.sender() as sender:
+        tags = [f"t{n}" for n in range(250)]
+        await api.purged(sender, *tags, *tags[:50])
+    assert [len(batch) for batch in api.sent] == [100, 100, 50]
+
+
+async def test_no_more_requests_are_sent_than_the_bucket_holds_and_nothing_is_lost() -> None:
+    """A burst of 10,000 invalidations against five requests a second: in any time at most the burst and what came back since."""
+    api = Api(replace(LIMITED, batch={TAG: 100}))
+    async with api.sender() as sender:
+        await asyncio.gather(*(api.purged(sender, *(f"{call}-{n}" for n in range(100))) for call in range(100)))
+    assert len({tag for batch in api.sent for tag in batch}) == 10_000
+    times_ms = [at_ms for at_ms, _ in api.requests]
+    for i, start_ms in enumerate(times_ms):
+        for j in range(i, len(times_ms)):
+            assert j - i + 1 <= RATE.burst + RATE.per_s * (times_ms[j] - start_ms) / 1_000
+
+
+async def test_a_bucket_may_count_targets() -> None:
+    rate = replace(RATE, unit=Unit.TARGET, burst=11, per_s=10)
+    api = Api(replace(LIMITED, rates=(rate,)))
+    async with api.sender() as sender:
+        await api.purged(sender, *(f"t{n}" for n in range(45)))
+    assert max(len(batch) for batch in api.sent) <= 10
+    assert api.requests[-1][0] - api.requests[0][0] >= 3_000
+
+
+async def test_a_provider_that_is_throttled_is_left_alone_for_as_long_as_it_said() -> None:
+    """By every sender of its bucket, and what comes meanwhile joins what waits."""
+    api = Api()
+    api.answers.append(Throttled(retry_after_s=30.0))
+    async with api.sender() as sender:
+        await api.purged(sender, "a")
+    (first_ms, first), (second_ms, second) = api.requests
+    assert first == second == ("a",)
+    assert second_ms - first_ms >= 30_000
+
+
+async def test_the_providers_own_rate_fields_set_the_pace() -> None:
+    api = Api()
+    api.answers.append(Delivered(pace=Pace(remaining=0, reset_s=12.0)))
+    async with api.sender() as sender:
+        await api.purged(sender, "a")
+        await api.purged(sender, "b")
+    assert api.requests[1][0] - api.requests[0][0] >= 12_000
+
+
+async def test_only_what_is_refused_alone_becomes_a_dead_letter() -> None:
+    """The rest of its batch is purged."""
+    api = Api()
+    api.refused = {"t3"}
+    async with api.sender() as sender:
+        for n in range(8):
+            await sender.put([Target(TAG, f"t{n}")], until_ms=api.now_ms + 3_600_000)
+
+        async def buried() -> bool:
+            return (await api.outbox.size(sender.queue)).dead == 1
+
+        await eventually(buried)
+        good = {f"t{n}" for n in range(8)} - {"t3"}
+        await eventually(lambda: good <= {tag for batch in api.sent if "t3" not in batch for tag in batch})
+        [letter] = await api.outbox.dead(sender.queue, count=10)
+        assert (letter.member, letter.reason) == ("0tag t3", "bad tag")
+
+
+async def test_a_refusal_of_everything_keeps_everything_until_it_is_mended() -> None:
+    """A token that was revoked is no reason to forget: 24 hours of staleness are."""
+    api = Api()
+    api.answers.extend([Rejected(reason="token revoked", place_wide=True)] * 3)
+    async with api.sender() as sender:
+        wait = await sender.put([Target(TAG, "a")], until_ms=api.now_ms + 3_600_000)
+        await wait()
+        assert sender.state == "ok"
+        assert api.telemetry.failures.labels("cdn")._value.get() == 3
+        assert (await api.outbox.size(sender.queue)).dead == 0
+    assert api.sent == [("a",)] * 4
+
+
+async def test_a_place_that_does_not_answer_gets_it_again_with_growing_pauses() -> None:
+    api = Api()
+    api.answers.extend(CdnError("away") for _ in range(6))
+    async with api.sender() as sender:
+        await api.purged(sender, "a")
+    assert api.sent == [("a",)] * 7
+    pauses = [later - earlier for (earlier, _), (later, _) in zip(api.requests, api.requests[1:], strict=False)]
+    assert pauses[-1] > pauses[0]
+
+
+async def test_an_accepted_purge_is_done_when_it_is_completed() -> None:
+    """Asking may fail; what was lost on the way is sent again."""
+    api = Api(replace(LIMITED, asynchronous=True))
+    api.answers.extend(
+        [
+            Accepted(ticket="1", ask_after_s=2.0),
+            CdnError("away"),
+            Accepted(ticket="1", ask_after_s=2.0),
+            Rejected(reason="lost"),
+        ]
+    )
+    async with api.sender() as sender:
+        purged = asyncio.create_task(api.purged(sender, "a"))
+        await eventually(lambda: sender.state == "dark")
+        api.now_ms += 60_000
+        await purged
+        assert api.sent == [("a",), ("a",)]
+        assert api.requests[1][0] - api.requests[0][0] >= 6_000
+
+
+async def test_a_place_with_tiers_is_purged_again_after_its_bound() -> None:
+    """An edge that was purged first may have refetched from a shield that was not yet."""
+    api = Api(replace(LIMITED, tiered=True, effective_within_ms=5_000))
+    async with api.sender(repurge_after_ms=100) as sender:
+        await api.purged(sender, "a")
+        start_ms = api.now_ms
+        api.now_ms = start_ms + 100
+        await eventually(lambda: len(api.requests) == 2)
+        api.now_ms = start_ms + 5_499
+        await api.purged(sender, "b")
+        assert api.sent == [("a",), ("a",), ("b",)]
+        api.now_ms = start_ms + 5_500
+        await eventually(lambda: len(api.requests) == 4)
+        assert api.sent[3] == ("a",)
+
+
+async def test_a_purge_that_comes_in_while_the_same_is_under_way_waits_for_the_next() -> None:
+    """The one under way may have happened before the write."""
+    api = Api()
+    api.gate = asyncio.Event()
+    async with api.sender() as sender:
+        first = asyncio.create_task(api.purged(sender, "a"))
+        await eventually(lambda: len(api.requests) == 1)
+        second = asyncio.create_task(api.purged(sender, "a"))
+        await asyncio.sleep(0)
+        api.gate.set()
+        await first
+        await second
+        assert api.sent == [("a",), ("a",)]
+
+
+async def test_an_unlimited_place_is_purged_by_the_process_that_asks() -> None:
+    """Nobody leads, and nobody waits for anybody's poll."""
+    api = Api(replace(LIMITED, rates=()))
+    async with api.sender() as one, api.sender() as other:
+        await asyncio.gather(api.purged(one, "a"), api.purged(other, "b"))
+    assert sorted(api.sent) == [("a",), ("b",)]
+
+
+async def test_what_a_sender_leaves_behind_when_it_ends_another_sends() -> None:
+    api = Api(replace(LIMITED, rates=()))
+    api.gate = asyncio.Event()
+    async with api.sender() as one:
+        await one.put([Target(TAG, "a")], until_ms=api.now_ms + 3_600_000)
+        await eventually(lambda: len(api.requests) == 1)
+    api.gate = None
+    api.now_ms += 30_000
+    async with api.sender():
+        await eventually(lambda: len(api.requests) == 2)
+    assert api.sent == [("a",), ("a",)]
