@@ -34,7 +34,10 @@ def public_names() -> Iterator[str]:
         module = import_module(package)
         for name in module.__all__:
             one = getattr(module, name)
-            yield f"::: {getattr(one, '__module__', package)}.{getattr(one, '__qualname__', name)}\n"
+            if hasattr(one, "__qualname__"):
+                yield f"::: {one.__module__}.{one.__qualname__}\n"
+            else:  # a union of types knows neither its name nor where it was made
+                yield f"::: {package}.{name}\n"
 
 
 def commands() -> Iterator[str]:
