@@ -140,7 +140,7 @@ class Quaestor:
         """
         for service in (
             *(services.invalidating, services.purging, services.canaries, services.registering, services.housekeeping),
-            *(services.measuring, services.accounting, services.sketch_watching),
+            *(services.measuring, services.accounting, services.sketch_watching, services.recording, services.tuning),
         ):
             self._stops.append(await service(self.parts))
         if not self.settings.grid:

@@ -6,7 +6,9 @@ takes `Parts`: see `services`.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
 from quaestor.cache_sketch.sizing import geometry_of
@@ -45,7 +47,9 @@ from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.store.redis import RedisStore
 from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
-from quaestor.ttl import TtlEstimator
+from quaestor.ttl.chosen import ChosenEstimators
+from quaestor.ttl.parameters import TtlParameters, Tuning
+from quaestor.ttl.recording import TraceRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class Parts:
 def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimator | None = None) -> Parts:
     """Build all parts; connects to nothing.
 
-    estimator: by default one with the bounds and the quantile of the settings.
+    estimator: by default what the settings say, until other parameters are published.
     """
     telemetry = Telemetry(tracing=Tracing(enabled=settings.tracing))
     capture, events, resolver = Capture(), GridEvents(), LateResolver()
@@ -116,9 +120,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         storage = _in_process(memory, settings, clock)
     else:
         storage = _in_redis(settings.redis_url, memory, settings, telemetry, events)
-    estimator = estimator or TtlEstimator(
-        ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile
-    )
+    estimator = _recorded(estimator or _estimator(settings), settings, clock)
     registry = _registry(storage.layer, settings, telemetry, clock, events, resolver, capture)
     collection_events = CollectionEvents(
         storage.layer, deployment=settings.deployment, shape=lambda: registry.shape, clock=clock
@@ -181,6 +183,22 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
             resolver=LenientResolver(resolver),
         ),
     )
+
+
+def _estimator(settings: Settings) -> ChosenEstimators:
+    tuning = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
+    return ChosenEstimators(
+        TtlParameters(default=tuning), false_positive_rate=geometry_of(settings).false_positive_rate
+    )
+
+
+def _recorded(estimator: LifetimeEstimator, settings: Settings, clock: Clock) -> LifetimeEstimator:
+    """The estimator, behind the recorder of a trace if the settings want one."""
+    if not settings.trace_file:
+        return estimator
+    path = Path(settings.trace_file.replace("{pid}", str(os.getpid())))
+    share, max_bytes = settings.trace_share, settings.trace_max_bytes
+    return TraceRecorder(estimator, path=path, share=share, max_bytes=max_bytes, started_ms=clock())
 
 
 def _memory_store(settings: Settings, telemetry: Telemetry) -> MemoryStore:

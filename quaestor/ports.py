@@ -354,15 +354,29 @@ class LifetimeEstimator(Protocol):
     """Estimator of how long a result will probably live. Pure arithmetic over what it was told; no I/O, no clock. Observations
     may come in any order, and never raise."""
 
-    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         """Lifetime in ms of a response made of these queries, within the bounds of the implementation. Asking changes nothing.
 
         write_rate_hz: of all their records together.
+        kind: what else is known of results like this one counts for it too: its collection, or its route.
         """
 
-    def observe_read(self, query_ids: Sequence[str], *, now_ms: int, ttl_ms: int | None = None) -> None:
+    def observe_read(
+        self,
+        query_ids: Sequence[str],
+        *,
+        now_ms: int,
+        ttl_ms: int | None = None,
+        given_ms: int | None = None,
+        write_rate_hz: float = 0.0,
+        kind: str = "",
+    ) -> None:
         """Note that these were read from the database, and are guarded from now on for ttl_ms; None: until somebody says
-        otherwise."""
+        otherwise.
+
+        given_ms: the estimate that copies outside were given for their lifetime; None: none was, or another one.
+        write_rate_hz, kind: as they were when it was estimated.
+        """
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
         """Note that the result of this query has changed."""

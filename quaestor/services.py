@@ -27,11 +27,15 @@ from quaestor.store.budget_reports import keep_accounting
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring
 from quaestor.tasks import ended
+from quaestor.ttl.chosen import ChosenEstimators
+from quaestor.ttl.published import PublishedParameters
+from quaestor.ttl.recording import TraceRecorder
 
 Stop = Callable[[], Awaitable[object]]
 """Ends a service; returns when it has ended. Called once."""
 
 _HOUSEKEEPING_EVERY_S: Final = 1.0
+_TUNED_EVERY_S: Final = 5.0
 _CONTRIBUTORS_WITHIN_MS: Final = 2_000
 
 
@@ -80,11 +84,63 @@ async def housekeeping(parts: Parts) -> Stop:
             await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
             served = parts.read_path.lookup.take_served()
             parts.registry.housekeep(served)
+            if isinstance(parts.estimator, TraceRecorder):
+                parts.estimator.served(served, now_ms=parts.clock())
             for verify in parts.read_path.samples.choose(served):
                 verify()
             parts.telemetry.requests.count_hits()
 
     return _background(keep_house(), "quaestor-housekeeping")
+
+
+async def recording(parts: Parts) -> Stop:
+    """Recording of a trace, written once a second, if the settings want one."""
+    recorder = parts.estimator
+    if not isinstance(recorder, TraceRecorder):
+        return _nothing
+
+    async def written(write: Callable[[], None]) -> None:
+        try:
+            await anyio.to_thread.run_sync(write)
+        except OSError as error:
+            parts.telemetry.failure("engine", "ttl.trace_not_written", error)
+
+    async def keep_writing() -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_EVERY_S)
+            await written(recorder.write)
+
+    stop = _background(keep_writing(), "quaestor-trace")
+
+    async def end() -> None:
+        await stop()
+        await written(recorder.end)
+
+    return end
+
+
+async def tuning(parts: Parts) -> Stop:
+    """Taking up of published parameters of the lifetimes, where processes share a Redis: nobody has to be started again."""
+    recorder = parts.estimator
+    estimator = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
+    if parts.storage.redis is None or not isinstance(estimator, ChosenEstimators):
+        return _nothing
+    published, own = PublishedParameters(parts.storage.layer, scope=parts.settings.scope), estimator.parameters
+
+    async def keep_tuned() -> None:
+        taken = 0
+        while True:
+            try:
+                newest = (await anyio.to_thread.run_sync(published.history))[-1]
+                if newest.number != taken:
+                    taken = newest.number
+                    estimator.take_up(newest.parameters or own)
+                    parts.telemetry.event("ttl.parameters_taken_up", number=taken)
+            except EventLayerError as error:
+                parts.telemetry.failure("event-layer", "ttl.parameters_unread", error)
+            await asyncio.sleep(_TUNED_EVERY_S)
+
+    return _background(keep_tuned(), "quaestor-tuning")
 
 
 async def measuring(parts: Parts) -> Stop:

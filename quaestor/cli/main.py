@@ -22,6 +22,7 @@ from quaestor.cli import (
     doctor_command,
     extras,
     statistics_commands,
+    ttl_commands,
 )
 from quaestor.errors import QuaestorError
 
@@ -172,6 +173,7 @@ cdn.add_typer(cdn_queue_commands.commands, name="queue")
 cdn.command()(cdn_config_command.config)
 app.add_typer(cdn, name="cdn")
 app.add_typer(statistics_commands.commands, name="statistics")
+app.add_typer(ttl_commands.commands, name="ttl")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -171,12 +171,14 @@ class EntryAdmission:
             return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
         ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
         partition = self._partitioning.token(query.namespace for query in registered.queries)
+        estimated_ms = self._estimated_ms(registered, now_ms) if request.leave else None
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
             ttl_ms=ttl_ms if at_most_ms is None else min(ttl_ms, at_most_ms), window_ms=window_ms,
             valid_until_ms=outcome.valid_until_ms,
-            copies_ms=self._copies_ms(registered, now_ms, partition) if request.leave else None, partition=partition,
+            copies_ms=None if estimated_ms is None else max(1, int(estimated_ms * self.factors.of(partition))),
+            partition=partition,
         )  # fmt: skip
         if response is None:
             self._registry.lease(registered.ids, until_ms=0)
@@ -188,7 +190,7 @@ class EntryAdmission:
         with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
             verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
         if verdict.resident is not None:
-            self._note_kept(verdict.resident, outcome, registered)
+            self._note_kept(verdict.resident, outcome, registered, estimated_ms)
         return verdict
 
     def _refused(
@@ -233,14 +235,21 @@ class EntryAdmission:
             self._telemetry.failure("event-layer", "read_path.register_failed", error)
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
 
-    def _note_kept(self, resident: Resident, outcome: Outcome, registered: Registered) -> None:
+    def _note_kept(
+        self, resident: Resident, outcome: Outcome, registered: Registered, estimated_ms: int | None
+    ) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
         self._missing_reads.note(response.key, registered)
         if self._settings.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
-        lifetime_ms = response.fresh_until_ms - response.stored_at_ms
-        self._estimator.observe_read(registered.query_ids, now_ms=response.stored_at_ms, ttl_ms=lifetime_ms)
+        now_ms = response.stored_at_ms
+        # What something else than the estimate has shortened says nothing of it.
+        as_estimated = estimated_ms is not None and first_copies_until_ms(response) - now_ms == estimated_ms
+        self._estimator.observe_read(
+            registered.query_ids, now_ms=now_ms, ttl_ms=response.fresh_until_ms - now_ms,
+            given_ms=estimated_ms if as_estimated else None, write_rate_hz=registered.write_rate_hz, kind=self._kind(registered),
+        )  # fmt: skip
 
     def _keyed(
         self, answer: Answer, request: AnsweredRequest, deciding: tuple[bytes, ...]
@@ -282,12 +291,16 @@ class EntryAdmission:
             self._store.drop(response.key, "invalidated")
         return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
 
-    def _copies_ms(self, registered: Registered, now_ms: int, partition: str) -> int:
-        """How long copies outside may be used: nobody can tell them that a write has changed the entry."""
-        estimated_ms = self._estimator.estimate_ms(
-            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms
+    def _estimated_ms(self, registered: Registered, now_ms: int) -> int:
+        """How long copies outside will probably hold: nobody can tell them that a write has changed the entry."""
+        return self._estimator.estimate_ms(
+            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms, kind=self._kind(registered)
         )
-        return max(1, int(estimated_ms * self.factors.of(partition)))
+
+    def _kind(self, registered: Registered) -> str:
+        """What the estimator learns of results like this one by: the collections it was read from."""
+        control = self._settings.control_namespace
+        return " ".join(sorted({query.namespace for query in registered.queries} - {control}))
 
     async def _admit_explicit(
         self,

@@ -10,6 +10,10 @@ expire, that read is at most one TTL old, and an estimate that was too short onc
 the whole time a result was guarded since the invalidation before: the time to the next write is memoryless, so expiry and
 re-reading in between do not matter, and time in which nobody was watching does not count. And what is averaged is the mean
 lifetime, of which the TTL is the quantile, so the quantile keeps its meaning after the first invalidation.
+
+What enters a result without having been a member is added to the members' rates (`collection_rates`). What a mean lifetime and an
+exponential distribution do not say, a factor learned for each kind of result does: it keeps the share of results that change
+before their TTL ends at the quantile, whatever the writes are like (`quantile_tracking`). Derivations: docs/ttl.md.
 """
 
 from __future__ import annotations
@@ -17,47 +21,18 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from quaestor.errors import ConfigurationError
+from quaestor.ttl.collection_rates import CollectionRates
+from quaestor.ttl.daily_cycle import DailyCycle
+from quaestor.ttl.history import History, plain
+from quaestor.ttl.quantile_tracking import QuantileTracker
 
 _FOR_EVER_MS = 1 << 62
 
 
-@dataclass(slots=True)
-class History:
-    """History of one query: its observed lifetimes, and the one that is running.
-
-    mean_ms: moving average of its observed lifetimes, of which there were `lifetimes`.
-    watched_ms: guarded time since the last invalidation, up to the interval [from_ms, until_ms] that is still
-        running; from_ms is None between an invalidation and the next read.
-    """
-
-    mean_ms: float = 0.0
-    lifetimes: int = 0
-    watched_ms: int = 0
-    from_ms: int | None = None
-    until_ms: int = 0
-
-    def read(self, now_ms: int, until_ms: int) -> None:
-        """Note that it was read, and is watched until then."""
-        if self.from_ms is None:
-            self.from_ms, self.until_ms = now_ms, until_ms
-        elif now_ms <= self.until_ms:
-            self.until_ms = max(self.until_ms, until_ms)
-        else:
-            self.watched_ms += self.until_ms - self.from_ms
-            self.from_ms, self.until_ms = now_ms, until_ms
-
-    def quiet_ms(self, now_ms: int) -> int:
-        """The time for which it has been watched without an invalidation."""
-        if self.from_ms is None:
-            return 0
-        return self.watched_ms + max(0, min(now_ms, self.until_ms) - self.from_ms)
-
-
 class TtlEstimator:
-    """Estimator that learns from write rates and observed lifetimes; implements LifetimeEstimator. O(1) a query and call.
+    """Estimator that learns from write rates and observed lifetimes; implements LifetimeEstimator. O(log n) a query and call.
 
     Not thread-safe: use it from one event loop.
 
@@ -66,6 +41,8 @@ class TtlEstimator:
     alpha: weight of the past when a lifetime is observed (0..1, exclusive of 1); larger is steadier and slower. The
         first few lifetimes are averaged plainly.
     max_queries: beyond this, what is known of the query read longest ago is forgotten.
+    tracked: whether TTLs are corrected by what came of those that were given.
+    cycle: of the day, if the writes follow one.
     """
 
     def __init__(
@@ -76,22 +53,32 @@ class TtlEstimator:
         quantile: float = 0.5,
         alpha: float = 0.8,
         max_queries: int = 50_000,
+        tracked: bool = True,
+        cycle: DailyCycle | None = None,
     ) -> None:
+        self.tune(ttl_min_ms=ttl_min_ms, ttl_max_ms=ttl_max_ms, quantile=quantile, alpha=alpha)
+        self._max_queries = max_queries
+        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._tracker = QuantileTracker(max_open=max_queries if tracked else 0)
+        self._rates = CollectionRates(max_queries=max_queries)
+        self._cycle = cycle
+        self._elapsed = plain if cycle is None else cycle.elapsed
+
+    def __len__(self) -> int:
+        return len(self._histories)
+
+    def tune(self, *, ttl_min_ms: int, ttl_max_ms: int, quantile: float, alpha: float) -> None:
+        """Go on with other parameters, and with everything that was learned. Raises ConfigurationError."""
         if not 0 < ttl_min_ms <= ttl_max_ms:
             raise ConfigurationError(f"0 < ttl_min_ms ({ttl_min_ms}) <= ttl_max_ms ({ttl_max_ms}) does not hold")
         if not 0 < quantile < 1 or not 0 <= alpha < 1:
             raise ConfigurationError(f"quantile ({quantile}) or alpha ({alpha}) does not lie between 0 and 1")
         self._ttl_min_ms = ttl_min_ms
         self._ttl_max_ms = ttl_max_ms
-        self._means = -math.log1p(-quantile)
+        self._quantile, self._means = quantile, -math.log1p(-quantile)
         self._alpha = alpha
-        self._max_queries = max_queries
-        self._histories: OrderedDict[str, History] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._histories)
-
-    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int) -> int:
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         """TTL in ms of a response made of these queries, within the bounds; ttl_max_ms if nothing suggests a write.
 
         The response changes with the first of its queries, so their rates add up (the minimum of exponentials).
@@ -99,11 +86,14 @@ class TtlEstimator:
         write_rate_hz: of all their records together; queries without a history get equal shares of it.
         """
         distinct = tuple(dict.fromkeys(query_ids)) or ("",)
-        share_per_ms = write_rate_hz / 1_000 / len(distinct)
-        rate_per_ms = sum(self._rates_per_ms(distinct, share_per_ms, now_ms))
+        share_hz = write_rate_hz / len(distinct) + self._rates.unexplained_hz(kind)
+        rate_per_ms = sum(self._rates_per_ms(distinct, share_hz / 1_000, now_ms))
         if rate_per_ms <= 0:
             return self._ttl_max_ms
-        return int(min(max(self._means / rate_per_ms, self._ttl_min_ms), self._ttl_max_ms))
+        ttl_ms = self._means / rate_per_ms * self._tracker.factor(kind)
+        if self._cycle is not None:
+            ttl_ms = self._cycle.clock_ms(now_ms, min(ttl_ms, 1e15))
+        return int(min(max(ttl_ms, self._ttl_min_ms), self._ttl_max_ms))
 
     def _rates_per_ms(self, query_ids: Sequence[str], share_per_ms: float, now_ms: int) -> Iterator[float]:
         for query_id in query_ids:
@@ -114,45 +104,70 @@ class TtlEstimator:
                 mean_ms = 1 / share_per_ms
             else:
                 continue
-            quiet_ms = 0 if history is None else history.quiet_ms(now_ms)
+            quiet_ms = 0.0 if history is None else history.quiet_ms(now_ms, self._elapsed)
             if quiet_ms > mean_ms:
                 # It has already outlived its mean: as though it were invalidated now, so that a query that was
                 # written often and no longer is gets its long life back.
-                mean_ms = self._averaged(mean_ms, quiet_ms)
+                mean_ms = self._alpha * mean_ms + (1 - self._alpha) * quiet_ms
             yield 1 / mean_ms
 
-    def observe_read(self, query_ids: Sequence[str], *, now_ms: int, ttl_ms: int | None = None) -> None:
+    def observe_read(
+        self,
+        query_ids: Sequence[str],
+        *,
+        now_ms: int,
+        ttl_ms: int | None = None,
+        given_ms: int | None = None,
+        write_rate_hz: float = 0.0,
+        kind: str = "",
+    ) -> None:
         """Note that these queries were read from the database and are guarded from now on for ttl_ms; None: for as long as
         it takes.
         """
         until_ms = _FOR_EVER_MS if ttl_ms is None else now_ms + ttl_ms
-        for query_id in query_ids:
+        distinct = tuple(dict.fromkeys(query_ids))
+        for query_id in distinct:
             history = self._histories.get(query_id)
             if history is None:
                 history = self._histories[query_id] = History()
                 if len(self._histories) > self._max_queries:
-                    self._histories.popitem(last=False)
+                    self._forget()
             else:
                 self._histories.move_to_end(query_id)
-            history.read(now_ms, until_ms)
+            history.read(now_ms, until_ms, self._elapsed)
+            rate_hz = write_rate_hz / len(distinct)
+            self._rates.watch(query_id, kind, now_ms=now_ms, until_ms=until_ms, rate_hz=rate_hz)
+        if given_ms is not None and self._ttl_min_ms < given_ms < self._ttl_max_ms:
+            # What a bound has cut says nothing of the model.
+            self._tracker.give(distinct, kind, quantile=self._quantile, now_ms=now_ms, until_ms=now_ms + given_ms)
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
         """Note that the result of this query changed. Ignored if nobody read it since the last time: writes come in clusters."""
         history = self._histories.get(query_id)
         if history is None or history.from_ms is None:
             return
-        history.until_ms = max(history.until_ms, now_ms)  # it was still watched, or nobody would know
-        lifetime_ms = max(1, history.quiet_ms(now_ms))
-        history.lifetimes += 1
-        past = min(self._alpha, 1 - 1 / history.lifetimes)
-        history.mean_ms = past * history.mean_ms + (1 - past) * lifetime_ms
-        history.watched_ms, history.from_ms = 0, None
+        if self._cycle is not None and history.lifetimes:
+            self._cycle.watched(history.from_ms, max(now_ms, history.from_ms), history.mean_ms)
+            self._cycle.changed(now_ms)
+        history.changed(now_ms, self._alpha, self._elapsed)
+        self._rates.changed(query_id, now_ms=now_ms)
+        self._tracker.changed(query_id, now_ms=now_ms)
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
         """Note that the result of this query is no longer guarded, though nothing was written: from now on nobody is watching."""
         history = self._histories.get(query_id)
         if history is not None and history.from_ms is not None:
             history.until_ms = max(history.from_ms, min(history.until_ms, now_ms))
+            self._rates.withdrawn(query_id, now_ms=history.until_ms)
+            self._tracker.withdrawn(query_id)
 
-    def _averaged(self, mean_ms: float, lifetime_ms: float) -> float:
-        return self._alpha * mean_ms + (1 - self._alpha) * lifetime_ms
+    def judged(self) -> dict[str, tuple[int, int, float]]:
+        """By kind: TTLs that have had their time, those of them within which the result changed, and the factor before the
+        model's answer. For people."""
+        corrections = self._tracker.corrections
+        return {kind: (one.judged, one.changed, math.exp(one.log_factor)) for kind, one in corrections.items()}
+
+    def _forget(self) -> None:
+        query_id, history = self._histories.popitem(last=False)
+        self._rates.forget(query_id, until_ms=history.until_ms)
+        self._tracker.withdrawn(query_id)

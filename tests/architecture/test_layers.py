@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("middleware", "cdn_adapters"),
     ("quaestor.rest",),
     ("quaestor.admin",),
-    ("quaestor.proxy", "quaestor.statistics", "quaestor.doctor"),
+    ("quaestor.proxy", "quaestor.statistics", "quaestor.doctor", "quaestor.simulation"),
     ("quaestor",),
     ("quaestor.demo",),
     ("quaestor.cli",),

@@ -11,6 +11,11 @@ from hypothesis import strategies as st
 
 from quaestor.ports import LifetimeEstimator
 from quaestor.ttl import TtlEstimator
+from quaestor.ttl.baselines import AgeTtl, DynamicTtl, OracleTtl, StaticTtl
+from quaestor.ttl.chosen import ChosenEstimators
+from quaestor.ttl.constrained import Budgets, ConstrainedEstimator
+from quaestor.ttl.daily_cycle import DailyCycle
+from quaestor.ttl.parameters import TtlParameters, Tuning
 from tests.hand_driven import FixedEstimator
 
 MIN_MS, MAX_MS = 1_000, 3_600_000
@@ -19,10 +24,40 @@ NOW_MS = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class Kind:
-    """An implementation, and how to make one with these bounds."""
+    """An implementation, and how to make one with these bounds.
+
+    timeless: nothing but what was observed counts: not the time of day, not the age, not what is still to come.
+    """
 
     name: str
     make: Callable[[], LifetimeEstimator]
+    timeless: bool = True
+
+
+def constrained() -> LifetimeEstimator:
+    return ConstrainedEstimator(
+        TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS),
+        budgets=Budgets(false_positives=0.1, invalidations_hz=0.1),
+        ttl_min_ms=MIN_MS,
+        false_positive_rate=lambda keys: keys / (keys + 10),
+    )
+
+
+def chosen() -> LifetimeEstimator:
+    kinds = {"k1": Tuning(estimator="dynamic"), "k2": Tuning(quantile=0.9, false_positives=0.01)}
+    return ChosenEstimators(TtlParameters(kinds=kinds), false_positive_rate=lambda keys: keys / 1_000)
+
+
+def daily() -> LifetimeEstimator:
+    return TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS, cycle=DailyCycle(period_ms=10_000, parts=4))
+
+
+def oracle() -> LifetimeEstimator:
+    return OracleTtl(
+        lambda query_id, now_ms: None if query_id == "q1" else now_ms // 10_000 * 10_000 + 10_000,
+        ttl_min_ms=MIN_MS,
+        ttl_max_ms=MAX_MS,
+    )
 
 
 KINDS = (
@@ -30,6 +65,16 @@ KINDS = (
     Kind("without memory", lambda: TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS, alpha=0.0, quantile=0.99)),
     Kind("of few queries", lambda: TtlEstimator(ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS, max_queries=1)),
     Kind("fixed", FixedEstimator),
+    Kind("constrained", constrained),
+    Kind("chosen", chosen),
+    Kind("daily", daily, timeless=False),
+    Kind("static", lambda: StaticTtl(60_000)),
+    Kind("age", lambda: AgeTtl(fraction=0.1, ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS), timeless=False),
+    Kind("dynamic", lambda: DynamicTtl(quantile=0.5, ttl_min_ms=MIN_MS, ttl_max_ms=MAX_MS)),
+    Kind("oracle", oracle, timeless=False),
+)
+every_timeless_kind = pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.timeless], ids=[kind.name for kind in KINDS if kind.timeless]
 )
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
 
@@ -40,7 +85,7 @@ TIMES = st.integers(NOW_MS - 10**7, NOW_MS + 10**7)
 TTLS = st.none() | st.integers(0, 10**8)
 OBSERVATIONS = st.lists(
     st.one_of(
-        st.tuples(st.just("read"), st.lists(QUERIES, max_size=3), TIMES, TTLS),
+        st.tuples(st.just("read"), st.lists(QUERIES, max_size=3), TIMES, TTLS, TTLS, st.sampled_from(["", "k1", "k2"])),
         st.tuples(st.just("invalidation"), QUERIES, TIMES),
         st.tuples(st.just("withdrawal"), QUERIES, TIMES),
     ),
@@ -51,9 +96,10 @@ OBSERVATIONS = st.lists(
 def observe(estimator: LifetimeEstimator, observations: list[tuple[object, ...]]) -> None:
     for what, *said in observations:
         match what, said:
-            case "read", [list() as queries, int() as now_ms, ttl_ms]:
+            case "read", [list() as queries, int() as now_ms, ttl_ms, given_ms, str() as name]:
                 assert ttl_ms is None or isinstance(ttl_ms, int)
-                estimator.observe_read(queries, now_ms=now_ms, ttl_ms=ttl_ms)
+                assert given_ms is None or isinstance(given_ms, int)
+                estimator.observe_read(queries, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=given_ms, kind=name)
             case "invalidation", [str() as query, int() as now_ms]:
                 estimator.observe_invalidation(query, now_ms=now_ms)
             case "withdrawal", [str() as query, int() as now_ms]:
@@ -89,7 +135,7 @@ def test_an_estimate_depends_on_what_was_observed_alone_and_changes_nothing(
     assert asked.estimate_ms(queries, write_rate_hz=rate_hz, now_ms=now_ms) == expected
 
 
-@every_kind
+@every_timeless_kind
 @given(
     observations=OBSERVATIONS, query=QUERIES, watched_ms=st.integers(0, 10**6), later_ms=st.integers(0, 10**8),
     rate_hz=RATES_HZ,

@@ -1,0 +1,178 @@
+"""Commands of the group `quaestor ttl`: fit lifetimes to a trace, try them, compare them, apply them, undo that."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quaestor.cli import extras
+from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+from quaestor.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from quaestor.simulation.workload import Workload
+    from quaestor.ttl.parameters import TtlParameters
+    from quaestor.ttl.published import Publication, PublishedParameters
+
+commands = typer.Typer(
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Lifetimes: learned from a trace, tried, applied, undone.",
+)
+"""Of the group `quaestor ttl`."""
+
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Recorded with the setting trace_file.")]
+Clients = Annotated[int, typer.Option(min=1, help="Browsers that the requests are spread over.")]
+Delta = Annotated[float, typer.Option(min=0.1, help="Seconds after which browsers fetch the Cache Sketch again.")]
+SEEDS = 5
+
+
+@commands.command("fit")
+def fit(
+    trace: TraceFile,
+    out: Annotated[Path, typer.Option(help="Where the parameters are written.")],
+    stale_at_most: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of the requests that may be answered with something older.")
+    ] = 0.01,
+    clients: Clients = 100,
+    delta: Delta = 60.0,
+) -> None:
+    """Fit the quantile of each collection to a trace: most fresh hits in browsers, at that staleness. A third of the time is
+    held back to check it."""
+    workload = _workload(trace, clients, seed=0)
+    from quaestor.simulation.fitting import Fit, fitted
+    from quaestor.simulation.simulate import System
+    from quaestor.ttl.parameters import Tuning
+
+    def show(one: Fit) -> None:
+        print(
+            f"{one.kind}: {one.reads} reads, quantile {one.tuning.quantile:g}; held back: fresh hits in browsers "
+            f"{one.before.browser_fresh:.3f} -> {one.after.browser_fresh:.3f}, stale {one.before.stale:.4f} -> "
+            f"{one.after.stale:.4f}, purges a second {one.before.purges_hz:.2f} -> {one.after.purges_hz:.2f}",
+            flush=True,
+        )
+
+    settings = command_settings()
+    base = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
+    system = System(delta_s=delta)
+    parameters, found = fitted(workload, base=base, stale_at_most=stale_at_most, system=system, told=show)
+    if not found:
+        raise ConfigurationError(f"{trace} has too few reads of any collection to fit anything to: record for longer")
+    out.write_text(parameters.encoded() + "\n")
+    print(f"written to {out}; try it: quaestor ttl compare {trace} {out}")
+
+
+@commands.command("simulate")
+def simulate(
+    trace: TraceFile,
+    parameters: Annotated[Path | None, typer.Argument(help="Default: what the settings say.")] = None,
+    clients: Clients = 100,
+    delta: Delta = 60.0,
+) -> None:
+    """Show what these parameters do on a trace: a JSON object, each figure with half of its 95 % interval."""
+    print(json.dumps(_compared(trace, [parameters] if parameters else [], clients, delta)))
+
+
+@commands.command("compare")
+def compare(
+    trace: TraceFile,
+    parameters: Annotated[list[Path], typer.Argument(metavar="PARAMETERS...")],
+    clients: Clients = 100,
+    delta: Delta = 60.0,
+) -> None:
+    """Compare parameters with what the settings say, on a trace. A star: no other one is better in every respect."""
+    figures = _compared(trace, list(parameters), clients, delta)
+    from quaestor.simulation.comparison import pareto
+
+    front = pareto(figures)
+    for name, one in figures.items():
+        shown = ", ".join(
+            f"{figure} {one[figure][0]:.4g} ± {one[figure][1]:.2g}"
+            for figure in ("browser", "browser_fresh", "stale", "purges_hz", "origin_ms", "p50_ms", "p99_ms")
+        )
+        print(f"{'*' if name in front else ' '} {name}: {shown}")
+
+
+@commands.command("apply")
+def apply(
+    parameters: Annotated[Path, typer.Argument(help="As `fit` writes them.")],
+    on: Annotated[int, typer.Option(help="Number of the publication that this was decided on; see `history`.")],
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    by: Annotated[str | None, typer.Option(help="Who applies it; default: the user's name.")] = None,
+) -> None:
+    """Publish parameters: every app process takes them up within seconds, without a restart."""
+    read = _parameters(parameters)
+    published, now_ms = _published(redis_url, deployment)
+    _show(published.publish(read, base=on, by=by or getpass.getuser(), now_ms=now_ms))
+
+
+@commands.command("rollback")
+def rollback(
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    by: Annotated[str | None, typer.Option(help="Who does it; default: the user's name.")] = None,
+) -> None:
+    """Publish what counted before the newest publication."""
+    published, now_ms = _published(redis_url, deployment)
+    _show(published.rollback(by=by or getpass.getuser(), now_ms=now_ms))
+
+
+@commands.command("history")
+def history(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
+    """Show what was published, when, by whom; the last one counts."""
+    for one in _published(redis_url, deployment)[0].history():
+        _show(one)
+
+
+def _workload(trace: Path, clients: int, *, seed: int) -> Workload:
+    extras.require("simulation", "the simulation of lifetimes")
+    from quaestor.simulation.workload import recorded
+    from quaestor.ttl.trace_format import read
+
+    return recorded(read(trace), clients=clients, seed=seed)
+
+
+def _compared(
+    trace: Path, files: list[Path], clients: int, delta_s: float
+) -> dict[str, dict[str, tuple[float, float]]]:
+    extras.require("simulation", "the simulation of lifetimes")
+    from quaestor.simulation.comparison import compared
+    from quaestor.simulation.simulate import System
+    from quaestor.ttl.parameters import TtlParameters, Tuning
+
+    settings = command_settings()
+    own = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
+    candidates = {"settings": TtlParameters(default=own)} | {str(path): _parameters(path) for path in files}
+    workloads = [_workload(trace, clients, seed=seed) for seed in range(SEEDS)]
+    return compared(workloads, candidates, System(delta_s=delta_s))
+
+
+def _parameters(path: Path) -> TtlParameters:
+    from quaestor.ttl.parameters import decoded
+
+    try:
+        return decoded(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"the parameters {path} cannot be read: {error}") from error
+
+
+def _published(redis_url: str | None, deployment: str | None) -> tuple[PublishedParameters, int]:
+    from quaestor.clock import system_clock
+    from quaestor.event_layer.connecting import event_layer
+    from quaestor.ttl.published import PublishedParameters
+
+    settings = command_settings(redis_url=redis_url, deployment=deployment)
+    if settings.redis_url is None:
+        raise ConfigurationError("parameters are published in Redis: say where it is with --redis-url or REDIS_URL")
+    layer = event_layer(settings.redis_url, settings.deployment)
+    return PublishedParameters(layer, scope=settings.scope), system_clock()
+
+
+def _show(one: Publication) -> None:
+    what = "as the settings say" if one.parameters is None else one.parameters.encoded()
+    print(f"{one.number} at {one.at_ms} by {one.by or '-'}: {what}")

@@ -1,0 +1,100 @@
+"""Fitting of parameters to a recorded workload: for each collection the quantile that gives browsers the most fresh hits
+within a bound on staleness, checked on time that was held back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from quaestor.simulation.comparison import production
+from quaestor.simulation.simulate import Figures, System, simulated
+from quaestor.simulation.workload import Workload
+from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
+
+QUANTILES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+LEAST_READS: Final = 200
+"""Reads of a collection before anything is fitted to it; with fewer it goes with the others."""
+TRAINED: Final = 2 / 3
+"""Share of the time that is fitted to; the rest is held back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Fit of one kind of result.
+
+    reads: of it, in all of the trace.
+    before, after: figures of the time held back, with the parameters that are there, and with the fitted ones.
+    """
+
+    kind: str
+    reads: int
+    tuning: Tuning
+    before: Figures
+    after: Figures
+
+
+def fitted(
+    workload: Workload,
+    *,
+    base: Tuning,
+    stale_at_most: float,
+    system: System,
+    told: Callable[[Fit], None] = lambda _: None,
+) -> tuple[TtlParameters, list[Fit]]:
+    """Parameters for all kinds of a workload, and how each was found. Takes one simulation for each quantile and kind.
+
+    base: what is not fitted: bounds, estimator, budgets.
+    stale_at_most: share of the requests (0..1) that may be answered with something older; if nothing keeps that, the
+        least stale is taken.
+    told: each fit as it is made, for progress.
+    """
+    kinds = sorted(set(workload.kinds))
+    reads = np.bincount(workload.read_of, minlength=workload.results)
+    of_kind = {kind: np.array([one == kind for one in workload.kinds]) for kind in kinds}
+    found: list[Fit] = []
+    for kind in sorted(kinds, key=lambda one: -int(reads[of_kind[one]].sum()))[:MOST_KINDS]:
+        count = int(reads[of_kind[kind]].sum())
+        if count >= LEAST_READS:
+            found.append(_fit(_part(workload, of_kind[kind]), kind, count, base, stale_at_most, system))
+            told(found[-1])
+    return TtlParameters(default=base, kinds={one.kind: one.tuning for one in found}), found
+
+
+def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most: float, system: System) -> Fit:
+    cut_s = workload.length_s * TRAINED
+    trained, held_back = _between(workload, 0.0, cut_s), _between(workload, cut_s, np.inf)
+    candidates = [replace(base, quantile=quantile) for quantile in QUANTILES]
+    figures = [simulated(trained, production(TtlParameters(default=one)), system) for one in candidates]
+    allowed = [i for i, one in enumerate(figures) if one.stale <= stale_at_most]
+    if allowed:
+        best = max(allowed, key=lambda i: figures[i].browser_fresh)
+    else:
+        best = min(range(len(figures)), key=lambda i: figures[i].stale)
+    before, after = (
+        simulated(held_back, production(TtlParameters(default=one)), system) for one in (base, candidates[best])
+    )
+    return Fit(kind=kind, reads=reads, tuning=candidates[best], before=before, after=after)
+
+
+def _part(workload: Workload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Workload:
+    """The workload of some results alone."""
+    read, written = wanted[workload.read_of], wanted[workload.write_of]
+    return replace(
+        workload,
+        read_s=workload.read_s[read], read_of=workload.read_of[read], read_by=workload.read_by[read],
+        write_s=workload.write_s[written], write_of=workload.write_of[written],
+    )  # fmt: skip
+
+
+def _between(workload: Workload, from_s: float, until_s: float) -> Workload:
+    """The workload of a time, from its beginning on."""
+    read = (workload.read_s >= from_s) & (workload.read_s < until_s)
+    written = (workload.write_s >= from_s) & (workload.write_s < until_s)
+    return replace(
+        workload,
+        read_s=workload.read_s[read] - from_s, read_of=workload.read_of[read], read_by=workload.read_by[read],
+        write_s=workload.write_s[written] - from_s, write_of=workload.write_of[written],
+    )  # fmt: skip

@@ -1,0 +1,230 @@
+"""Event loop of the simulation, over arrays: compiled where numba is there, interpreted where it is not; the same results.
+
+One call runs until a lifetime is needed, which only the estimator knows: it returns, is told, and is called again.
+Invalidations are collected meanwhile and told before the next question. Times are seconds; a version of a result is the
+number of its changes.
+
+A copy of a result is dead at a moment that all copies of it share: the app tells each its remaining lifetime. When that is
+over and nothing has changed, the app gives the same again (`read_path/outside_copies.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """The function compiled by numba, and kept for the next process where that is possible; without numba as it is: about a
+    hundred times as slow."""
+    try:
+        from numba import njit
+    except ImportError:
+        return function
+    try:
+        return cast(_Function, njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # nowhere to keep it
+        return cast(_Function, njit(nogil=True)(function))
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+ENDED: Final = -1
+TOLD_FULL: Final = -2
+# Layers that answer.
+BROWSER, CDN, APP, DATABASE = 0, 1, 2, 3
+# Counters.
+(
+    REQUESTS, STALE, REVALIDATED, FALSE_POSITIVES, SKETCHES, INVALIDATIONS, PURGES, LISTED_PEAK, EXPIRED, RENEWED,
+    BROWSER_STALE,
+) = range(4, 15)  # fmt: skip
+COUNTERS: Final = 15
+# Sums.
+STALE_S, STALE_MAX_S, LISTED_SUM, LISTED_SEEN = 0, 1, 2, 3
+SUMS: Final = 4
+# State of the loop.
+NEXT_READ, NEXT_WRITE, PENDING, LISTED, SWEPT_S, BUFFERED = 0, 1, 2, 3, 4, 5
+STATE: Final = 6
+# Columns by result: numbers.
+VERSION, STORED, REGISTERED = 0, 1, 2
+# Columns by result: seconds.
+COPIES_UNTIL, LENGTH, ALIVE_UNTIL, LISTED_FROM, LISTED_UNTIL = 0, 1, 2, 3, 4
+
+
+@compiled
+def mixed(value: int) -> int:
+    """A number with well-mixed bits, below 2^31."""
+    value = (value * 2654435761 + 1013904223) & 0xFFFFFFFF
+    value ^= value >> 15
+    value = (value * 2246822519) & 0xFFFFFFFF
+    value ^= value >> 13
+    return value >> 1
+
+
+@compiled
+def enlist(k: int, at: float, known: float, until: float, state: Array, seconds: Array, leaving: Array) -> None:
+    """Put a result into the sketch, from when its change is known, until its last copy is dead."""
+    last = leaving.shape[0] - 1
+    if seconds[k, LISTED_UNTIL] > at:
+        leaving[min(int(seconds[k, LISTED_UNTIL]) + 1, last)] -= 1
+    else:
+        seconds[k, LISTED_FROM] = known
+        state[LISTED] += 1
+    leaving[min(int(until) + 1, last)] += 1
+    seconds[k, LISTED_UNTIL] = until
+
+
+@compiled
+def run(
+    reads: tuple[Array, Array, Array],
+    writes: tuple[Array, Array, Array, Array],
+    options: Array,
+    ttl_s: float,
+    state: Array,
+    numbers: Array,
+    seconds: Array,
+    edges: tuple[Array, Array],
+    slots: tuple[Array, Array, Array, Array],
+    clients: Array,
+    leaving: Array,
+    false_positive_rates: Array,
+    counters: Array,
+    sums: Array,
+    told: tuple[Array, Array],
+) -> int:
+    """Run until a lifetime is needed: number of the read that needs it; ENDED: all is done; TOLD_FULL: call again.
+
+    reads: when, of which result, by which client.
+    writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
+    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges.
+    ttl_s: the answer to the question before.
+    edges: version and end of each edge's copy, by edge and result; -1: none.
+    slots: client and result, version, end, sketch at which it was checked: copies in browsers, a hash table.
+    clients: when each fetched its sketch.
+    leaving: keys that leave the sketch, by second.
+    told: result and time of each invalidation since the last call.
+    """
+    read_s, read_of, read_by = reads
+    write_s, write_of, first_write, by_result_s = writes
+    edge_version, edge_until = edges
+    slot_pair, slot_version, slot_until, slot_checked = slots
+    told_of, told_s = told
+    delta_s, detection_s, purge_s = options[0], options[1], options[2]
+    browsers, edge_count = options[3] > 0, int(options[4])
+    results = numbers.shape[0]
+    mask = slot_pair.shape[0] - 1
+    i, w = int(state[NEXT_READ]), int(state[NEXT_WRITE])
+    pending = state[PENDING] > 0
+    buffered = 0
+    while i < read_s.shape[0]:
+        now = read_s[i]
+        # What changes before this request.
+        while w < write_s.shape[0] and write_s[w] <= now:
+            at, k = write_s[w], int(write_of[w])
+            numbers[k, VERSION] += 1
+            if numbers[k, REGISTERED]:
+                if buffered >= told_of.shape[0]:
+                    state[NEXT_READ], state[NEXT_WRITE], state[PENDING], state[BUFFERED] = i, w, 0, buffered
+                    numbers[k, VERSION] -= 1
+                    return TOLD_FULL
+                numbers[k, REGISTERED] = 0
+                counters[INVALIDATIONS] += 1
+                told_of[buffered], told_s[buffered] = k, at + detection_s
+                buffered += 1
+                until = seconds[k, ALIVE_UNTIL]
+                if until > at:
+                    counters[PURGES] += 1
+                    enlist(k, at, at + detection_s, until, state, seconds, leaving)
+            w += 1
+        while state[SWEPT_S] < now and int(state[SWEPT_S]) < leaving.shape[0]:
+            state[LISTED] -= leaving[int(state[SWEPT_S])]
+            state[SWEPT_S] += 1
+        k, c = int(read_of[i]), int(read_by[i])
+        version = numbers[k, VERSION]
+        slot = 0
+        answered = -1
+        kept_version = version
+        until = 0.0
+        if not pending:
+            counters[REQUESTS] += 1
+            if browsers and now - clients[c] >= delta_s:
+                clients[c] = now
+                counters[SKETCHES] += 1
+                sums[LISTED_SUM] += state[LISTED]
+                sums[LISTED_SEEN] += 1
+                counters[LISTED_PEAK] = max(counters[LISTED_PEAK], int(state[LISTED]))
+        if browsers:
+            pair = c * results + k + 1
+            slot = mixed(pair) & mask
+            while slot_pair[slot] != 0 and slot_pair[slot] != pair:
+                slot = (slot + 1) & mask
+            if not pending and slot_pair[slot] == pair:
+                if slot_until[slot] > now:
+                    listed = seconds[k, LISTED_FROM] <= clients[c] < seconds[k, LISTED_UNTIL]
+                    by_mistake = False
+                    if not listed:
+                        share = false_positive_rates[min(int(state[LISTED]), false_positive_rates.shape[0] - 1)]
+                        by_mistake = share > 0 and mixed(pair + int(clients[c] * 1000.0)) < share * 2147483648.0
+                    if slot_checked[slot] == clients[c] or not (listed or by_mistake):
+                        answered = BROWSER
+                        kept_version, until = slot_version[slot], slot_until[slot]
+                    else:
+                        counters[REVALIDATED] += 1
+                        if by_mistake:
+                            counters[FALSE_POSITIVES] += 1
+                else:
+                    counters[EXPIRED] += 1
+        edge = c % edge_count if edge_count else 0
+        if answered < 0 and edge_count and not pending:
+            held = edge_version[edge, k]
+            if held >= 0 and edge_until[edge, k] > now:
+                fresh = held == version
+                if not fresh:
+                    fresh = now < by_result_s[first_write[k] + held] + detection_s + purge_s
+                if fresh:
+                    answered, kept_version, until = CDN, held, edge_until[edge, k]
+        if answered < 0:
+            stored = numbers[k, STORED]
+            if pending:
+                # What the estimator said.
+                numbers[k, STORED], numbers[k, REGISTERED] = version, 1
+                seconds[k, LENGTH] = ttl_s
+                seconds[k, COPIES_UNTIL] = now + ttl_s
+                answered, pending = DATABASE, False
+            else:
+                live = stored == version
+                if stored >= 0 and not live:
+                    live = now < by_result_s[first_write[k] + stored] + detection_s
+                if not live:
+                    state[NEXT_READ], state[NEXT_WRITE], state[PENDING], state[BUFFERED] = i, w, 1, buffered
+                    return i
+                answered, kept_version = APP, stored
+                if seconds[k, COPIES_UNTIL] <= now:
+                    counters[RENEWED] += 1
+                    seconds[k, COPIES_UNTIL] = now + seconds[k, LENGTH]
+            until = seconds[k, COPIES_UNTIL]
+            seconds[k, ALIVE_UNTIL] = max(seconds[k, ALIVE_UNTIL], until)
+            if kept_version < version and until > seconds[k, LISTED_UNTIL]:
+                # Handed out before the app knew of the change: the sketch learns of these copies too.
+                counters[PURGES] += seconds[k, LISTED_UNTIL] <= now
+                enlist(k, now, now + detection_s, until, state, seconds, leaving)
+            if edge_count:
+                edge_version[edge, k], edge_until[edge, k] = kept_version, until
+        if browsers and answered != BROWSER:
+            slot_pair[slot], slot_version[slot] = c * results + k + 1, kept_version
+            slot_until[slot], slot_checked[slot] = until, clients[c]
+        counters[answered] += 1
+        if kept_version < version:
+            counters[STALE] += 1
+            if answered == BROWSER:
+                counters[BROWSER_STALE] += 1
+            stale_s = now - by_result_s[first_write[k] + kept_version]
+            sums[STALE_S] += stale_s
+            sums[STALE_MAX_S] = max(sums[STALE_MAX_S], stale_s)
+        i += 1
+    state[NEXT_READ], state[NEXT_WRITE], state[PENDING], state[BUFFERED] = i, w, 0, buffered
+    return ENDED

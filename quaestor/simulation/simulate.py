@@ -1,0 +1,203 @@
+"""Simulation of one workload: browsers with sketches, CDN edges, the app's store and its database, with the estimator of
+production.
+
+Counted are layers, staleness, the sketch, invalidations; latency follows from the layers that answered, and throughput from
+what each answer costs the app and its database (no more than the bottleneck can serve; waiting in queues is not simulated).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import ceil, sqrt
+from statistics import fmean, stdev
+from typing import Any, Final
+
+import numpy as np
+
+from quaestor.cache_sketch.sizing import DEFAULT, Geometry
+from quaestor.ports import LifetimeEstimator
+from quaestor.simulation import kernel
+from quaestor.simulation.workload import Workload
+
+_LATENCIES_DRAWN = 200_000
+_TOLD = 4_096
+_MOST_LISTED = 65_536
+_STUDENT: Final = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+"""97.5 % quantiles of Student's t, by the number of runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """System that is simulated. Latencies are (mean, standard deviation) in ms, there and back; measured ones may take their
+    place.
+
+    delta_s: how often a browser fetches the sketch.
+    detection_s: from a write until the app's store knows.
+    purge_s: from then until the CDN has purged.
+    browsers: whether they keep copies.
+    edges: of the CDN; 0: none.
+    client_cdn_ms, cdn_app_ms, database_ms: between the layers, the last with the query.
+    hit_ms, fill_ms: time of a core that the app spends on an answer from its store, and on one from the database.
+    cores: of the app.
+    """
+
+    delta_s: float = 10.0
+    detection_s: float = 0.05
+    purge_s: float = 0.1
+    browsers: bool = True
+    edges: int = 2
+    client_cdn_ms: tuple[float, float] = (4.0, 0.2)
+    cdn_app_ms: tuple[float, float] = (146.0, 5.0)
+    database_ms: tuple[float, float] = (3.0, 1.0)
+    hit_ms: float = 0.1
+    fill_ms: float = 2.0
+    cores: int = 4
+    geometry: Geometry = DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Figures of one run. Shares lie in 0..1 and are of the requests, rates are a second.
+
+    browser, cdn, app, database: who answered.
+    browser_fresh: answered by the browser's own copy, and that was the newest version.
+    mean_ms, p50_ms, p99_ms: latency.
+    throughput_hz: requests that the app's cores would bear at this mixture.
+    stale: requests answered with something older than the newest version.
+    stale_mean_s, stale_max_s: by how much those were.
+    false_positives: revalidations of copies that were fresh, because the sketch listed them by mistake.
+    sketch_mean, sketch_peak: keys in it, when it was fetched.
+    invalidations_hz, purges_hz: changes of guarded results; those of which copies were alive.
+    origin_ms: time of cores and of the database, a request.
+    """
+
+    requests: int
+    browser: float
+    cdn: float
+    app: float
+    database: float
+    browser_fresh: float
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    throughput_hz: float
+    stale: float
+    stale_mean_s: float
+    stale_max_s: float
+    false_positives: float
+    sketch_mean: float
+    sketch_peak: float
+    invalidations_hz: float
+    purges_hz: float
+    origin_ms: float
+
+
+def simulated(workload: Workload, estimator: LifetimeEstimator, system: System, *, seed: int = 0) -> Figures:
+    """Run a workload. Takes as long as its events: see docs/ttl.md for how many a second.
+
+    seed: of the latencies.
+    """
+    counters, sums = np.zeros(kernel.COUNTERS, dtype=np.int64), np.zeros(kernel.SUMS)
+    _run(workload, estimator, system, counters, sums)
+    requests = max(1, int(counters[kernel.REQUESTS]))
+    length_s = max(workload.length_s, 1e-9)
+    share = counters[:4] / requests
+    latencies_ms = _latencies_ms(share, system, seed)
+    app_ms = float(share[kernel.APP] * system.hit_ms + share[kernel.DATABASE] * system.fill_ms)
+    stale, listed = int(counters[kernel.STALE]), max(1.0, float(sums[kernel.LISTED_SEEN]))
+    return Figures(
+        requests=requests,
+        browser=float(share[kernel.BROWSER]),
+        cdn=float(share[kernel.CDN]),
+        app=float(share[kernel.APP]),
+        database=float(share[kernel.DATABASE]),
+        browser_fresh=int(counters[kernel.BROWSER] - counters[kernel.BROWSER_STALE]) / requests,
+        mean_ms=float(latencies_ms.mean()),
+        p50_ms=float(np.quantile(latencies_ms, 0.5)),
+        p99_ms=float(np.quantile(latencies_ms, 0.99)),
+        throughput_hz=system.cores * 1_000 / app_ms if app_ms else float("inf"),
+        stale=stale / requests,
+        stale_mean_s=float(sums[kernel.STALE_S]) / max(1, stale),
+        stale_max_s=float(sums[kernel.STALE_MAX_S]),
+        false_positives=int(counters[kernel.FALSE_POSITIVES]) / requests,
+        sketch_mean=float(sums[kernel.LISTED_SUM]) / listed,
+        sketch_peak=float(counters[kernel.LISTED_PEAK]),
+        invalidations_hz=int(counters[kernel.INVALIDATIONS]) / length_s,
+        purges_hz=int(counters[kernel.PURGES]) / length_s,
+        origin_ms=float(app_ms + share[kernel.DATABASE] * system.database_ms[0]),
+    )
+
+
+def summed_up(runs: Sequence[Figures]) -> dict[str, tuple[float, float]]:
+    """Each figure over several runs: its mean, and half the width of its 95 % confidence interval (0 for one run)."""
+    student = _STUDENT.get(len(runs), 1.96)
+    found: dict[str, tuple[float, float]] = {}
+    for name in asdict(runs[0]):
+        values = [float(getattr(one, name)) for one in runs]
+        half = student * stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+        found[name] = (fmean(values), half)
+    return found
+
+
+def _run(workload: Workload, estimator: LifetimeEstimator, system: System, counters: Any, sums: Any) -> None:
+    results, edges = workload.results, max(1, system.edges)
+    order = np.argsort(workload.write_of, kind="stable")
+    first = np.searchsorted(workload.write_of[order], np.arange(results)).astype(np.int64)
+    by_result_s = np.append(workload.write_s[order], np.inf)
+    state = np.zeros(kernel.STATE)
+    numbers = np.zeros((results, 3), dtype=np.int64)
+    numbers[:, kernel.STORED] = -1
+    slots = 1 << (2 * min(len(workload.read_s), workload.clients * results) + 16).bit_length()
+    told_of, told_s = np.zeros(_TOLD, dtype=np.int64), np.zeros(_TOLD)
+    arguments = (
+        state, numbers, np.zeros((results, 5)),
+        (np.full((edges, results), -1, dtype=np.int64), np.zeros((edges, results))),
+        (np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64), np.zeros(slots), np.zeros(slots)),
+        np.full(workload.clients, -1e18), np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
+        counters, sums, (told_of, told_s),
+    )  # fmt: skip
+    options = np.array(
+        [system.delta_s, system.detection_s, system.purge_s, float(system.browsers), float(system.edges)]
+    )
+    reads = (workload.read_s, workload.read_of, workload.read_by)
+    writes = (workload.write_s, workload.write_of, first, by_result_s)
+    ttl_s = 0.0
+    while True:
+        asked = kernel.run(reads, writes, options, ttl_s, *arguments)
+        buffered = int(state[kernel.BUFFERED])
+        for of, at_s in zip(told_of[:buffered].tolist(), told_s[:buffered].tolist(), strict=True):
+            estimator.observe_invalidation(str(of), now_ms=int(at_s * 1_000))
+        if asked == kernel.ENDED:
+            return
+        if asked == kernel.TOLD_FULL:
+            continue
+        of = int(workload.read_of[asked])
+        now_ms = int(workload.read_s[asked] * 1_000)
+        rate_hz, kind, name = float(workload.rates_hz[of]), workload.kinds[of], (str(of),)
+        given_ms = estimator.estimate_ms(name, write_rate_hz=rate_hz, now_ms=now_ms, kind=kind)
+        estimator.observe_read(name, now_ms=now_ms, given_ms=given_ms, write_rate_hz=rate_hz, kind=kind)
+        ttl_s = given_ms / 1_000
+
+
+def _rates(geometry: Geometry) -> Any:
+    """False positive rate by keys in the sketch, the few that are possible looked up, the others between them."""
+    known = np.unique(np.geomspace(1, _MOST_LISTED, 128).astype(np.int64))
+    return np.interp(
+        np.arange(_MOST_LISTED), np.append(0, known), [0.0, *(geometry.false_positive_rate(int(n)) for n in known)]
+    )
+
+
+def _latencies_ms(share: Any, system: System, seed: int) -> Any:
+    """Latencies of the mixture of layers that answered."""
+    dice = np.random.default_rng(seed)
+    layer = np.searchsorted(np.cumsum(share / share.sum()), dice.random(_LATENCIES_DRAWN))
+    latencies_ms = np.zeros(_LATENCIES_DRAWN)
+    for reached, (mean_ms, deviation_ms) in (
+        (kernel.CDN, system.client_cdn_ms),
+        (kernel.APP, system.cdn_app_ms),
+        (kernel.DATABASE, system.database_ms),
+    ):
+        there = layer >= reached
+        latencies_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, int(there.sum())))
+    return latencies_ms

@@ -1,0 +1,106 @@
+"""Chosen estimators: of each kind of result the one that its parameters name, and another when they change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from quaestor.ports import LifetimeEstimator
+from quaestor.ttl.baselines import AgeTtl, DynamicTtl, StaticTtl
+from quaestor.ttl.constrained import Budgets, ConstrainedEstimator
+from quaestor.ttl.daily_cycle import DailyCycle
+from quaestor.ttl.estimator import TtlEstimator
+from quaestor.ttl.parameters import TtlParameters, Tuning
+
+FalsePositiveRate = Callable[[int], float]
+"""The sketch's rate of false positives (0..1) with so many keys in it."""
+
+
+class ChosenEstimators:
+    """Estimators of all kinds, as one; implements LifetimeEstimator. Not thread-safe.
+
+    What has the same parameters shares one estimator, so an observation is told to as many as there are different ones.
+    """
+
+    def __init__(self, parameters: TtlParameters, *, false_positive_rate: FalsePositiveRate) -> None:
+        self._rate = false_positive_rate
+        self._estimators: dict[Tuning, LifetimeEstimator] = {}
+        self.parameters = parameters
+        self.take_up(parameters)
+
+    def take_up(self, parameters: TtlParameters) -> None:
+        """Go on with other parameters. An estimator whose parameters are still wanted keeps what it has learned; so does the
+        one for whatever is not named, if only its numbers have changed."""
+        old, before = self._estimators, self.parameters.default
+        wanted = dict.fromkeys((parameters.default, *parameters.kinds.values()))
+        kept = {tuning: old[tuning] for tuning in wanted if tuning in old}
+        default = parameters.default
+        if default not in kept and before not in kept and before in old:
+            tuned = _tuned(old[before], before, default)
+            if tuned is not None:
+                kept[default] = tuned
+        self._estimators = {
+            tuning: kept[tuning] if tuning in kept else built(tuning, false_positive_rate=self._rate)
+            for tuning in wanted
+        }
+        self.parameters = parameters
+
+    def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
+        """See LifetimeEstimator."""
+        estimator = self._estimators[self.parameters.of(kind)]
+        return estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+
+    def observe_read(
+        self,
+        query_ids: Sequence[str],
+        *,
+        now_ms: int,
+        ttl_ms: int | None = None,
+        given_ms: int | None = None,
+        write_rate_hz: float = 0.0,
+        kind: str = "",
+    ) -> None:
+        """See LifetimeEstimator."""
+        self._estimators[self.parameters.of(kind)].observe_read(
+            query_ids, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=given_ms, write_rate_hz=write_rate_hz, kind=kind
+        )
+
+    def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
+        """See LifetimeEstimator."""
+        for estimator in self._estimators.values():
+            estimator.observe_invalidation(query_id, now_ms=now_ms)
+
+    def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
+        """See LifetimeEstimator."""
+        for estimator in self._estimators.values():
+            estimator.observe_withdrawal(query_id, now_ms=now_ms)
+
+
+def built(tuning: Tuning, *, false_positive_rate: FalsePositiveRate) -> LifetimeEstimator:
+    """The estimator that a tuning names."""
+    low_ms, high_ms = tuning.ttl_min_ms, tuning.ttl_max_ms
+    if tuning.estimator == "static":
+        return StaticTtl(min(max(tuning.static_ms, low_ms), high_ms))
+    if tuning.estimator == "age":
+        return AgeTtl(fraction=tuning.fraction, ttl_min_ms=low_ms, ttl_max_ms=high_ms)
+    inner: LifetimeEstimator
+    if tuning.estimator == "dynamic":
+        inner = DynamicTtl(quantile=tuning.quantile, ttl_min_ms=low_ms, ttl_max_ms=high_ms)
+    else:
+        inner = TtlEstimator(
+            ttl_min_ms=low_ms, ttl_max_ms=high_ms, quantile=tuning.quantile, alpha=tuning.alpha,
+            cycle=DailyCycle() if tuning.daily else None,
+        )  # fmt: skip
+    if not (tuning.false_positives or tuning.invalidations_hz):
+        return inner
+    budgets = Budgets(false_positives=tuning.false_positives, invalidations_hz=tuning.invalidations_hz)
+    return ConstrainedEstimator(inner, budgets=budgets, ttl_min_ms=low_ms, false_positive_rate=false_positive_rate)
+
+
+def _tuned(estimator: LifetimeEstimator, before: Tuning, after: Tuning) -> LifetimeEstimator | None:
+    """The same estimator with other numbers; None if it has to be another one."""
+    if not isinstance(estimator, TtlEstimator) or after.estimator != "lifetimes" or after.daily != before.daily:
+        return None
+    if after.false_positives or after.invalidations_hz:
+        return None
+    estimator.tune(ttl_min_ms=after.ttl_min_ms, ttl_max_ms=after.ttl_max_ms, quantile=after.quantile, alpha=after.alpha)
+    return estimator

@@ -1,0 +1,158 @@
+"""Rates of change by kind of query: what is known of a query of which nothing is known yet. Pure.
+
+The writes to a result's members are not all that changes it: records enter that were no members. How often, only other queries of
+the same collection can tell before this one has been watched. So for each kind three sums are kept over all its queries: the time
+for which they were watched, the changes in it, and the changes that the writes to their members explained. What those leave
+unexplained, a second of watching, is the rate at which records enter; where nothing was known of members it is the whole
+rate, the prior of a cold start.
+
+Time that is still running is counted too: of each open interval only its beginning has to be known, so the sums are O(1) to read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+LEAST_CHANGES: Final = 8
+"""Changes of a kind before its rate is believed."""
+_MOST_CHANGES = 1_024
+"""With so many the past is halved."""
+MOST_KINDS: Final = 1_024
+_SPARE = 1_000
+
+
+@dataclass(slots=True)
+class KindSums:
+    """Sums of one kind. Of what is closed, and of the open intervals: how many, when they began, what was expected of them.
+
+    explained: changes that the writes to members explain.
+    open_hz, open_hz_ms: sum of the open intervals' rates, and of each rate times its beginning.
+    """
+
+    changes: float = 0.0
+    watched_ms: float = 0.0
+    explained: float = 0.0
+    open: int = 0
+    open_from_ms: float = 0.0
+    open_hz: float = 0.0
+    open_hz_ms: float = 0.0
+
+    def unexplained_hz(self, now_ms: int) -> float:
+        """Rate of the changes that members' writes do not explain, a second."""
+        if self.changes < LEAST_CHANGES:
+            return 0.0
+        watched_ms = self.watched_ms + self.open * now_ms - self.open_from_ms
+        explained = self.explained + (self.open_hz * now_ms - self.open_hz_ms) / 1_000
+        return max(0.0, self.changes - max(0.0, explained)) / max(watched_ms, 1.0) * 1_000
+
+
+@dataclass(slots=True)
+class _Interval:
+    sums: KindSums
+    from_ms: int
+    until_ms: int
+    rate_hz: float
+
+
+class CollectionRates:
+    """Rates of one estimator's kinds. Not thread-safe.
+
+    max_queries: intervals under watch at a time; further ones are not counted.
+    """
+
+    def __init__(self, *, max_queries: int) -> None:
+        self._max_queries = max_queries
+        self._sums: OrderedDict[str, KindSums] = OrderedDict()
+        self._open: dict[str, _Interval] = {}
+        self._ends: list[tuple[int, int, str]] = []
+        self._number = 0
+        self._at_ms = 0
+
+    def unexplained_hz(self, kind: str) -> float:
+        """Rate at which results of this kind change for other reasons than writes to their members, as of the newest observation.
+        O(1)."""
+        sums = self._sums.get(kind)
+        return sums.unexplained_hz(self._at_ms) if sums is not None else 0.0
+
+    def watch(self, query_id: str, kind: str, *, now_ms: int, until_ms: int, rate_hz: float) -> None:
+        """Note that a query is watched until then. O(log n).
+
+        rate_hz: of the writes to its members.
+        """
+        self._at_ms = max(self._at_ms, now_ms)
+        self._expire(now_ms)
+        interval = self._open.get(query_id)
+        if interval is not None:
+            interval.until_ms = max(interval.until_ms, until_ms)
+            return
+        if len(self._open) >= self._max_queries:
+            return
+        sums = self._sums.get(kind)
+        if sums is None:
+            if len(self._sums) >= MOST_KINDS:
+                self._sums.popitem(last=False)
+            sums = self._sums[kind] = KindSums()
+        self._open[query_id] = _Interval(sums, now_ms, until_ms, rate_hz)
+        sums.open += 1
+        sums.open_from_ms += now_ms
+        sums.open_hz += rate_hz
+        sums.open_hz_ms += rate_hz * now_ms
+        self._push(until_ms, query_id)
+
+    def changed(self, query_id: str, *, now_ms: int) -> None:
+        """Note that a watched query's result has changed. O(1)."""
+        self._at_ms = max(self._at_ms, now_ms)
+        sums = self._close(query_id, now_ms)
+        if sums is not None:
+            sums.changes += 1
+            if sums.changes > _MOST_CHANGES:
+                sums.changes /= 2
+                sums.watched_ms /= 2
+                sums.explained /= 2
+
+    def withdrawn(self, query_id: str, *, now_ms: int) -> None:
+        """Note that a query is no longer watched. O(1)."""
+        self._at_ms = max(self._at_ms, now_ms)
+        self._close(query_id, now_ms)
+
+    def forget(self, query_id: str, *, until_ms: int) -> None:
+        """Forget a query that would have been watched until then. O(1)."""
+        self._close(query_id, min(until_ms, self._at_ms))
+
+    def _push(self, until_ms: int, query_id: str) -> None:
+        if (
+            len(self._ends) > 2 * len(self._open) + _SPARE
+        ):  # most of them are of intervals that were closed before their end
+            self._ends = [(one.until_ms, i, name) for i, (name, one) in enumerate(self._open.items())]
+            heapify(self._ends)
+            self._number = len(self._ends)
+        self._number += 1
+        heappush(self._ends, (until_ms, self._number, query_id))
+
+    def _expire(self, now_ms: int) -> None:
+        while self._ends and self._ends[0][0] < now_ms:
+            query_id = heappop(self._ends)[2]
+            interval = self._open.get(query_id)
+            if interval is None:
+                continue
+            if interval.until_ms >= now_ms:
+                self._push(interval.until_ms, query_id)
+            else:
+                self._close(query_id, interval.until_ms)
+
+    def _close(self, query_id: str, at_ms: int) -> KindSums | None:
+        interval = self._open.pop(query_id, None)
+        if interval is None:
+            return None
+        sums = interval.sums
+        sums.open -= 1
+        sums.open_from_ms -= interval.from_ms
+        sums.open_hz -= interval.rate_hz
+        sums.open_hz_ms -= interval.rate_hz * interval.from_ms
+        watched_ms = max(0, at_ms - interval.from_ms)
+        sums.watched_ms += watched_ms
+        sums.explained += interval.rate_hz * watched_ms / 1_000
+        return sums

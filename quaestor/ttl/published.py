@@ -1,0 +1,104 @@
+"""Published parameters: what operators apply, as a log in the event layer that every app process reads.
+
+One stream, one entry for each time something was applied: who, when, which parameters, and which entry it was decided on. An
+entry counts if it was decided on the one that counted last before it; so of two operators who apply at once, one has and the
+other is told, and nothing is ever overwritten. What was applied is the audit trail, and undoing it is applying what was
+there before.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from quaestor.errors import ConfigurationError, EventLayerResetError
+from quaestor.ports import EventLayer
+from quaestor.ttl.parameters import TtlParameters, decoded
+
+_AT_ONCE = 1_000
+_LONGEST: Final = 100
+
+
+class Publication(NamedTuple):
+    """An entry of the log.
+
+    number: from 1, of those that count.
+    base: number that it was decided on; 0: there was none.
+    parameters: None: as each app's settings say.
+    """
+
+    number: int
+    base: int
+    at_ms: int
+    by: str
+    parameters: TtlParameters | None
+
+
+NOTHING: Final = Publication(number=0, base=0, at_ms=0, by="", parameters=None)
+"""Before anything is published: what the settings say counts."""
+
+
+class PublishedParameters:
+    """The log of one app's parameters. Not thread-safe; every call is one round trip or more, and raises EventLayerError.
+
+    scope: of the app: no two tenants share parameters.
+    """
+
+    def __init__(self, layer: EventLayer, *, scope: str) -> None:
+        self._layer = layer
+        self._stream = f"quaestor:{{{scope}:ttl}}:parameters"
+        self._offset = "0"
+        self._counted: list[Publication] = [NOTHING]
+
+    def history(self) -> list[Publication]:
+        """All that was published and counts, the oldest first; before it NOTHING."""
+        while True:
+            try:
+                entries = self._layer.read({self._stream: self._offset}, count=_AT_ONCE, block_ms=0)
+            except EventLayerResetError:  # Redis came back without its data: what was published is gone with them
+                self._offset, self._counted = "0", [NOTHING]
+                continue
+            for entry in entries:
+                self._offset = entry.offset
+                self._count(entry.payload)
+            if len(entries) < _AT_ONCE:
+                return self._counted
+
+    def publish(self, parameters: TtlParameters | None, *, base: int, by: str, now_ms: int) -> Publication:
+        """Publish parameters that were decided on the entry `base`. Raises ConfigurationError, and changes nothing, if
+        another one counts by now."""
+        newest = self.history()[-1]
+        fields = {
+            "base": base, "at_ms": now_ms, "by": by[:_LONGEST],
+            "parameters": None if parameters is None else json.loads(parameters.encoded()),
+        }  # fmt: skip
+        if newest.number == base:
+            self._layer.append(self._stream, [json.dumps(fields).encode()])
+            newest = self.history()[-1]
+        if newest.base != base or newest.at_ms != now_ms or newest.by != by[:_LONGEST]:
+            raise ConfigurationError(
+                f"{newest.by or 'somebody'} has applied other parameters meanwhile (number {newest.number}, decided on "
+                f"{newest.base}; yours on {base}): look at them, and apply yours again if they are still right"
+            )
+        return newest
+
+    def rollback(self, *, by: str, now_ms: int) -> Publication:
+        """Publish what counted before the newest entry. Raises ConfigurationError if nothing was ever published."""
+        counted = self.history()
+        if len(counted) < 2:
+            raise ConfigurationError("nothing was applied that could be rolled back: the settings of each app count")
+        return self.publish(counted[-2].parameters, base=counted[-1].number, by=by, now_ms=now_ms)
+
+    def _count(self, payload: bytes) -> None:
+        """What cannot be read, or was decided on something else, does not count."""
+        newest = self._counted[-1]
+        try:
+            fields = json.loads(payload)
+            if fields["base"] != newest.number:
+                return
+            given = fields["parameters"]
+            parameters = None if given is None else decoded(json.dumps(given))
+            one = Publication(newest.number + 1, newest.number, int(fields["at_ms"]), str(fields["by"]), parameters)
+        except (ValueError, KeyError, TypeError, RecursionError, ConfigurationError):
+            return
+        self._counted.append(one)
