@@ -1,2 +1,2 @@
-/* quaestor 2116fa00e5ecab23 */
+/* quaestor b051f7268ac5b723 */
 var n=async(t,{scope:o="/",waiting:a}={})=>{document.readyState!=="complete"&&await new Promise(e=>addEventListener("load",e,{once:!0}));try{let e=await navigator.serviceWorker?.register(t,{scope:o,updateViaCache:"none"}),r=()=>{let i=e?.waiting;i&&navigator.serviceWorker.controller&&a?.(()=>i.postMessage("skip waiting"))};return r(),e?.addEventListener("updatefound",()=>e.installing?.addEventListener("statechange",r)),e}catch(e){console.warn(`quaestor: ${t}: ${e}: pages read without it`);return}};var{href:s,search:c}=new URL(import.meta.url);n(new URL(`worker.js${c}`,s).href);

@@ -20,9 +20,14 @@ SKETCH_TIMEOUT_S = 5.0
 _SCHEMES = ("http", "https")
 
 
+_WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
+"""Linux' monotonic clock that goes on while the machine is suspended; `time.monotonic` stands still then."""
+
+
 def moment() -> Moment:
     """Now, by both clocks of this machine."""
-    return Moment(time.time() * 1000, time.monotonic() * 1000)
+    monotonic_s = time.monotonic() if _WITH_SLEEP is None else time.clock_gettime(_WITH_SLEEP)
+    return Moment(time.time() * 1000, monotonic_s * 1000)
 
 
 def fields_of(request: httpx.Request) -> dict[str, str]:

@@ -28,37 +28,46 @@ class Moment:
 class ServerTime:
     """Knowledge of the server's clock."""
 
-    __slots__ = ("_at", "_time_ms")
+    __slots__ = ("_ahead_ms", "_at", "_elapsed_ms")
 
     def __init__(self) -> None:
-        self._time_ms = 0.0
-        self._at = Moment(0.0, 0.0)
+        self._ahead_ms: float | None = None
+        self._elapsed_ms = 0.0
+        self._at: Moment | None = None
 
     @property
     def known(self) -> bool:
         """Whether any answer has proved it."""
-        return self._time_ms > 0
+        return self._ahead_ms is not None
+
+    def elapsed_ms(self, now: Moment) -> float:
+        """Longest time that may have gone by since the first look.
+
+        It is added up look by look, so that a sleep and a later correction of the wall clock do not make up for each other;
+        only both between two looks would. A moment before the last look is answered as that one.
+        """
+        if self._at is None:
+            self._at = now
+        elif now.monotonic_ms >= self._at.monotonic_ms:
+            gone = max(now.wall_ms - self._at.wall_ms, now.monotonic_ms - self._at.monotonic_ms)
+            self._elapsed_ms += gone * (1 + DRIFT)
+            self._at = now
+        return self._elapsed_ms
 
     def latest_ms(self, now: Moment) -> float:
-        """The latest that it may show now, in ms since the epoch; 0 while nothing is known.
+        """The latest that it may show now, in ms since the epoch; 0 while nothing is known."""
+        elapsed_ms = self.elapsed_ms(now)
+        return 0.0 if self._ahead_ms is None else self._ahead_ms + elapsed_ms
 
-        What has gone by is added up look by look, so that a sleep and a later correction of the wall clock do not make up for
-        each other; only both between two looks would. A moment before the last look is answered as that one.
-        """
-        if not self._time_ms:
-            return 0.0
-        if now.monotonic_ms >= self._at.monotonic_ms:
-            gone = max(now.wall_ms - self._at.wall_ms, now.monotonic_ms - self._at.monotonic_ms)
-            self._time_ms += gone * (1 + DRIFT)
-            self._at = now
-        return self._time_ms
-
-    def learn(self, time_ms: float, asked: Moment) -> None:
+    def learn(self, time_ms: float, asked_ms: float) -> None:
         """Learn from an answer that may be an old one: it may make the time later, never earlier."""
-        if self.known and time_ms >= self.latest_ms(asked):
-            self.prove(time_ms, asked)
+        if self._ahead_ms is not None and time_ms - asked_ms >= self._ahead_ms:
+            self.prove(time_ms, asked_ms)
 
-    def prove(self, time_ms: float, asked: Moment) -> None:
-        """Learn from an answer that was surely made after `asked`: the server's clock showed at most time_ms then."""
-        self._time_ms = time_ms
-        self._at = asked
+    def prove(self, time_ms: float, asked_ms: float) -> None:
+        """Learn from an answer that was surely made after it was asked for: the server's clock showed at most time_ms then.
+
+        asked_ms: `elapsed_ms` of that moment. The moment itself would not do: looks since then saw a sleep that the clocks,
+        corrected meanwhile, no longer show.
+        """
+        self._ahead_ms = time_ms - asked_ms

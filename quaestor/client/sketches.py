@@ -55,7 +55,7 @@ class SketchRequest:
     partition: which one; empty: the whole.
     nonce: number that the answer has to repeat; 0: it may come from a cache.
     headers: its fields.
-    asked: when it is sent.
+    asked_ms: when it is sent, by `ServerTime.elapsed_ms`.
     held: what a 304 confirms.
     etag: validator of that.
     """
@@ -63,7 +63,7 @@ class SketchRequest:
     partition: str
     nonce: int
     headers: tuple[tuple[str, str], ...]
-    asked: Moment
+    asked_ms: float
     held: FlatSketch | None = None
     etag: str | None = None
 
@@ -145,7 +145,9 @@ class Sketches:
         proof = proof or not self.time.known
         if proof:
             headers += [("cache-control", "no-cache"), ("pragma", "no-cache")]
-        return SketchRequest(partition, nonce if proof else 0, tuple(headers), now, held.flat, etag)
+        return SketchRequest(
+            partition, nonce if proof else 0, tuple(headers), self.time.elapsed_ms(now), held.flat, etag
+        )
 
     def answered(
         self,
@@ -176,10 +178,10 @@ class Sketches:
                 self._held.clear()
                 held = self._held[request.partition] = Held()
                 self.newest_ms = 0
-            self.time.prove(time_ms, request.asked)
+            self.time.prove(time_ms, request.asked_ms)
         else:
             known_ms = self.time.latest_ms(now)
-            self.time.learn(time_ms, request.asked)
+            self.time.learn(time_ms, request.asked_ms)
             latest_ms = self.time.latest_ms(now)
             if not max(latest_ms - delta_ms, written_ms) <= said.made_ms <= known_ms:
                 age_s = (latest_ms - said.made_ms) / 1000

@@ -174,8 +174,9 @@ class Client:
         return Moment(START_MS + gone + self._offset_ms - self._stepped_ms, gone - self._slept_ms)
 
     def sleep(self, ms: float) -> None:
-        """The machine is suspended: only its wall clock goes on."""
-        self._slept_ms += ms
+        """The machine is suspended: only its wall clock goes on, which was not corrected since the client last looked at it."""
+        self.exchanges.sketches.time.latest_ms(self.moment())
+        self._slept_ms += ms * self._speed
         self.world.pass_time(ms)
 
     def step_back(self, ms: float) -> None:

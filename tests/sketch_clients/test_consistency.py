@@ -118,10 +118,10 @@ def _one_clock(patch: pytest.MonkeyPatch) -> None:
 def _the_wall_clock(patch: pytest.MonkeyPatch) -> None:
     """Time that somebody took back from the wall clock does not count."""
 
-    def latest_ms(self: ServerTime, now: Moment) -> float:
-        return self._time_ms + now.wall_ms - self._at.wall_ms if self._time_ms else 0.0
+    def elapsed_ms(self: ServerTime, now: Moment) -> float:
+        return now.wall_ms
 
-    patch.setattr(ServerTime, "latest_ms", latest_ms)
+    patch.setattr(ServerTime, "elapsed_ms", elapsed_ms)
 
 
 def _trusted_caches(patch: pytest.MonkeyPatch) -> None:

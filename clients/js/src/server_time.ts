@@ -8,49 +8,42 @@
  * make the server younger.
  */
 
-/** A moment by both clocks of this machine, in ms. */
-export interface Moment {
-	wall: number;
-	monotonic: number;
-}
-
-export const moment = (): Moment => ({ wall: Date.now(), monotonic: performance.now() });
-
 /** Looks closer together than this are counted from the same one: clocks are rounded, and each look would add to the error. */
 const STEP = 1000;
 
 export class ServerTime {
-	#time = 0;
-	#at: Moment = { wall: 0, monotonic: 0 };
+	#gone = 0;
+	#wall = Date.now();
+	#monotonic = performance.now();
+	/** The server's time when nothing had gone by. */
+	#start: number | undefined;
 
 	/** Whether any answer has told it. */
 	get known(): boolean {
-		return this.#time > 0;
+		return this.#start !== undefined;
+	}
+
+	/** What has gone by since the first look, at most. */
+	gone(): number {
+		const wall = Date.now();
+		const monotonic = performance.now();
+		const gone = this.#gone + Math.max(0, wall - this.#wall, monotonic - this.#monotonic);
+		if (gone >= this.#gone + STEP) [this.#gone, this.#wall, this.#monotonic] = [gone, wall, monotonic];
+		return gone;
 	}
 
 	/** The latest that the server's clock can show now; 0 while nothing is known. */
 	now(): number {
-		if (!this.#time) return 0;
-		const at = moment();
-		const now = this.#time + Math.max(0, at.wall - this.#at.wall, at.monotonic - this.#at.monotonic);
-		if (now >= this.#time + STEP) {
-			this.#time = now;
-			this.#at = at;
-		}
-		return now;
+		return this.#start === undefined ? 0 : this.#start + this.gone();
 	}
 
-	/** Learn from an answer: it was asked for at `asked`, and the server's clock showed `time` at most when it was sent. */
-	learn(time: number, asked: Moment): void {
-		const known = this.now();
-		const before = [this.#time, this.#at] as const;
-		this.replace(time, asked);
-		if (this.now() < known) [this.#time, this.#at] = before;
+	/** Learn from an answer: it was asked for when `asked` had gone by, and the server's clock showed `time` at most when it was sent. */
+	learn(time: number, asked: number): void {
+		this.#start = Math.max(this.#start ?? 0, time - asked);
 	}
 
 	/** Learn from an answer that was surely made after `asked`: what was known before may have been too late. */
-	replace(time: number, asked: Moment): void {
-		this.#time = time;
-		this.#at = asked;
+	replace(time: number, asked: number): void {
+		this.#start = time - asked;
 	}
 }

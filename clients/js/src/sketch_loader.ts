@@ -8,7 +8,7 @@
  */
 
 import { aboutSketch, digits } from "./fields.ts";
-import { moment, type ServerTime } from "./server_time.ts";
+import type { ServerTime } from "./server_time.ts";
 import { Sketch } from "./sketch.ts";
 
 const SECOND = 1000;
@@ -64,19 +64,20 @@ const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: n
  * @param delta Δ in seconds; by default what the answer recommends. A sketch that was made longer than half of it ago is asked for again.
  */
 export const load = async (send: typeof fetch, url: string, time: ServerTime, delta?: number): Promise<Found> => {
-	let asked = moment();
+	let asked = time.gone();
+	const wall = Date.now();
 	const cached = await ask(send, url, {}).catch(() => undefined);
 	if (cached) {
 		// Nothing but the wall clock could tell that the first answer of all is an old one. The later of the two counts.
-		const now = Math.max(cached.time + cached.age, time.known ? 0 : asked.wall);
-		const agreed = time.known || Math.abs(asked.wall - cached.time - cached.age) < AMISS;
+		const now = Math.max(cached.time + cached.age, time.known ? 0 : wall);
+		const agreed = time.known || Math.abs(wall - cached.time - cached.age) < AMISS;
 		if (agreed && cached.made >= Math.max(now, time.now()) - ((delta ?? cached.delta) || RECOMMENDED) * (SECOND / 2)) {
 			time.learn(now, asked);
 			return cached;
 		}
 	}
 	const nonce = 1 + Math.floor(Math.random() * 0xffff_ffff);
-	asked = moment();
+	asked = time.gone();
 	const found = await ask(send, `${url}?nonce=${nonce}`, { cache: "reload" }, nonce);
 	if (!found.fresh) throw Error("an old one");
 	time.replace(found.time, asked);

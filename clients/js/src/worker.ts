@@ -47,7 +47,7 @@ const restore = async (): Promise<void> => {
 	const kept = await (await caches.open(KEPT)).match(STATE);
 	if (!kept) return;
 	const [time, wall, made, written, recommended] = JSON.parse(kept.headers.get("state")!);
-	known.time.learn(time, { wall, monotonic: performance.now() });
+	known.time.learn(time, known.time.gone() - Math.max(0, Date.now() - wall));
 	// A write that was under way when the worker ended may have ended by now.
 	known.written = Math.max(known.written, Math.min(written, known.time.now()));
 	const sketch = Sketch.read(await kept.arrayBuffer());
