@@ -99,7 +99,8 @@ class Copies:
         self._kept: OrderedDict[Identity, Copy] = OrderedDict()
         self._forms: OrderedDict[bytes, Form] = OrderedDict()
         self._newest: OrderedDict[Identity, tuple[int, str | None]] = OrderedDict()
-        self._forgotten_ms = 0
+        self._undated: OrderedDict[bytes, float] = OrderedDict()
+        self._forgotten_ms = 0.0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -127,7 +128,8 @@ class Copies:
     def older(self, key: Identity, at_ms: float, etag: str | None) -> bool:
         """Whether a version that left the server at at_ms may be an older one than the newest that was seen."""
         newest_ms, newest_etag = self._newest.get(key, (self._forgotten_ms, None))
-        return at_ms < newest_ms and (etag is None or etag != newest_etag)
+        other = etag is None or etag != newest_etag
+        return (at_ms < newest_ms and other) or at_ms < self._undated.get(key[0], 0)
 
     def saw(self, key: Identity, form: Form, at_ms: int, etag: str | None) -> None:
         """Remember the version that was answered. A copy of another version is dropped.
@@ -135,6 +137,8 @@ class Copies:
         at_ms: latest moment that it may have left the server.
         """
         _remember(self._forms, key[0], form)
+        if at_ms >= self._undated.get(key[0], at_ms):
+            self._undated.pop(key[0], None)
         forgotten = _remember(self._newest, key, (at_ms, etag))
         if forgotten is not None:
             self._forgotten_ms = max(self._forgotten_ms, forgotten[0])
@@ -142,10 +146,27 @@ class Copies:
         if kept is not None and (etag is None or kept.etag != etag):
             self.drop(key)
 
+    def saw_undated(self, target: bytes, at_ms: float) -> None:
+        """Forget all of a URL: its last answer, which left the server at at_ms at the latest, did not say when it left.
+
+        What left earlier may be older than that one. While the server's time is not known at_ms is infinite.
+        """
+        self.forget(target)
+        forgotten = _remember(self._undated, target, at_ms)
+        if forgotten is not None:
+            self._forgotten_ms = max(self._forgotten_ms, forgotten)
+
+    def date(self, at_ms: float) -> None:
+        """Give what was answered before the server's time was known the latest time that it may have left."""
+        for target, known_ms in self._undated.items():
+            self._undated[target] = min(known_ms, at_ms)
+        self._forgotten_ms = min(self._forgotten_ms, at_ms)
+
     def keep(self, copy: Copy) -> None:
         """Keep a copy in place of an older one, unless another version was seen since it was asked for."""
         kept, newest = self._kept.get(copy.identity), self._newest.get(copy.identity)
         overtaken = (kept is not None and kept.life.at_ms > copy.life.at_ms) or newest is None or newest[1] != copy.etag
+        overtaken = overtaken or copy.life.at_ms < self._undated.get(copy.identity[0], 0)
         if copy.size_bytes > self.largest_bytes or overtaken:
             return
         self.drop(copy.identity)
@@ -170,6 +191,7 @@ class Copies:
         self._kept.clear()
         self._forms.clear()
         self._newest.clear()
+        self._undated.clear()
         self._forgotten_ms = 0
         self.bytes = 0
 

@@ -194,6 +194,7 @@ class Exchanges:
             self._written_ms = latest_ms
         if self._undated_read:
             self._read_ms = latest_ms
+        self.copies.date(latest_ms)
 
     def _delta_s(self, level: Level) -> float:
         if level.delta_s is not None:
@@ -255,7 +256,7 @@ class Exchanges:
         if status < 500 and status != 429:
             if self.copies.form(ask.target) is not None and not ask.past_caches:
                 return self._again(ask, None)  # it used to have one: dropped on the way, perhaps
-            self.copies.forget(ask.target)
+            self.copies.saw_undated(ask.target, latest_ms or math.inf)
         self._read(latest_ms)
         if status in (200, 304):
             self._others[ask.target] = None

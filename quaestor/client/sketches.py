@@ -56,6 +56,7 @@ class SketchRequest:
     nonce: number that the answer has to repeat; 0: it may come from a cache.
     headers: its fields.
     asked_ms: when it is sent, by `ServerTime.elapsed_ms`.
+    newest_ms: newest time of the server's that was relied on by then.
     held: what a 304 confirms.
     etag: validator of that.
     """
@@ -64,6 +65,7 @@ class SketchRequest:
     nonce: int
     headers: tuple[tuple[str, str], ...]
     asked_ms: float
+    newest_ms: int
     held: FlatSketch | None = None
     etag: str | None = None
 
@@ -146,7 +148,7 @@ class Sketches:
         if proof:
             headers += [("cache-control", "no-cache"), ("pragma", "no-cache")]
         return SketchRequest(
-            partition, nonce if proof else 0, tuple(headers), self.time.elapsed_ms(now), held.flat, etag
+            partition, nonce if proof else 0, tuple(headers), self.time.elapsed_ms(now), self.newest_ms, held.flat, etag
         )
 
     def answered(
@@ -172,9 +174,8 @@ class Sketches:
             return self._refuse(request, held, _fault(status, headers, body, flat), now)
         time_ms = max(said.made_ms, date_ms(headers)) + SHOWN_MS + SKEW_MS
         if proved:
-            if (
-                time_ms < self.newest_ms
-            ):  # the server's clock was set back: what counts by the time before counts no more
+            if time_ms < request.newest_ms:
+                # The server's clock was set back: what counts by the time before counts no more.
                 self._held.clear()
                 held = self._held[request.partition] = Held()
                 self.newest_ms = 0

@@ -11,7 +11,7 @@ from quaestor.client import exchange, server_time, sketches
 from quaestor.client.copies import Copies
 from quaestor.client.exchange import Exchanges
 from quaestor.client.levels import Level
-from quaestor.client.server_time import Moment, ServerTime
+from quaestor.client.server_time import ServerTime
 from quaestor.client.sketches import Sketches
 from quaestor.client.steps import Ask
 from tests.sketch_clients.history import History, going_back, missing_causes, missing_own_writes, staler_than
@@ -109,19 +109,12 @@ def _trusted_transport(patch: pytest.MonkeyPatch) -> None:
 
 def _one_clock(patch: pytest.MonkeyPatch) -> None:
     """Time that went by while the machine slept does not count."""
-    patch.setattr(
-        ServerTime, "latest_ms",
-        lambda self, now: self._time_ms + now.monotonic_ms - self._at.monotonic_ms if self._time_ms else 0.0,
-    )  # fmt: skip
+    patch.setattr(ServerTime, "elapsed_ms", lambda self, now: now.monotonic_ms)
 
 
 def _the_wall_clock(patch: pytest.MonkeyPatch) -> None:
     """Time that somebody took back from the wall clock does not count."""
-
-    def elapsed_ms(self: ServerTime, now: Moment) -> float:
-        return now.wall_ms
-
-    patch.setattr(ServerTime, "elapsed_ms", elapsed_ms)
+    patch.setattr(ServerTime, "elapsed_ms", lambda self, now: now.wall_ms)
 
 
 def _trusted_caches(patch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,12 @@ PROTECTIONS = {
     ),
     "a sketch older than the bound": ("client.ts", [("now - this.#bound(wanted),", "0,")]),
     "own writes": ("client.ts", [("wanted.readYourWrites ? written : 0", "0")]),
-    "the wall clock": ("server_time.ts", [("at.wall - this.#at.wall, ", "")]),
-    "the monotonic clock": ("server_time.ts", [(", at.monotonic - this.#at.monotonic", "")]),
+    "the wall clock": ("server_time.ts", [("wall - this.#wall, ", "")]),
+    "the monotonic clock": ("server_time.ts", [(", monotonic - this.#monotonic", "")]),
     "the number that the server repeats": ("sketch_loader.ts", [('if (!found.fresh) throw Error("an old one");', "")]),
     "the age of a sketch on a page's first load": (
         "sketch_loader.ts",
-        [("time.known ? 0 : asked.wall", "0"), ("Math.abs(asked.wall - cached.time - cached.age) < AMISS", "true")],
+        [("time.known ? 0 : wall", "0"), ("Math.abs(wall - cached.time - cached.age) < AMISS", "true")],
     ),
 }
 """What protects from stale copies: module, and what takes its place to be without it."""

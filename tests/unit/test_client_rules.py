@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import httpx
 import pytest
 from hypothesis import given
@@ -221,6 +223,37 @@ def test_versions_that_were_forgotten_are_not_gone_back_to() -> None:
     assert copies.older((b"/0", ()), 999, "old")
     assert not copies.older((b"/0", ()), 1_000, "old")
     assert copies.older((b"/1", ()), 1_000, "old")
+
+
+def test_an_answer_that_does_not_say_when_it_left_is_not_gone_back_from() -> None:
+    """What left earlier may be older: it is neither taken nor kept until something left later; also before the time is known."""
+    copies = Copies(100_000)
+    key: Identity = (b"/a", ())
+    copies.saw(key, Form((), ""), 1_000, "a")
+    copies.saw_undated(b"/a", 2_000)
+    assert copies.older(key, 1_999, "a")
+    assert not copies.older((b"/b", ()), 1, "a")
+    copy = Copy(identity=key, name=b"", life=Lifetime(1_999, 9_000), etag="a", headers=(), body=b"")
+    copies.keep(copy)
+    assert copies.find(b"/a", {}) is None
+    copies.saw(key, Form((), ""), 2_000, "b")
+    assert not copies.older(key, 2_000, "b")
+    copies.saw_undated(b"/a", math.inf)
+    assert copies.older(key, 3_000, "b")
+    copies.date(2_500)
+    assert copies.older(key, 2_499, "c")
+    assert not copies.older(key, 2_500, "c")
+
+
+def test_a_proof_that_was_overtaken_is_no_clock_set_back() -> None:
+    """Answers that left later than the sketch have come while it was on its way: nothing is dropped."""
+    sketches, start = Sketches(), Moment(0.0, 0.0)
+    loaded(sketches, "items", NOW)
+    request = sketches.ask("", nonce=7, now=start, proof=True)
+    sketches.newest_ms = NOW + 60_000
+    assert answered(sketches, request, f"made={NOW + 1}, nonce=7")
+    assert sketches.newest_ms == NOW + 60_000
+    assert sketches.made_ms("items") == NOW + 1
 
 
 def test_when_the_server_s_clock_was_set_back_nothing_is_relied_on() -> None:
