@@ -19,8 +19,10 @@ from quaestor.cli import (
     cdn_config_command,
     cdn_queue_commands,
     cluster_commands,
+    dashboard_command,
     doctor_command,
     extras,
+    monitoring_commands,
     statistics_commands,
     ttl_commands,
 )
@@ -163,6 +165,7 @@ def proxy(
 
 
 app.command()(audit_command.audit)
+app.command()(dashboard_command.dashboard)
 app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.sketch)
@@ -172,6 +175,7 @@ cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
 cdn.command()(cdn_config_command.config)
 app.add_typer(cdn, name="cdn")
+app.add_typer(monitoring_commands.commands, name="monitoring")
 app.add_typer(statistics_commands.commands, name="statistics")
 app.add_typer(ttl_commands.commands, name="ttl")
 
