@@ -145,6 +145,9 @@ def proxy(
     certificate: Annotated[Path | None, typer.Option(help="PEM file: serve https.")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help="Serve /quaestor/metrics to everybody.")] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve /quaestor/dashboard/ for whoever has the admin token.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Say in X-Quaestor-Explain why an answer was stored.")] = False,
 ) -> None:
     """Run the cache in front of any HTTP origin; Ctrl-C stops it."""
@@ -159,7 +162,8 @@ def proxy(
             body_ahead_bytes=body_ahead_kb * 1024, body_min_bytes_per_s=body_min_rate, body_patience_s=body_patience,
             body_timeout_s=body_timeout,
             max_connections=max_connections, origin_ca=origin_ca, memory_bytes=memory_mb * 1024 * 1024,
-            max_body_bytes=max_body_kb * 1024, certificate=certificate, key=key, metrics=metrics, debug=debug,
+            max_body_bytes=max_body_kb * 1024, certificate=certificate, key=key, metrics=metrics,
+            dashboard=dashboard, debug=debug,
         )
     )  # fmt: skip
 

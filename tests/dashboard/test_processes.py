@@ -19,8 +19,11 @@ from quaestor import AdminToken, services
 from quaestor.cli import main
 from quaestor.dashboard import live, standalone
 from quaestor.dashboard.reports import SharedReports
+from quaestor.proxy.options import ProxyOptions
+from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.dashboard.running import HERE, OPERATOR, TOKEN, lifespan, watched
+from tests.end_to_end.scripted_origin import PLAIN, answer, scripted_origin, serving
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -135,3 +138,21 @@ def test_the_command_says_where_it_is_and_which_token_it_takes(tmp_path: Path) -
         running.terminate()
         running.wait(20)
         running.stdout.close()  # type: ignore[union-attr]
+
+
+async def test_the_proxy_has_one_if_it_is_asked_for() -> None:
+    """For whoever has the admin token; otherwise its path is the origin's."""
+    async with scripted_origin(lambda _: answer("404 Not Found")) as origin:
+        for dashboard in (True, False):
+            app = application(ProxyOptions(origin=origin.url), PLAIN, token=AdminToken(TOKEN), dashboard=dashboard)
+            async with serving(configuration(app)) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+                assert (await client.get(f"{HERE}/")).status_code == (200 if dashboard else 404)
+                status = (await client.get(f"{HERE}/data", headers=OPERATOR)).status_code
+                assert status == (200 if dashboard else 404)
+
+
+def test_the_proxy_has_none_without_a_token(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["proxy", "--origin", "http://127.0.0.1:1", "--dashboard"])
+    assert ended.value.code == 2
+    assert "--admin-token-file" in capsys.readouterr().err

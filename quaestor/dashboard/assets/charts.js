@@ -11,7 +11,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 /**
  * A chart in a host element.
  * series: names; words(value): a value in words; x: "time", or a function from a value on the x axis to its text.
- * kind: "line", "step" or "points".
+ * kind: "line", "step" or "points"; spread: the ranges of both axes, from the lowest and the highest value; dots: series without a line.
  */
 export function chart(host, { series, words, x = "time", kind = "line", spread = null, dots = null }) {
 	const key = document.createElement("ul");
@@ -32,7 +32,7 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 	const paths = { line: undefined, step: uPlot.paths.stepped({ align: 1 }), points: () => null }[kind];
 	const options = () => ({
 		width: host.clientWidth, height: host.clientHeight, legend: { show: false }, cursor: { drag: { x: false, y: false } },
-		scales: { x: { time: x === "time", ...(spread ? { range: spread } : {}) }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
+		scales: { x: { time: x === "time", ...(spread ? { range: spread } : {}) }, y: { range: spread ?? ((_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1]) } },
 		axes: [axis(28, x === "time" ? undefined : (_, ticks) => ticks.map(x)), axis(58, (_, ticks) => ticks.map((tick) => words(tick)))],
 		series: [{}, ...series.map((label, i) => ({
 			label, stroke: () => css(`--c${i + 1}`), width: 2, paths: dots?.includes(label) ? () => null : paths, spanGaps: true,

@@ -130,6 +130,7 @@ export function startTuning() {
 				show($("trial"), `Simulation ${done} of ${of}`);
 			});
 			tried = JSON.stringify(asked);
+			delete $("points").dataset.text;
 			const { trace } = result;
 			show($("trial"), `Tried on ${number(trace.reads)} requests for ${number(trace.results)} results in ${time(1000 * trace.seconds)}, recorded until ${new Date(trace.until_ms).toLocaleTimeString()}${trace.share < 1 ? `, ${share(trace.share)} of the results` : ""}.`);
 			drawResult();
@@ -260,5 +261,5 @@ export function startTuning() {
 /** A range with room at both ends, also for one point alone. */
 function spread(_, low, high) {
 	const room = high > low ? 0.08 * (high - low) : Math.abs(high) * 0.5 || 1;
-	return [Math.min(low - room, 0), high + room];
+	return [Math.max(low - room, 0), high + room];
 }
