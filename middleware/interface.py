@@ -45,3 +45,25 @@ class Engine(Protocol):
 
     async def stop(self) -> None:
         """Stop it; the object is done then."""
+
+
+class MountedApp(Protocol):
+    """An app of its own below one path, which the middleware serves beside the cache."""
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is its own."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def begin(self) -> None:
+        """Begin what runs beside requests. Called on the event loop when the engine runs."""
+
+    async def stop(self) -> None:
+        """Stop it; the object is done then."""
+
+
+class Mountable(Protocol):
+    """The declaration of such an app: `quaestor.Dashboard`."""
+
+    def mounted(self, engine: Any) -> MountedApp:
+        """The app, for this engine."""

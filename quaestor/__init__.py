@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from quaestor.client.levels import Level
     from quaestor.client.sync_transport import QuaestorSyncTransport
     from quaestor.client.transport import QuaestorTransport
+    from quaestor.dashboard import Dashboard
     from quaestor.errors import (
         CdnError,
         ConfigurationError,
@@ -52,6 +53,7 @@ __all__ = [
     "CdnError",
     "CollectionAccess",
     "ConfigurationError",
+    "Dashboard",
     "DatabaseError",
     "DeliveryChanged",
     "DeliveryMode",
@@ -111,6 +113,7 @@ _NAMES = {
     "quaestor.client.levels": "Level",
     "quaestor.client.sync_transport": "QuaestorSyncTransport",
     "quaestor.client.transport": "QuaestorTransport",
+    "quaestor.dashboard": "Dashboard",
     "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
     "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
     "quaestor.incremental": "ResultEvent replay",

@@ -120,10 +120,11 @@ async def recording(parts: Parts) -> Stop:
 
 
 async def tuning(parts: Parts) -> Stop:
-    """Taking up of published parameters of the lifetimes, where processes share a Redis: nobody has to be started again."""
+    """Taking up of published parameters of the lifetimes: nobody has to be started again. Without a Redis they are published
+    in this process, and end with it."""
     recorder = parts.estimator
     estimator = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
-    if parts.storage.redis is None or not isinstance(estimator, ChosenEstimators):
+    if not isinstance(estimator, ChosenEstimators):
         return _nothing
     published, own = PublishedParameters(parts.storage.layer, scope=parts.settings.scope), estimator.parameters
 

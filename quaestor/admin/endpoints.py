@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -15,11 +14,13 @@ from pymongo.errors import PyMongoError
 
 from quaestor.admin.purging import Purge, Purger
 from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
+from quaestor.admin.request import Call, Refused
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.capture.clients import watch_client
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, MalformedQueryError
 from quaestor.explain.text_query import explain_text
+from quaestor.observability.readings import readings
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe_invalidation import origin
 from quaestor.settings import Settings
@@ -30,48 +31,6 @@ MAX_NAMES = 1000
 MAX_NAME_CHARS = 8192
 _LOOK_S: Final = 5.0
 """So long the database may take to say what a collection is."""
-
-
-class Refused(Exception):  # noqa: N818  an answer, not a fault
-    """Refusal of a call, with this status and this sentence."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """Call of one endpoint.
-
-    parameters: of the query string, every value of each.
-    body: decoded JSON; None if there is none.
-    """
-
-    parameters: Mapping[str, Sequence[str]]
-    body: Any = None
-
-    def one(self, name: str) -> str | None:
-        """Only value of a parameter; None if it is not there."""
-        found = self.parameters.get(name, ())
-        if len(found) > 1:
-            raise Refused(400, f"{name} is given more than once")
-        return found[0] if found else None
-
-    def required(self, name: str) -> str:
-        """Only value of a parameter. Raises Refused if it is missing."""
-        value = self.one(name)
-        if not value:
-            raise Refused(400, f"{name} is missing")
-        return value
-
-    def only(self, *names: str) -> None:
-        """Refuse parameters other than these."""
-        if unknown := self.parameters.keys() - set(names):
-            raise Refused(
-                400, f"unknown parameter {', '.join(sorted(unknown))[:200]}; known: {', '.join(names) or 'none'}"
-            )
 
 
 Endpoint = Callable[[Call], Awaitable[Mapping[str, Any]]]
@@ -160,7 +119,7 @@ class Endpoints:
             ],
             "images_refused": dict(quaestor.parts.pre_images.refused),
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
-            "counts": _counts(quaestor),
+            "counts": readings(quaestor.telemetry.families.registry),
         }
 
     async def sketch(self, call: Call) -> Mapping[str, Any]:
@@ -355,16 +314,3 @@ def _number(call: Call, name: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise Refused(400, f"{name} is a number from 0")
     return int(text)
-
-
-def _counts(quaestor: Quaestor) -> Mapping[str, Any]:
-    """The counters and gauges of this process, by label: {"requests": {"hit": 12, ...}, "registrations": {"all": 3}, ...}."""
-    counts: dict[str, dict[str, float]] = {}
-    for metric in quaestor.telemetry.families.registry.collect():
-        if metric.type not in ("counter", "gauge"):
-            continue
-        name = metric.name.removeprefix("quaestor_")
-        for sample in metric.samples:
-            if not sample.name.endswith("_created"):
-                counts.setdefault(name, {})[",".join(sample.labels.values()) or "all"] = sample.value
-    return counts

@@ -19,8 +19,10 @@ from quaestor.cli import (
     cdn_config_command,
     cdn_queue_commands,
     cluster_commands,
+    dashboard_command,
     doctor_command,
     extras,
+    monitoring_commands,
     statistics_commands,
     ttl_commands,
 )
@@ -143,6 +145,9 @@ def proxy(
     certificate: Annotated[Path | None, typer.Option(help="PEM file: serve https.")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     metrics: Annotated[bool, typer.Option("--metrics", help="Serve /quaestor/metrics to everybody.")] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve /quaestor/dashboard/ for whoever has the admin token.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Say in X-Quaestor-Explain why an answer was stored.")] = False,
 ) -> None:
     """Run the cache in front of any HTTP origin; Ctrl-C stops it."""
@@ -157,12 +162,14 @@ def proxy(
             body_ahead_bytes=body_ahead_kb * 1024, body_min_bytes_per_s=body_min_rate, body_patience_s=body_patience,
             body_timeout_s=body_timeout,
             max_connections=max_connections, origin_ca=origin_ca, memory_bytes=memory_mb * 1024 * 1024,
-            max_body_bytes=max_body_kb * 1024, certificate=certificate, key=key, metrics=metrics, debug=debug,
+            max_body_bytes=max_body_kb * 1024, certificate=certificate, key=key, metrics=metrics,
+            dashboard=dashboard, debug=debug,
         )
     )  # fmt: skip
 
 
 app.command()(audit_command.audit)
+app.command()(dashboard_command.dashboard)
 app.command()(doctor_command.doctor)
 app.command()(admin_commands.invalidate)
 app.command()(admin_commands.sketch)
@@ -172,6 +179,7 @@ cdn.command()(cdn_check_command.check)
 cdn.add_typer(cdn_queue_commands.commands, name="queue")
 cdn.command()(cdn_config_command.config)
 app.add_typer(cdn, name="cdn")
+app.add_typer(monitoring_commands.commands, name="monitoring")
 app.add_typer(statistics_commands.commands, name="statistics")
 app.add_typer(ttl_commands.commands, name="ttl")
 

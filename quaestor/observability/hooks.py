@@ -49,6 +49,28 @@ class InvalidationDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerKept:
+    """One answer that became an entry guarded by queries. For dashboards.
+
+    key: of the entry.
+    query_ids: the queries.
+    kind: collections that they read from, as estimators are told them.
+    write_rate_hz: of the writes to their members.
+    given_ms: estimated lifetime of copies outside; None: there are none.
+    cost_ms: what the handler took.
+    depends: says which queries these are, by their shape; no values.
+    """
+
+    key: str
+    query_ids: tuple[str, ...]
+    kind: str
+    write_rate_hz: float
+    given_ms: int | None
+    cost_ms: int
+    depends: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSeen:
     """One failure of a part that Quaestor depends on.
 
@@ -109,6 +131,7 @@ class Hooks:
 
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self.reads: Observers[ReadAnswered] = Observers(on_error)
+        self.kept: Observers[AnswerKept] = Observers(on_error)
         self.invalidations: Observers[InvalidationDone] = Observers(on_error)
         self.failures: Observers[FailureSeen] = Observers(on_error)
 

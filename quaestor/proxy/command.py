@@ -39,6 +39,7 @@ class ProxyCommand:
     certificate: Path | None
     key: Path | None
     metrics: bool
+    dashboard: bool
     debug: bool
 
 
@@ -57,7 +58,11 @@ def run(command: ProxyCommand) -> None:
         if file is not None and not file.is_file():
             raise ConfigurationError(f"{option} {file} is no file")
     token = AdminToken.load(command.admin_token_file) if command.admin_token_file is not None else None
-    app = application(options(command), settings(command), metrics=command.metrics, token=token)
+    if command.dashboard and token is None:
+        raise ConfigurationError("the dashboard is for whoever has the token: name its file with --admin-token-file")
+    app = application(
+        options(command), settings(command), metrics=command.metrics, token=token, dashboard=command.dashboard
+    )
     mode = "RFC 9111 cache" if command.mongo_url is None else "invalidated by MongoDB's change streams"
     serve(
         app,

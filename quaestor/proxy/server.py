@@ -15,6 +15,7 @@ from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
 from quaestor.app import Quaestor
 from quaestor.clock import Clock, system_clock
+from quaestor.dashboard import Dashboard
 from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead
 from quaestor.policy import RoutePolicy
@@ -46,11 +47,13 @@ def application(
     *,
     metrics: bool = False,
     token: AdminToken | None = None,
+    dashboard: bool = False,
     clock: Clock = system_clock,
 ) -> App:
     """The whole proxy as one ASGI app.
 
     token: of the admin API; None: there is none. Raises ConfigurationError.
+    dashboard: whether there is one too, for whoever has the token.
     """
     quaestor = Quaestor(settings, clock=clock)
     urls: RegisteredUrls = MemoryUrls()
@@ -71,8 +74,9 @@ def application(
     )
     # An origin in front of which nobody put a list of tracking parameters may answer differently for each of them.
     cache: App = QuaestorMiddleware(
-        forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None, tracking=()
-    )
+        forwarder, quaestor=quaestor, metrics_path="/quaestor/metrics" if metrics else None, tracking=(),
+        dashboard=Dashboard(token=token) if dashboard and token is not None else None,
+    )  # fmt: skip
     if token is not None:
         cache = AdminApi(cache, quaestor=quaestor, token=token, urls=urls, database=options.database)
     return Ingress(cache, options, quaestor.telemetry)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from quaestor.cache_sketch.fill import LifetimeFactors
 from quaestor.cache_sketch.partitions import Partitioning
@@ -16,6 +17,7 @@ from quaestor.capture import Outcome
 from quaestor.clock import Clock
 from quaestor.errors import DependencyError, NotCacheableError, RegistrationRefusedError, SketchError, StoreError
 from quaestor.model import CachedResponse, CapturedRead, Reason, Uncacheable, Version
+from quaestor.observability.hooks import AnswerKept
 from quaestor.observability.telemetry import Telemetry
 from quaestor.policy import RoutePolicy
 from quaestor.ports import CacheSketch, DependencyIndex, LifetimeEstimator, QueryRegistry, Registered
@@ -250,6 +252,13 @@ class EntryAdmission:
             registered.query_ids, now_ms=now_ms, ttl_ms=response.fresh_until_ms - now_ms,
             given_ms=estimated_ms if as_estimated else None, write_rate_hz=registered.write_rate_hz, kind=self._kind(registered),
         )  # fmt: skip
+        if self._telemetry.hooks.kept:
+            kept = AnswerKept(
+                key=response.key, query_ids=registered.query_ids, kind=self._kind(registered),
+                write_rate_hz=registered.write_rate_hz, given_ms=estimated_ms, cost_ms=response.cost_ms,
+                depends=partial(explaining.depends, () if registered.queries else outcome.reads, registered),
+            )  # fmt: skip
+            self._telemetry.hooks.kept.tell(kept)
 
     def _keyed(
         self, answer: Answer, request: AnsweredRequest, deciding: tuple[bytes, ...]

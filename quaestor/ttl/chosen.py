@@ -9,6 +9,7 @@ from quaestor.ttl.baselines import AgeTtl, DynamicTtl, StaticTtl
 from quaestor.ttl.constrained import Budgets, ConstrainedEstimator
 from quaestor.ttl.daily_cycle import DailyCycle
 from quaestor.ttl.estimator import TtlEstimator
+from quaestor.ttl.outcomes import Outcomes
 from quaestor.ttl.parameters import TtlParameters, Tuning
 
 FalsePositiveRate = Callable[[int], float]
@@ -19,12 +20,15 @@ class ChosenEstimators:
     """Estimators of all kinds, as one; implements LifetimeEstimator. Not thread-safe.
 
     What has the same parameters shares one estimator, so an observation is told to as many as there are different ones.
+
+    outcomes: of the lifetimes that are given, for whoever shows them; None while nobody does.
     """
 
     def __init__(self, parameters: TtlParameters, *, false_positive_rate: FalsePositiveRate) -> None:
         self._rate = false_positive_rate
         self._estimators: dict[Tuning, LifetimeEstimator] = {}
         self.parameters = parameters
+        self.outcomes: Outcomes | None = None
         self.take_up(parameters)
 
     def take_up(self, parameters: TtlParameters) -> None:
@@ -63,16 +67,48 @@ class ChosenEstimators:
         self._estimators[self.parameters.of(kind)].observe_read(
             query_ids, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=given_ms, write_rate_hz=write_rate_hz, kind=kind
         )
+        if self.outcomes is not None and given_ms is not None:
+            self.outcomes.give(query_ids, kind, now_ms=now_ms, given_ms=given_ms, watched_ms=ttl_ms)
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
         """See LifetimeEstimator."""
         for estimator in self._estimators.values():
             estimator.observe_invalidation(query_id, now_ms=now_ms)
+        if self.outcomes is not None:
+            self.outcomes.changed(query_id, now_ms=now_ms)
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
         """See LifetimeEstimator."""
         for estimator in self._estimators.values():
             estimator.observe_withdrawal(query_id, now_ms=now_ms)
+        if self.outcomes is not None:
+            self.outcomes.withdrawn(query_id, now_ms=now_ms)
+
+    def judged(self) -> dict[str, tuple[int, int, float]]:
+        """See TtlEstimator.judged(); of the kinds whose estimators learn."""
+        found: dict[str, tuple[int, int, float]] = {}
+        for estimator in map(_learning, self._estimators.values()):
+            if estimator is not None:
+                found |= estimator.judged()
+        return found
+
+    def reasons(
+        self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str
+    ) -> dict[str, float | str]:
+        """The numbers behind the lifetime that these queries would get now, `ttl_ms`: see TtlEstimator.reasons(). For people."""
+        tuning = self.parameters.of(kind)
+        estimator = self._estimators[tuning]
+        ttl_ms = estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+        found: dict[str, float | str] = {
+            "estimator": tuning.estimator, "ttl_ms": ttl_ms, "ttl_min_ms": tuning.ttl_min_ms, "ttl_max_ms": tuning.ttl_max_ms,
+            "write_rate_hz": write_rate_hz,
+        }  # fmt: skip
+        if isinstance(estimator, ConstrainedEstimator):
+            found["budget_factor"] = estimator.factor
+        learning = _learning(estimator)
+        if learning is not None:
+            found |= learning.reasons(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+        return found
 
 
 def built(tuning: Tuning, *, false_positive_rate: FalsePositiveRate) -> LifetimeEstimator:
@@ -94,6 +130,12 @@ def built(tuning: Tuning, *, false_positive_rate: FalsePositiveRate) -> Lifetime
         return inner
     budgets = Budgets(false_positives=tuning.false_positives, invalidations_hz=tuning.invalidations_hz)
     return ConstrainedEstimator(inner, budgets=budgets, ttl_min_ms=low_ms, false_positive_rate=false_positive_rate)
+
+
+def _learning(estimator: LifetimeEstimator) -> TtlEstimator | None:
+    """The estimator that learns from lifetimes, also behind budgets; None: it is another one."""
+    inner = estimator.inner if isinstance(estimator, ConstrainedEstimator) else estimator
+    return inner if isinstance(inner, TtlEstimator) else None
 
 
 def _tuned(estimator: LifetimeEstimator, before: Tuning, after: Tuning) -> LifetimeEstimator | None:

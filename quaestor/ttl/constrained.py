@@ -65,7 +65,7 @@ class ConstrainedEstimator:
         ttl_min_ms: int,
         false_positive_rate: Callable[[int], float],
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._budgets = budgets
         self._ttl_min_ms = ttl_min_ms
         self._rate = false_positive_rate
@@ -82,7 +82,7 @@ class ConstrainedEstimator:
 
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         """See LifetimeEstimator."""
-        ttl_ms = self._inner.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+        ttl_ms = self.inner.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
         return ttl_ms if not self._log_factor else max(self._ttl_min_ms, int(ttl_ms * self.factor))
 
     def observe_read(
@@ -102,7 +102,7 @@ class ConstrainedEstimator:
                 self._until_ms.move_to_end(query_id)
             while len(self._until_ms) > _MOST_QUERIES:
                 self._until_ms.popitem(last=False)
-        self._inner.observe_read(
+        self.inner.observe_read(
             query_ids, now_ms=now_ms, ttl_ms=ttl_ms, write_rate_hz=write_rate_hz, kind=kind,
             given_ms=given_ms if not self._log_factor else None,  # what was shortened says nothing of the inner one
         )  # fmt: skip
@@ -110,7 +110,7 @@ class ConstrainedEstimator:
 
     def observe_invalidation(self, query_id: str, *, now_ms: int) -> None:
         """See LifetimeEstimator."""
-        self._inner.observe_invalidation(query_id, now_ms=now_ms)
+        self.inner.observe_invalidation(query_id, now_ms=now_ms)
         until_ms = self._until_ms.pop(query_id, 0)
         if until_ms > now_ms and len(self._listed) < _MOST_QUERIES:
             heappush(self._listed, until_ms)
@@ -119,7 +119,7 @@ class ConstrainedEstimator:
 
     def observe_withdrawal(self, query_id: str, *, now_ms: int) -> None:
         """See LifetimeEstimator."""
-        self._inner.observe_withdrawal(query_id, now_ms=now_ms)
+        self.inner.observe_withdrawal(query_id, now_ms=now_ms)
 
     def usage(self, now_ms: int) -> tuple[float, float]:
         """Present cost of lifetimes: share of false positives, and invalidations a second."""

@@ -95,6 +95,29 @@ class TtlEstimator:
             ttl_ms = self._cycle.clock_ms(now_ms, min(ttl_ms, 1e15))
         return int(min(max(ttl_ms, self._ttl_min_ms), self._ttl_max_ms))
 
+    def reasons(
+        self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str
+    ) -> dict[str, float | str]:
+        """The numbers behind estimate_ms(), for people.
+
+        Of the result: `unexplained_hz` (records that enter, a second), `rate_hz` (of changes, as it is taken to be), `means`
+        (so many mean lifetimes make the quantile), `factor` (learned, before the model's answer), `queries`, `known` (of which
+        so many have a history), `lifetimes` (observed, of all of them), `mean_ms`, `quiet_ms` (of the one that is known best:
+        its mean lifetime, and how long it has been unchanged).
+        """
+        distinct = tuple(dict.fromkeys(query_ids)) or ("",)
+        unexplained_hz = self._rates.unexplained_hz(kind)
+        share_hz = write_rate_hz / len(distinct) + unexplained_hz
+        known = [self._histories[one] for one in distinct if one in self._histories and self._histories[one].lifetimes]
+        best = max(known, key=lambda one: one.lifetimes, default=None)
+        return {
+            "quantile": self._quantile, "alpha": self._alpha, "means": self._means, "factor": self._tracker.factor(kind),
+            "unexplained_hz": unexplained_hz, "rate_hz": sum(self._rates_per_ms(distinct, share_hz / 1_000, now_ms)) * 1_000,
+            "queries": len(distinct), "known": len(known), "lifetimes": sum(one.lifetimes for one in known),
+            "mean_ms": 0.0 if best is None else best.mean_ms,
+            "quiet_ms": 0.0 if best is None else best.quiet_ms(now_ms, self._elapsed),
+        }  # fmt: skip
+
     def _rates_per_ms(self, query_ids: Sequence[str], share_per_ms: float, now_ms: int) -> Iterator[float]:
         for query_id in query_ids:
             history = self._histories.get(query_id)

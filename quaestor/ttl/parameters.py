@@ -16,6 +16,17 @@ from quaestor.errors import ConfigurationError
 ESTIMATORS: Final = ("lifetimes", "static", "age", "dynamic")
 MOST_KINDS: Final = 64
 LONGEST_MS: Final = 36_500 * 86_400_000
+BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "quantile": (1e-6, 1 - 1e-6),
+    "alpha": (0.0, 0.999),
+    "ttl_min_ms": (1, LONGEST_MS),
+    "ttl_max_ms": (1, LONGEST_MS),
+    "static_ms": (1, LONGEST_MS),
+    "fraction": (0.001, 1.0),
+    "false_positives": (0.0, 0.999),
+    "invalidations_hz": (0.0, 1e9),
+}
+"""Of the numbers of a tuning, both ends included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +58,7 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.estimator not in ESTIMATORS:
             raise ConfigurationError(f"estimator {str(self.estimator)[:50]!r} is none of {', '.join(ESTIMATORS)}")
-        for name, low, high in (
-            ("quantile", 1e-6, 1 - 1e-6),
-            ("alpha", 0.0, 0.999),
-            ("ttl_min_ms", 1, LONGEST_MS),
-            ("ttl_max_ms", 1, LONGEST_MS),
-            ("static_ms", 1, LONGEST_MS),
-            ("fraction", 0.001, 1.0),
-            ("false_positives", 0.0, 0.999),
-            ("invalidations_hz", 0.0, 1e9),
-        ):
+        for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
             if not _is_number(value) or not low <= value <= high:
                 raise ConfigurationError(f"{name} must lie in {low}..{high}, not {str(value)[:50]}")

@@ -19,6 +19,10 @@ _AT_ONCE = 1_000
 _LONGEST: Final = 100
 
 
+class SupersededError(ConfigurationError):
+    """Somebody else has published meanwhile."""
+
+
 class Publication(NamedTuple):
     """An entry of the log.
 
@@ -65,8 +69,8 @@ class PublishedParameters:
                 return self._counted
 
     def publish(self, parameters: TtlParameters | None, *, base: int, by: str, now_ms: int) -> Publication:
-        """Publish parameters that were decided on the entry `base`. Raises ConfigurationError, and changes nothing, if
-        another one counts by now."""
+        """Publish parameters that were decided on the entry `base`. Raises SupersededError, and changes nothing, if another
+        one counts by now."""
         newest = self.history()[-1]
         fields = {
             "base": base, "at_ms": now_ms, "by": by[:_LONGEST],
@@ -76,7 +80,7 @@ class PublishedParameters:
             self._layer.append(self._stream, [json.dumps(fields).encode()])
             newest = self.history()[-1]
         if newest.base != base or newest.at_ms != now_ms or newest.by != by[:_LONGEST]:
-            raise ConfigurationError(
+            raise SupersededError(
                 f"{newest.by or 'somebody'} has applied other parameters meanwhile (number {newest.number}, decided on "
                 f"{newest.base}; yours on {base}): look at them, and apply yours again if they are still right"
             )

@@ -109,13 +109,16 @@ def end(lines: int, *, full: bool) -> str:
     return json.dumps([ENDED, lines, full], separators=(",", ":")) + "\n"
 
 
-def read(path: Path) -> Trace:
-    """Read a trace. Raises ConfigurationError in one sentence for what is none, is of another version, or was cut."""
+def read(path: Path, *, unfinished: bool = False) -> Trace:
+    """Read a trace. Raises ConfigurationError in one sentence for what is none, is of another version, or was cut.
+
+    unfinished: it may still be written to, and ends where it ends.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             lines = iter(lambda: file.readline(_LONGEST_LINE), "")
             started_ms, share = _header(path, next(lines, ""))
-            records, full = _records(path, lines)
+            records, full = _records(path, lines, unfinished=unfinished)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the trace {path} cannot be read: {error}") from error
     return Trace(started_ms=started_ms, share=share, full=full, records=tuple(records))
@@ -138,7 +141,7 @@ def _header(path: Path, text: str) -> tuple[int, float]:
     return started_ms, share
 
 
-def _records(path: Path, lines: Iterator[str]) -> tuple[list[Record], bool]:
+def _records(path: Path, lines: Iterator[str], *, unfinished: bool) -> tuple[list[Record], bool]:
     records: list[Record] = []
     for number, text in enumerate(lines, start=2):
         try:
@@ -153,6 +156,8 @@ def _records(path: Path, lines: Iterator[str]) -> tuple[list[Record], bool]:
             if not text.endswith("\n"):
                 break
             raise ConfigurationError(f"the trace {path} is damaged in line {number}: {str(error)[:100]}") from error
+    if unfinished:
+        return records, False
     raise ConfigurationError(
         f"the trace {path} was cut after {len(records)} records: its last line is missing; end the application that records it, "
         "or record it again"

@@ -60,6 +60,7 @@ from quaestor import (
     CdnError,
     CollectionAccess,
     ConfigurationError,
+    Dashboard,
     DatabaseError,
     DeliveryChanged,
     DeliveryMode,
@@ -184,6 +185,11 @@ def failed(one: FailureSeen) -> None:
 
 def around() -> AdminApi:
     return AdminApi(app, quaestor=quaestor, token=AdminToken.load(Path("/run/secrets/quaestor")))
+
+
+def watched(token: AdminToken, viewers: AdminToken) -> QuaestorMiddleware:
+    dashboard = Dashboard(token=token, viewer_token=viewers, read_only=False, path="/quaestor/dashboard")
+    return QuaestorMiddleware(app, quaestor=quaestor, dashboard=dashboard)
 
 
 def observe(event: PurgeEvent) -> None:

@@ -154,6 +154,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/python_client.md-python-2": (SHOP, read_by_a_client),
     "docs/python_client.md-python-3": (f"{SHOP}\n{FOLDER}", stored),
     "docs/admin.md-python-1": (f"from pathlib import Path\n{APP}", answers),
+    "docs/dashboard.md-python-1": (f"from pathlib import Path\n{APP}", answers),
     "docs/observability.md-python-1": (APP, None),
     "docs/middleware_order.md-python-1": (f"{APP}\n{MIDDLEWARES}", answers),
     "docs/privacy.md-python-1": (f"{APP}\n{PRIVACY}", answers),

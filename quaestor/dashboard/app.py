@@ -1,0 +1,203 @@
+"""The dashboard as an ASGI app below one path: the page for everybody, what it shows for whoever has a token.
+
+Nothing in it names its own address: the page's references are relative, so it works below any prefix, and behind proxies that
+strip one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from middleware.interface import Receive, Scope, Send
+from middleware.sketch_snapshot import acceptable
+from quaestor.admin.endpoints import problem_of
+from quaestor.admin.guard import Guard, client_of
+from quaestor.admin.problem_details import problem
+from quaestor.admin.request import Refused, json_body
+from quaestor.admin.token import AdminToken
+from quaestor.clock import Clock
+from quaestor.dashboard.applying import Applying, name_of, number_of, parameters_of
+from quaestor.dashboard.assets import GUARDED, Assets
+from quaestor.dashboard.live import LiveView
+from quaestor.dashboard.what_if import WhatIf
+from quaestor.errors import ConfigurationError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.tasks import ended
+from quaestor.ttl.parameters import BOUNDS, ESTIMATORS
+from quaestor.ttl.published import SupersededError
+
+_CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST", "/apply": "POST"}
+
+
+class DashboardApp:
+    """The dashboard of one process.
+
+    operators: tokens whose holders may apply; empty: nobody may.
+    viewers: tokens whose holders may look and try.
+    applying: None: the application has an estimator of its own, and nothing can be applied.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        operators: Sequence[AdminToken],
+        viewers: Sequence[AdminToken],
+        live: LiveView,
+        applying: Applying | None,
+        what_if: WhatIf,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._path = path
+        self._operators = tuple(operators)
+        self._guard = Guard((*operators, *viewers), telemetry, clock)
+        self._assets = Assets()
+        self._live, self._applying, self._what_if = live, applying, what_if
+        self._telemetry = telemetry
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is the dashboard's."""
+        return path == self._path or path.startswith(self._path + "/")
+
+    def begin(self) -> None:
+        """Begin what runs beside requests. Called on the event loop."""
+        self._live.begin()
+
+    async def stop(self) -> None:
+        """Stop it; the object is done then."""
+        await self._live.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        below = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix(self._path)
+        method: str = scope["method"]
+        if not below and method in ("GET", "HEAD"):
+            location = self._path.rpartition("/")[2].encode() + b"/"
+            headers = [(b"location", location), (b"content-length", b"0"), (b"cache-control", b"no-store")]
+            await send({"type": "http.response.start", "status": 308, "headers": headers})
+            return await send({"type": "http.response.body", "body": b""})
+        if below in self._assets and method in ("GET", "HEAD"):
+            return await self._assets(below, scope, send)
+        token = await self._guard.admitted(scope, send)
+        if token is None:
+            return None
+        if below not in _CALLS:
+            return await problem(send, 404, "There is nothing here.")
+        if method != _CALLS[below]:
+            return await problem(send, 405, f"Not {method} here.", headers=[(b"allow", _CALLS[below].encode())])
+        try:
+            if below == "/data":
+                return await self._data(scope, send)
+            if below == "/what-if":
+                return await self._try(await json_body(scope, receive), receive, send)
+            if below == "/parameters":
+                answer = await self._state(token)
+            else:
+                answer = await self._apply(token, await json_body(scope, receive), client_of(scope))
+        except Exception as error:
+            status, detail = _problem(error)
+            if status == 500:
+                self._telemetry.failure("admin", "admin.failed", repr(error), path=below)
+            return await problem(send, status, detail)
+        return await _json(send, answer)
+
+    async def _data(self, scope: Scope, send: Send) -> None:
+        body = await self._live.look(latest=b"latest" in scope["query_string"])
+        packed = b"gzip" in acceptable(scope["headers"])
+        sent = body.packed if packed else body.plain
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(sent)),
+            (b"cache-control", b"no-store"),
+            *GUARDED,
+        ]
+        if packed:
+            headers.append((b"content-encoding", b"gzip"))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": sent})
+
+    async def _state(self, token: AdminToken) -> Mapping[str, Any]:
+        trace = self._what_if.trace()
+        state: dict[str, Any] = {
+            "may_apply": token in self._operators and self._applying is not None,
+            "bounds": {name: list(bounds) for name, bounds in BOUNDS.items()},
+            "estimators": ESTIMATORS,
+            "trace": None if trace is None else trace.name,
+        }
+        return state if self._applying is None else state | await self._applying.state()
+
+    async def _apply(self, token: AdminToken, body: Any, client: str) -> Mapping[str, Any]:
+        """Apply {"by": ..., "base": 3, "parameters": {...}}, or with "restore": 1 what counted once."""
+        if token not in self._operators:
+            raise Refused(403, "This is read-only: ask for the operators' token to apply anything.")
+        applying = self._changeable()
+        if not isinstance(body, dict) or body.keys() not in ({"by", "base", "parameters"}, {"by", "base", "restore"}):
+            raise Refused(400, 'the body is {"by": ..., "base": ..., "parameters": {...}}, or with "restore": a number')
+        by, base = name_of(body["by"]), number_of(body["base"], "base")
+        if "restore" in body:
+            one = await applying.restore(number_of(body["restore"], "restore"), base=base, by=by)
+        else:
+            one = await applying.apply(parameters_of(body["parameters"]), base=base, by=by)
+        self._telemetry.event("ttl.parameters_applied", number=one.number, by=by, client=client)
+        return await self._state(token)
+
+    async def _try(self, body: Any, receive: Receive, send: Send) -> None:
+        """Try {"parameters": {...}, "clients": 100, "delta_s": 10}: lines of JSON, the last one is the result."""
+        if not isinstance(body, dict):
+            raise Refused(400, "the body is a JSON object")
+        applying = self._changeable()
+        newest = (await applying.history())[-1]
+        request = self._what_if.asked(body, now=newest.parameters or applying.own)
+        headers = [
+            (b"content-type", b"application/x-ndjson"),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),  # a proxy would hold the progress back
+            *GUARDED,
+        ]
+        begun = False
+        left = asyncio.create_task(_left(receive))
+        try:
+            async with aclosing(self._what_if.run(request)) as lines:
+                async for line in lines:
+                    if left.done():
+                        return
+                    if not begun:
+                        await send({"type": "http.response.start", "status": 200, "headers": headers})
+                        begun = True
+                    await send({"type": "http.response.body", "body": line, "more_body": True})
+        finally:
+            await ended((left,))
+        await send({"type": "http.response.body", "body": b""})
+
+    def _changeable(self) -> Applying:
+        if self._applying is None:
+            raise ConfigurationError("this application has an estimator of its own: its lifetimes are tuned there")
+        return self._applying
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _json(send: Send, answer: Mapping[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        *GUARDED,
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _problem(error: Exception) -> tuple[int, str]:
+    if isinstance(error, SupersededError):
+        return 409, str(error)[:500]
+    return problem_of(error) or (500, "A mistake of ours; the log says more.")

@@ -1,0 +1,97 @@
+"""Applying of parameters from the dashboard: what counts, who applied what when, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import anyio.to_thread
+
+from quaestor.admin.request import Refused
+from quaestor.clock import Clock
+from quaestor.ttl.parameters import TtlParameters, decoded
+from quaestor.ttl.published import Publication, PublishedParameters
+
+MOST_SHOWN: Final = 100
+"""Entries of the audit trail."""
+_LONGEST_NAME: Final = 60
+
+T = TypeVar("T")
+
+
+class Applying:
+    """Applying for one app. Use from one event loop. Raises EventLayerError.
+
+    own: what counts while nothing is published: as the settings say.
+    """
+
+    def __init__(self, published: PublishedParameters, *, own: TtlParameters, clock: Clock) -> None:
+        self._published = published
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self.own = own
+
+    async def history(self) -> list[Publication]:
+        """All that was published, the oldest first; before it what the settings say."""
+        return list(await self._alone(self._published.history))
+
+    async def apply(self, parameters: TtlParameters, *, base: int, by: str) -> Publication:
+        """Publish. Raises SupersededError, and changes nothing, if something else counts by now than `base`."""
+        return await self._alone(partial(self._published.publish, parameters, base=base, by=by, now_ms=self._clock()))
+
+    async def restore(self, number: int, *, base: int, by: str) -> Publication:
+        """Publish again what the entry of that number says. Raises Refused if there is none, and as apply() does."""
+        history = await self.history()
+        if not 0 <= number < len(history):
+            raise Refused(400, f"there is no entry {number} that could be restored; the newest is {len(history) - 1}")
+        parameters = history[number].parameters
+        return await self._alone(partial(self._published.publish, parameters, base=base, by=by, now_ms=self._clock()))
+
+    async def state(self) -> dict[str, Any]:
+        """The parameters that count, and the audit trail, the newest first."""
+        history = await self.history()
+        return {
+            "number": history[-1].number,
+            "parameters": _plain(history[-1].parameters or self.own),
+            "own": _plain(self.own),
+            "history": [
+                {
+                    "number": one.number, "base": one.base, "at_ms": one.at_ms, "by": one.by,
+                    "parameters": _plain(one.parameters or self.own), "settings": one.parameters is None,
+                }
+                for one in reversed(history[-MOST_SHOWN:])
+            ],
+        }  # fmt: skip
+
+    async def _alone(self, call: Callable[[], T]) -> T:
+        async with self._lock:
+            return await anyio.to_thread.run_sync(call)
+
+
+def name_of(value: Any) -> str:
+    """The name of whoever applies something. Raises Refused."""
+    if not isinstance(value, str) or not 0 < len(value.strip()) <= _LONGEST_NAME or not value.isprintable():
+        raise Refused(400, f"say who you are: `by` is a name of 1 to {_LONGEST_NAME} printable characters")
+    return value.strip()
+
+
+def number_of(value: Any, name: str) -> int:
+    """Number of an entry of the audit trail. Raises Refused."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Refused(400, f"{name} is the number of an entry of the audit trail, from 0")
+    return value
+
+
+def parameters_of(value: Any) -> TtlParameters:
+    """Parameters that somebody has sent. Raises ConfigurationError that says what is wrong with them."""
+    try:
+        return decoded(json.dumps(value))
+    except RecursionError as error:
+        raise Refused(400, "the parameters are nested too deep") from error
+
+
+def _plain(parameters: TtlParameters) -> Any:
+    return json.loads(parameters.encoded())

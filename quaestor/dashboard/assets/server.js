@@ -1,0 +1,61 @@
+// Calls of the server, relative to wherever this page is, each with the token.
+
+const PLACE = "quaestor-dashboard-token";
+let token = sessionStorage.getItem(PLACE);
+
+export class Problem extends Error {
+	constructor(status, detail) {
+		super(detail);
+		this.status = status;
+	}
+}
+
+export const known = () => token !== null;
+
+export function remember(text) {
+	token = text;
+	sessionStorage.setItem(PLACE, text);
+}
+
+export function forget() {
+	token = null;
+	sessionStorage.removeItem(PLACE);
+}
+
+/** The answer to a call. Throws a Problem with the server's sentence. */
+async function answered(path, body) {
+	const headers = { authorization: `Bearer ${token}`, ...(body ? { "content-type": "application/json" } : {}) };
+	const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
+	let answer;
+	try {
+		answer = await fetch(path, { ...options, cache: "no-store", credentials: "same-origin" });
+	} catch {
+		throw new Problem(0, "The server does not answer.");
+	}
+	if (answer.ok) return answer;
+	const told = await answer.json().catch(() => ({}));
+	throw new Problem(answer.status, told.detail ?? `The server answered ${answer.status}.`);
+}
+
+export const call = async (path, body) => (await answered(path, body)).json();
+
+/** The result of a call that tells of its progress line by line. */
+export async function follow(path, body, progress) {
+	const reader = (await answered(path, body)).body.pipeThrough(new TextDecoderStream()).getReader();
+	let rest = "";
+	let result = null;
+	for (;;) {
+		const { value, done } = await reader.read();
+		if (done) break;
+		const lines = (rest + value).split("\n");
+		rest = lines.pop();
+		for (const line of lines.filter(Boolean)) {
+			const told = JSON.parse(line);
+			if (told.problem) throw new Problem(200, told.problem);
+			if (told.result) result = told.result;
+			else progress(told.done, told.of);
+		}
+	}
+	if (!result) throw new Problem(0, "The connection broke off before the result.");
+	return result;
+}

@@ -1,0 +1,265 @@
+// Tuning: a draft of the parameters is edited, tried on the recorded trace, and applied; every application can be undone.
+
+import { chart } from "./charts.js";
+import { changes, FIELDS, fieldsOf } from "./parameters.js";
+import { call, follow, Problem } from "./server.js";
+import { $, choices, element, number, rows, share, show, time } from "./words.js";
+
+const copied = (value) => JSON.parse(JSON.stringify(value));
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+export function startTuning() {
+	let state = null;
+	let draft = null;
+	let tried = null;
+	let result = null;
+	let busy = false;
+	const kinds = new Set();
+	const charts = {};
+
+	const chosen = () => $("for").value;
+	const tuning = () => draft.kinds[chosen()] ?? draft.default;
+	const possible = () => state?.parameters !== undefined;
+
+	function take(fresh) {
+		const untouched = !state || same(draft, state.parameters);
+		state = fresh;
+		if (!possible()) {
+			show($("trial"), "This application has an estimator of its own: its lifetimes are tuned there.");
+			for (const one of document.querySelectorAll("#tuning input, #tuning select, #tuning button")) one.disabled = true;
+			return;
+		}
+		if (untouched) draft = copied(state.parameters);
+		$("readonly").hidden = state.may_apply;
+		$("applying").hidden = !state.may_apply;
+		choices($("estimator"), state.estimators.map((name) => [name, name]));
+		if (!state.trace && !$("trial").textContent) show($("trial"), "Nothing is recorded to try it on: set trace_file and start the app again.");
+		draw();
+	}
+
+	function draw() {
+		choices($("for"), [["", "all collections without numbers of their own"], ...[...new Set([...kinds, ...Object.keys(draft.kinds)])].sort().map((kind) => [kind, kind])]);
+		const own = !chosen() || chosen() in draft.kinds;
+		$("own-row").hidden = !chosen();
+		$("own").checked = own;
+		$("estimator").value = tuning().estimator;
+		$("estimator").disabled = !own;
+		drawFields(own);
+		drawChanges();
+		drawTrail();
+	}
+
+	function drawFields(own) {
+		const wanted = `${chosen()}\n${tuning().estimator}`;
+		if ($("fields").dataset.of !== wanted) {
+			$("fields").dataset.of = wanted;
+			$("fields").replaceChildren(...fieldsOf(tuning().estimator).map(([name, field]) => fieldset(name, field)));
+		}
+		for (const input of $("fields").querySelectorAll("input")) {
+			const field = FIELDS[input.dataset.name];
+			const value = tuning()[input.dataset.name];
+			input.disabled = !own;
+			if (input.type === "checkbox") input.checked = value;
+			else if (input !== document.activeElement || input.type === "range") input.value = field.toShown(value);
+			if (input.type === "range") show(input.parentElement.querySelector("output"), field.words(value));
+		}
+	}
+
+	function fieldset(name, field) {
+		const id = `field-${name}`;
+		const input = element("input", null, { id });
+		input.dataset.name = name;
+		const row = element("div", null, { className: "field" }, element("label", field.unit ? `${field.label}, ${field.unit}` : field.label, { htmlFor: id }));
+		if (field.slider) {
+			[input.min, input.max, input.step] = field.slider;
+			input.type = "range";
+			row.append(element("output", "", { htmlFor: id }), input);
+		} else if (typeof tuning()[name] === "boolean") {
+			input.type = "checkbox";
+			row.append(input);
+		} else {
+			Object.assign(input, { type: "number", min: field.unit === "s" ? 0.001 : 0, step: "any", required: true });
+			row.append(input);
+		}
+		if (field.help) {
+			input.setAttribute("aria-describedby", `${id}-help`);
+			row.append(element("small", field.help, { id: `${id}-help` }));
+		}
+		return row;
+	}
+
+	function drawChanges() {
+		const lines = changes(state.parameters, draft);
+		$("changes").replaceChildren(...(lines.length ? lines : ["nothing"]).map((line) => element("li", line)));
+		const untried = state.trace && tried !== JSON.stringify(draft);
+		$("apply").disabled = busy || !lines.length || untried;
+		$("try").disabled = busy || !state.trace;
+		show($("apply"), state.trace ? "Apply" : "Apply without a trial");
+		$("apply").title = untried && lines.length ? "Try it first" : "";
+	}
+
+	function drawTrail() {
+		$("trail").replaceChildren(...state.history.map((one, i) => {
+			const before = state.history[i + 1];
+			const what = before ? changes(before.parameters, one.parameters).join("; ") || "the same again" : "";
+			const when = one.number ? `${new Date(one.at_ms).toLocaleString()}, ${one.by}: ` : "";
+			const text = `${when}${what || (one.number ? "" : "as the settings say")}${one.settings && one.number ? " (as the settings say)" : ""}${i ? "" : " · counts now"}`;
+			const item = element("li", text, { value: one.number });
+			if (i && state.may_apply) {
+				const button = element("button", i === 1 ? "Undo: back to this" : "Back to this", { type: "button" });
+				button.setAttribute("aria-label", `${button.textContent}, number ${one.number}`);
+				button.addEventListener("click", () => send({ restore: one.number }));
+				item.append(" ", button);
+			}
+			return item;
+		}));
+	}
+
+	async function tryIt() {
+		const asked = copied(draft);
+		busy = true;
+		result = null;
+		$("progress").hidden = false;
+		$("progress").value = 0;
+		show($("trial"), "Reading the trace …");
+		drawChanges();
+		try {
+			const body = { parameters: asked, clients: Number($("clients").value), delta_s: Number($("delta").value) };
+			result = await follow("what-if", body, (done, of) => {
+				$("progress").value = done / of;
+				show($("trial"), `Simulation ${done} of ${of}`);
+			});
+			tried = JSON.stringify(asked);
+			delete $("points").dataset.text;
+			const { trace } = result;
+			show($("trial"), `Tried on ${number(trace.reads)} requests for ${number(trace.results)} results in ${time(1000 * trace.seconds)}, recorded until ${new Date(trace.until_ms).toLocaleTimeString()}${trace.share < 1 ? `, ${share(trace.share)} of the results` : ""}.`);
+			drawResult();
+		} catch (error) {
+			if (!(error instanceof Problem)) throw error;
+			show($("trial"), error.message);
+		} finally {
+			busy = false;
+			$("progress").hidden = true;
+			drawChanges();
+		}
+	}
+
+	function drawResult() {
+		$("result").hidden = false;
+		const saved = (point) => result.uncached_origin_ms - point.figures.origin_ms[0];
+		charts.purges ??= chart($("chart-purges"), { series: ["as it is now", "chosen", "on the front", "not on it"], words: number, x: number, kind: "points", spread });
+		charts.stale ??= chart($("chart-stale"), { series: ["as it is now", "chosen", "on the front", "not on it"], words: number, x: number, kind: "points", spread });
+		const place = (point) => (point.name === "now" ? 0 : point.name === "chosen" ? 1 : point.front ? 2 : 3);
+		for (const [target, x] of [[charts.purges, (point) => point.figures.purges_hz[0]], [charts.stale, (point) => 100 * point.figures.stale[0]]]) {
+			const ordered = [...result.points].sort((a, b) => x(a) - x(b));
+			target.draw(
+				[ordered.map(x), ...[0, 1, 2, 3].map((i) => ordered.map((point) => (place(point) === i ? saved(point) : null)))],
+				ordered.map((point) => `${point.name}: ${number(x(point))}, ${number(saved(point))} ms saved`).join("; "),
+			);
+		}
+		const price = Number($("price").value) || 0;
+		const pm = ([mean, half], words) => `${words(mean)} ± ${words(half)}`;
+		rows($("points"), ["parameters", "#origin ms a request", "#saved", "#purges a second", "#price a month", "#stale", "#fresh in browsers", "#false positives", "#p99"], result.points.map((point) => {
+			const figures = point.figures;
+			return [
+				`${point.front ? "★ " : ""}${point.name}`, pm(figures.origin_ms, number), `${number(saved(point))} ms`, pm(figures.purges_hz, number),
+				number(figures.purges_hz[0] * 2_592 * price), pm(figures.stale, share), pm(figures.browser_fresh, share), pm(figures.false_positives, share), time(figures.p99_ms[0]),
+			];
+		}));
+		for (const [i, row] of [...$("points").tBodies[0].rows].entries()) {
+			const point = result.points[i];
+			if (i < 2 || row.querySelector("button")) continue;
+			const button = element("button", "Take over", { type: "button" });
+			button.setAttribute("aria-label", `Take over ${point.name}`);
+			button.addEventListener("click", () => {
+				draft = copied(point.parameters);
+				tried = JSON.stringify(draft);
+				draw();
+			});
+			row.cells[0].append(" ", button);
+		}
+	}
+
+	async function send(what) {
+		const by = $("by").value.trim();
+		if (!by) {
+			show($("applied"), "Say who you are first, for the audit trail.");
+			$("by").focus();
+			return;
+		}
+		busy = true;
+		drawChanges();
+		try {
+			const fresh = await call("apply", { by, base: state.number, ...what });
+			draft = copied(fresh.parameters);
+			show($("applied"), `Number ${fresh.number} counts now; every process takes it up within seconds.`);
+			take(fresh);
+		} catch (error) {
+			if (!(error instanceof Problem)) throw error;
+			show($("applied"), error.message);
+			if (error.status === 409) take(await call("parameters"));
+		} finally {
+			busy = false;
+			drawChanges();
+		}
+	}
+
+	$("for").addEventListener("change", draw);
+	$("own").addEventListener("change", () => {
+		if ($("own").checked) draft.kinds[chosen()] = copied(draft.default);
+		else delete draft.kinds[chosen()];
+		draw();
+	});
+	$("estimator").addEventListener("change", () => {
+		tuning().estimator = $("estimator").value;
+		draw();
+	});
+	$("fields").addEventListener("input", ({ target }) => {
+		const field = FIELDS[target.dataset.name];
+		if (target.type !== "checkbox" && (target.value === "" || !target.checkValidity())) return;
+		tuning()[target.dataset.name] = target.type === "checkbox" ? target.checked : field.toKept(Number(target.value));
+		drawFields(true);
+		drawChanges();
+	});
+	$("price").addEventListener("input", () => result && drawResult());
+	$("reset").addEventListener("click", () => {
+		draft = copied(state.parameters);
+		draw();
+	});
+	$("form").addEventListener("submit", (event) => {
+		event.preventDefault();
+		tryIt();
+	});
+	$("applying").addEventListener("submit", (event) => {
+		event.preventDefault();
+		send({ parameters: draft });
+	});
+
+	return {
+		take,
+		/** Note which number counts, and which collections there are. */
+		async published(counting, seen) {
+			const before = kinds.size;
+			for (const kind of seen) kinds.add(kind);
+			if (!possible()) return;
+			if (kinds.size !== before) draw();
+			if (busy || counting === null || counting <= state.number) return;
+			const fresh = await call("parameters").catch(() => null);
+			if (!fresh || busy || fresh.number <= state.number) return;
+			show($("applied"), `${fresh.history[0].by} has applied other parameters meanwhile (number ${fresh.number}).`);
+			take(fresh);
+		},
+		/** The quantile that is asked for, of a collection; null: none is. */
+		quantileOf(kind) {
+			if (!possible()) return null;
+			const of = state.parameters.kinds[kind] ?? state.parameters.default;
+			return FIELDS.quantile.of.includes(of.estimator) ? of.quantile : null;
+		},
+	};
+}
+
+/** A range with room at both ends, also for one point alone. */
+function spread(_, low, high) {
+	const room = high > low ? 0.08 * (high - low) : Math.abs(high) * 0.5 || 1;
+	return [Math.max(low - room, 0), high + room];
+}

@@ -1,0 +1,71 @@
+"""Declaration of a dashboard that the middleware mounts.
+
+    QuaestorMiddleware(app, quaestor=quaestor, dashboard=Dashboard(token=AdminToken.load()))
+
+See docs/dashboard.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from quaestor.admin.token import AdminToken
+from quaestor.app import Quaestor
+from quaestor.dashboard.app import DashboardApp
+from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.live import LiveView
+from quaestor.dashboard.process_report import ProcessReporter
+from quaestor.dashboard.reports import SharedReports
+from quaestor.dashboard.what_if import WhatIf
+from quaestor.errors import ConfigurationError
+from quaestor.ttl.published import PublishedParameters
+
+PATH: Final = "/quaestor/dashboard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """Dashboard of an app. Raises ConfigurationError for a path that is none.
+
+    token: of operators, who may look, try and apply.
+    viewer_token: of viewers, who may look and try.
+    read_only: nobody may apply anything.
+    path: below which it is; it takes the place of an app's own there.
+    """
+
+    token: AdminToken
+    viewer_token: AdminToken | None = None
+    read_only: bool = False
+    path: str = PATH
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", self.path):
+            raise ConfigurationError(f"path={self.path!r} is no path like {PATH}: it starts with / and ends without")
+
+    def mounted(self, engine: Quaestor) -> DashboardApp:
+        """The app, for one Quaestor."""
+        parts = engine.parts
+        reporter = ProcessReporter(engine)
+        reporter.begin()
+        applying = None
+        if reporter.own is not None:
+            published = PublishedParameters(parts.storage.layer, scope=parts.settings.scope)
+            applying = Applying(published, own=reporter.own, clock=parts.clock)
+        shared = None
+        if parts.storage.redis is not None:
+            shared = SharedReports(parts.storage.redis, scope=parts.settings.scope)
+        viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
+        trace = parts.settings.trace_file
+        return DashboardApp(
+            path=self.path,
+            operators=() if self.read_only else (self.token,),
+            viewers=viewers,
+            live=LiveView(reporter, shared, applying, telemetry=parts.telemetry, clock=parts.clock),
+            applying=applying,
+            what_if=WhatIf(trace.replace("{pid}", "*"), preferred=trace.replace("{pid}", str(os.getpid()))),
+            telemetry=parts.telemetry,
+            clock=parts.clock,
+        )

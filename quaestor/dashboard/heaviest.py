@@ -1,0 +1,67 @@
+"""Heaviest results: those on whose making handlers have spent the most time lately, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quaestor.observability.hooks import AnswerKept
+
+HALF_LIFE_MS: Final = 600_000
+MOST_RESULTS: Final = 512
+"""When there are more, the lighter half is forgotten."""
+
+Why = Callable[[AnswerKept], dict[str, float | str]]
+"""The numbers behind the lifetime of a result's copies."""
+
+
+@dataclass(slots=True)
+class _Result:
+    """Result that was made by a handler.
+
+    cost_ms: decayed sum of what its handlers took, as of at_ms.
+    times: so often it was made.
+    """
+
+    kept: AnswerKept
+    at_ms: int
+    cost_ms: float = 0.0
+    times: int = 0
+
+    def cost(self, now_ms: int) -> float:
+        """Decayed sum as of now."""
+        return float(self.cost_ms * 0.5 ** (max(0, now_ms - self.at_ms) / HALF_LIFE_MS))
+
+
+class HeaviestResults:
+    """Heaviest results of one process; an observer of AnswerKept. Use from one event loop. O(1) a call, amortised."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._results: dict[str, _Result] = {}
+
+    def __call__(self, kept: AnswerKept) -> None:
+        """Count one result that was made."""
+        now_ms = self._clock()
+        one = self._results.get(kept.key)
+        if one is None:
+            one = self._results[kept.key] = _Result(kept, now_ms)
+        one.cost_ms, one.at_ms, one.kept = one.cost(now_ms) + kept.cost_ms, now_ms, kept
+        one.times += 1
+        if len(self._results) > MOST_RESULTS:
+            heaviest = sorted(self._results.items(), key=lambda item: -item[1].cost(now_ms))
+            self._results = dict(heaviest[: MOST_RESULTS // 2])
+
+    def top(self, number: int, why: Why) -> list[dict[str, Any]]:
+        """The heaviest, with what they depend on and why their copies live as long as they do."""
+        now_ms = self._clock()
+        found = sorted(self._results.values(), key=lambda one: -one.cost(now_ms))[:number]
+        return [
+            {
+                "key": one.kept.key[:512], "kind": one.kept.kind, "cost_ms": round(one.cost(now_ms), 1), "times": one.times,
+                "last_ms": one.kept.cost_ms, "given_ms": one.kept.given_ms, "depends": one.kept.depends()[:1_024],
+                "why": why(one.kept),
+            }
+            for one in found
+        ]  # fmt: skip

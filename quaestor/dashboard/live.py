@@ -1,0 +1,152 @@
+"""Live view: one snapshot a second, made once for all viewers, and none while nobody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio.to_thread
+
+from quaestor.clock import Clock
+from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.history import History
+from quaestor.dashboard.process_report import ProcessReporter, Report
+from quaestor.dashboard.reports import SharedReports
+from quaestor.dashboard.snapshot import composed
+from quaestor.errors import DependencyError, EventLayerError, StoreError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.tasks import ended
+
+EVERY_S: Final = 1.0
+LOOKED_S: Final = 60.0
+"""Snapshots are made for so long after the last look."""
+_PUBLISHED_EVERY: Final = 5
+_PATIENCE_S: Final = 10.0
+_LATEST: Final = 15
+"""Points of the history that a viewer is told who has the others already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Body that is sent to any number of viewers, plain and packed."""
+
+    plain: bytes
+    packed: bytes
+
+
+class LiveView:
+    """Live view of one process. Use from its event loop.
+
+    reporter: of this process; None: it is none of the app's.
+    shared: reports of all processes; None: there is no other.
+    applying: where the parameters that count are read.
+    """
+
+    def __init__(
+        self,
+        reporter: ProcessReporter | None,
+        shared: SharedReports | None,
+        applying: Applying | None,
+        *,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._reporter, self._shared, self._applying = reporter, shared, applying
+        self._telemetry, self._clock = telemetry, clock
+        self._history = History()
+        self._looked_s = 0.0
+        self._whole: Body | None = None
+        self._latest: Body | None = None
+        self._made = asyncio.Event()
+        self._viewing: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._published: int | None = None
+
+    def begin(self) -> None:
+        """Begin to tell other processes what this one does, whenever somebody looks there."""
+        if self._reporter is not None and self._shared is not None and self._telling is None:
+            self._telling = asyncio.create_task(self._keep_telling(), name="quaestor-dashboard-reports")
+
+    async def stop(self) -> None:
+        """Stop it; the object is done then."""
+        await ended([task for task in (self._telling, self._viewing) if task is not None])
+
+    async def look(self, *, latest: bool) -> Body:
+        """The snapshot of this second. Raises StoreError if none could be made.
+
+        latest: only the last few points of the history.
+        """
+        self._looked_s = time.monotonic()
+        if self._viewing is None or self._viewing.done():
+            self._made.clear()
+            self._viewing = asyncio.create_task(self._keep_viewing(), name="quaestor-dashboard")
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._made.wait()
+        except TimeoutError as error:
+            raise StoreError("the processes' reports could not be put together in time") from error
+        body = self._latest if latest else self._whole
+        assert body is not None
+        return body
+
+    async def _keep_viewing(self) -> None:
+        seconds = 0
+        while time.monotonic() - self._looked_s < LOOKED_S:
+            began_s = time.monotonic()
+            if self._applying is not None and seconds % _PUBLISHED_EVERY == 0:
+                try:
+                    self._published = (await self._applying.history())[-1].number
+                except EventLayerError as error:
+                    self._published = None
+                    self._telemetry.failure("event-layer", "ttl.parameters_unread", error)
+            own = None if self._reporter is None else self._reporter.report()
+            reports = await self._reports(own)
+            now_ms = self._clock()
+            try:
+                made = await anyio.to_thread.run_sync(self._bodies, reports, now_ms)
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:  # another process's nonsense
+                self._telemetry.failure("admin", "dashboard.report_unreadable", repr(error))
+                made = await anyio.to_thread.run_sync(self._bodies, [] if own is None else [own], now_ms)
+            self._whole, self._latest = made
+            self._made.set()
+            seconds += 1
+            await asyncio.sleep(max(0.05, EVERY_S - (time.monotonic() - began_s)))
+
+    async def _reports(self, own: Report | None) -> list[Report]:
+        reports = [] if own is None else [own]
+        if self._shared is not None:
+            try:
+                await self._shared.ask()
+                told = await self._shared.all(now_ms=self._clock())
+            except StoreError as error:
+                self._telemetry.failure("store", "dashboard.reports_unavailable", error)
+            else:
+                reports += [one for one in told if own is None or one["process"] != own["process"]]
+        return reports
+
+    def _bodies(self, reports: Sequence[Report], now_ms: int) -> tuple[Body, Body]:
+        snapshot: dict[str, Any] = composed(reports, now_ms=now_ms, published=self._published)
+        self._history.add(reports, now_ms=now_ms)
+        points = list(self._history.points)
+        return _body({**snapshot, "points": points}), _body({**snapshot, "points": points[-_LATEST:]})
+
+    async def _keep_telling(self) -> None:
+        assert self._reporter is not None
+        assert self._shared is not None
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                if await self._shared.asked():
+                    await self._shared.tell(self._reporter.report())
+            except DependencyError as error:
+                self._telemetry.failure("store", "dashboard.reports_unavailable", error)
+
+
+def _body(snapshot: dict[str, Any]) -> Body:
+    plain = json.dumps(snapshot, separators=(",", ":")).encode()
+    return Body(plain, gzip.compress(plain, compresslevel=5, mtime=0))

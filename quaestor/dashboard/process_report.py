@@ -1,0 +1,77 @@
+"""Report of one process for the dashboard: its readings and the outcomes of its lifetimes, as plain data."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Any, Final
+
+from quaestor.app import Quaestor
+from quaestor.dashboard.heaviest import HeaviestResults
+from quaestor.observability.hooks import AnswerKept
+from quaestor.observability.readings import histogram, readings
+from quaestor.ttl.chosen import ChosenEstimators
+from quaestor.ttl.outcomes import Outcomes
+from quaestor.ttl.recording import TraceRecorder
+
+VERSION: Final = 1
+_HEAVIEST: Final = 20
+_OUTCOMES: Final = 1_000
+"""The newest, of each process: all of them travel once a second while somebody looks."""
+
+Report = dict[str, Any]
+
+
+class ProcessReporter:
+    """Reporter of one process. Use from its event loop.
+
+    process: a name of its own.
+    """
+
+    def __init__(self, quaestor: Quaestor) -> None:
+        self.process = f"{socket.gethostname()[:40]}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._quaestor = quaestor
+        self._heaviest = HeaviestResults(quaestor.parts.clock)
+        recorder = quaestor.parts.estimator
+        inner = recorder.inner if isinstance(recorder, TraceRecorder) else recorder
+        self._chosen = inner if isinstance(inner, ChosenEstimators) else None
+        self.own = None if self._chosen is None else self._chosen.parameters
+
+    def begin(self) -> None:
+        """Begin to watch what only a dashboard wants to know."""
+        if self._heaviest not in self._quaestor.telemetry.hooks.kept:
+            self._quaestor.telemetry.hooks.kept.append(self._heaviest)
+        if self._chosen is not None and self._chosen.outcomes is None:
+            self._chosen.outcomes = Outcomes()
+
+    def report(self) -> Report:
+        """The report of this moment."""
+        quaestor = self._quaestor
+        now_ms = quaestor.parts.clock()
+        telemetry, chosen = quaestor.telemetry, self._chosen
+        telemetry.requests.count_hits()
+        registry = telemetry.families.registry
+        outcomes = [] if chosen is None or chosen.outcomes is None else chosen.outcomes.so_far(
+            now_ms=now_ms, limit=_OUTCOMES
+        )  # fmt: skip
+        return {
+            "version": VERSION,
+            "process": self.process,
+            "at_ms": now_ms,
+            "serving": quaestor.read_path.serving(now_ms),
+            "readings": readings(registry),
+            "evicted_s": histogram(registry, "quaestor_invalidation_latency_seconds"),
+            "outcomes": [[kind, one.given_ms, one.lived_ms, one.changed] for kind, one in outcomes],
+            "judged": {} if chosen is None else chosen.judged(),
+            "heaviest": self._heaviest.top(_HEAVIEST, self._why),
+            "warnings": list(telemetry.lasting)[:20],
+            "quarantined": [one.route for one in quaestor.read_path.probation.quarantines][:20],
+        }
+
+    def _why(self, kept: AnswerKept) -> dict[str, float | str]:
+        if self._chosen is None:
+            return {"estimator": "the application's own"}
+        return self._chosen.reasons(
+            kept.query_ids, write_rate_hz=kept.write_rate_hz, now_ms=self._quaestor.parts.clock(), kind=kept.kind
+        )

@@ -1,0 +1,74 @@
+"""Reports of all processes of an app, exchanged through the shared Redis while somebody looks at a dashboard, and only then."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import zstandard
+from redis.exceptions import RedisError
+
+from quaestor.dashboard.process_report import VERSION, Report
+from quaestor.errors import StoreError
+from quaestor.redis.clients import SharedClient
+
+ASKED_FOR_MS: Final = 5_000
+"""Processes report for so long after somebody has looked."""
+OLDEST_MS: Final = 5_000
+"""An older report is of a process that has ended, or stands still."""
+_FORGOTTEN_MS: Final = 60_000
+_MOST_BYTES: Final = 4 * 1024 * 1024
+
+
+class SharedReports:
+    """Reports of one app in Redis: `quaestor:{<scope>:dashboard}:reports`, by process. Raises StoreError."""
+
+    def __init__(self, client: SharedClient, *, scope: str) -> None:
+        self._client = client
+        self._asked = f"quaestor:{{{scope}:dashboard}}:asked"
+        self._reports = f"quaestor:{{{scope}:dashboard}}:reports"
+
+    async def ask(self) -> None:
+        """Have all processes report for a while."""
+        await self._call("SET", self._asked, b"1", "PX", ASKED_FOR_MS)
+
+    async def asked(self) -> bool:
+        """Whether somebody looks."""
+        return bool(await self._call("EXISTS", self._asked))
+
+    async def tell(self, report: Report) -> None:
+        """Put the report of this process there."""
+        packed = zstandard.compress(json.dumps(report).encode())
+        await self._call("HSET", self._reports, str(report["process"]), packed)
+        await self._call("PEXPIRE", self._reports, _FORGOTTEN_MS)
+
+    async def all(self, *, now_ms: int) -> list[Report]:
+        """The reports of all processes that live. What cannot be read is of another version."""
+        told = await self._call("HGETALL", self._reports)
+        pairs = list(told.items()) if isinstance(told, dict) else list(zip(told[::2], told[1::2], strict=False))
+        reports, forgotten = [], []
+        for process, packed in pairs:
+            report = _decoded(packed)
+            if report is None or now_ms - report["at_ms"] > _FORGOTTEN_MS:
+                forgotten.append(process)
+            elif now_ms - report["at_ms"] <= OLDEST_MS:
+                reports.append(report)
+        if forgotten:
+            await self._call("HDEL", self._reports, *forgotten)
+        return reports
+
+    async def _call(self, *command: str | bytes | int) -> Any:
+        try:
+            return await self._client.execute_command(*command)
+        except RedisError as error:
+            raise StoreError(f"the reports of the other processes could not be exchanged: {error}") from error
+
+
+def _decoded(packed: bytes) -> Report | None:
+    try:
+        report = json.loads(zstandard.decompress(packed, max_output_size=_MOST_BYTES))
+        if report["version"] != VERSION or not isinstance(report["at_ms"], int):
+            return None
+    except (ValueError, KeyError, TypeError, RecursionError, zstandard.ZstdError):
+        return None
+    return dict(report)

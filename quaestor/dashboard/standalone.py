@@ -1,0 +1,107 @@
+"""The dashboard as a program of its own: before a deployment's Redis, or with nothing but a trace to try parameters on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+
+from middleware.interface import App, Receive, Scope, Send
+from quaestor.admin.problem_details import problem
+from quaestor.admin.token import AdminToken
+from quaestor.clock import system_clock
+from quaestor.dashboard.app import DashboardApp
+from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.dashboard import PATH
+from quaestor.dashboard.live import LiveView
+from quaestor.dashboard.reports import SharedReports
+from quaestor.dashboard.what_if import WhatIf
+from quaestor.event_layer.connecting import event_layer
+from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import EventLayer
+from quaestor.redis import clients
+from quaestor.settings import Settings
+from quaestor.ttl.parameters import TtlParameters, Tuning
+from quaestor.ttl.published import PublishedParameters
+
+_HERE: Final = PATH.lstrip("/").encode() + b"/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Address at which the dashboard listens."""
+
+    host: str
+    port: int
+
+
+def application(settings: Settings, *, token: AdminToken, traces: str, read_only: bool) -> App:
+    """The program as one ASGI app; connects on the first look. Without a Redis nothing can be applied. Raises
+    ConfigurationError.
+
+    traces: names of recorded ones; `*` for any part.
+    """
+    telemetry = Telemetry()
+    layer: EventLayer = MemoryEventLayer()
+    redis = None
+    if settings.redis_url is not None:
+        layer = event_layer(settings.redis_url, settings.deployment)
+        redis = clients.shared_client(settings.redis_url)
+    own = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
+    published = PublishedParameters(layer, scope=settings.scope)
+    applying = Applying(published, own=TtlParameters(default=own), clock=system_clock)
+    shared = None if redis is None else SharedReports(redis, scope=settings.scope)
+    looks_only = read_only or redis is None
+    dashboard = DashboardApp(
+        path=PATH,
+        operators=() if looks_only else (token,),
+        viewers=(token,) if looks_only else (),
+        live=LiveView(None, shared, applying, telemetry=telemetry, clock=system_clock),
+        applying=applying,
+        what_if=WhatIf(traces),
+        telemetry=telemetry,
+        clock=system_clock,
+    )
+
+    async def end() -> None:
+        await dashboard.stop()
+        layer.close()
+        if redis is not None:
+            await redis.aclose()
+
+    return _program(dashboard, end)
+
+
+def serve(app: App, listen: Listen) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    uvicorn.run(
+        app, host=listen.host, port=listen.port, log_level="warning", lifespan="on", ws="none", server_header=False
+    )
+
+
+def _program(dashboard: DashboardApp, end: Callable[[], Awaitable[None]]) -> App:
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await _live(receive, send, end)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if dashboard.serves(path):
+            return await dashboard(scope, receive, send)
+        if path != "/":
+            return await problem(send, 404, "There is nothing here.")
+        headers = [(b"location", _HERE), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 307, "headers": headers})
+        return await send({"type": "http.response.body", "body": b""})
+
+    return call
+
+
+async def _live(receive: Receive, send: Send, end: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.shutdown":
+            await end()
+            return await send({"type": "lifespan.shutdown.complete"})
+        await send({"type": "lifespan.startup.complete"})

@@ -1,0 +1,108 @@
+"""What-ifs of one process: one at a time, each in a child process that ends with whoever asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from quaestor.admin.request import Refused
+from quaestor.dashboard.applying import parameters_of
+from quaestor.errors import ConfigurationError
+from quaestor.ttl.parameters import TtlParameters
+
+WITHIN_S: Final = 180.0
+MOST_CLIENTS: Final = 10_000
+_LONGEST_LINE: Final = 4 * 1024 * 1024
+
+
+class WhatIf:
+    """What-ifs on the traces that a process records, or was given.
+
+    traces: their names, `*` for any part of a file's name; empty: there are none.
+    preferred: the one of this process, before all others.
+    """
+
+    def __init__(self, traces: str, *, preferred: str = "") -> None:
+        self._traces = traces
+        self._preferred = preferred
+        self._busy = False
+
+    def trace(self) -> Path | None:
+        """The trace that is taken: this process's, or else the one that was written to last."""
+        if self._preferred and Path(self._preferred).is_file():
+            return Path(self._preferred)
+        if not self._traces:
+            return None
+        pattern = Path(self._traces)
+        found: list[tuple[float, Path]] = []
+        with suppress(OSError, ValueError):
+            for path in pattern.parent.glob(pattern.name):
+                with suppress(OSError):
+                    if path.is_file():
+                        found.append((path.stat().st_mtime, path))
+        return max(found)[1] if found else None
+
+    def asked(self, body: Mapping[str, Any], *, now: TtlParameters) -> dict[str, Any]:
+        """The request to the child process. Raises Refused, or ConfigurationError for parameters that cannot be."""
+        if unknown := body.keys() - {"parameters", "clients", "delta_s"}:
+            raise Refused(400, f"unknown: {', '.join(sorted(unknown))[:200]}; known: parameters, clients, delta_s")
+        chosen = parameters_of(body.get("parameters"))
+        clients, delta_s = body.get("clients", 100), body.get("delta_s", 10)
+        if not isinstance(clients, int) or isinstance(clients, bool) or not 1 <= clients <= MOST_CLIENTS:
+            raise Refused(400, f"clients is a number from 1 to {MOST_CLIENTS}")
+        if not isinstance(delta_s, int | float) or isinstance(delta_s, bool) or not 0.1 <= delta_s <= 3_600:
+            raise Refused(400, "delta_s is a number of seconds from 0.1 to 3600")
+        trace = self.trace()
+        if trace is None:
+            raise ConfigurationError(
+                "nothing is recorded that this could be tried on: set trace_file (QUAESTOR_TRACE_FILE) and start the app again"
+            )
+        return {
+            "trace": str(trace), "now": now.encoded(), "chosen": chosen.encoded(), "clients": clients, "delta_s": delta_s,
+        }  # fmt: skip
+
+    async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+        """The lines of one what-if. Raises Refused if another one runs. Ends with whoever reads it."""
+        if self._busy:
+            raise Refused(429, "another what-if is running in this process: wait until it has ended")
+        self._busy = True
+        try:
+            async with aclosing(_lines(request)) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self._busy = False
+
+
+async def _lines(request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "quaestor.dashboard.simulating",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=_LONGEST_LINE,
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    ended = False
+    try:
+        child.stdin.write(json.dumps(dict(request)).encode())
+        child.stdin.close()
+        async with asyncio.timeout(WITHIN_S):
+            async for line in child.stdout:
+                ended = not line.startswith(b'{"done"')
+                yield line
+        if not ended:
+            yield _problem("the simulation ended without a result: too little memory?")
+    except TimeoutError:
+        yield _problem(f"the simulation took longer than {WITHIN_S:g} s: record a smaller share (trace_share)")
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+
+
+def _problem(text: str) -> bytes:
+    return json.dumps({"problem": text}).encode() + b"\n"

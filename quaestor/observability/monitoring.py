@@ -1,0 +1,18 @@
+"""Monitoring by others: a Grafana dashboard and Prometheus alert rules on the metrics of docs/metrics.md, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = Path(__file__).parent / "monitoring_files"
+
+
+def grafana() -> str:
+    """Grafana dashboard, JSON."""
+    return (_FOLDER / "grafana.json").read_text(encoding="utf-8")
+
+
+def alerts() -> str:
+    """Prometheus alert rules, YAML."""
+    return (_FOLDER / "alerts.yml").read_text(encoding="utf-8")

@@ -1,0 +1,112 @@
+"""Outcomes of the lifetimes that were given lately: a sample of them, watched from when each was given. Pure.
+
+What is sampled are beginnings, and of each it is said how it stands now: changed after so long, or alive for at least so long. So
+whoever looks has a cohort that is censored by the clock alone, which is what a Kaplan-Meier curve wants; a list of those that
+have ended lately would be a list of short lives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quaestor.ttl.calibration import Outcome
+
+MOST_OUTCOMES: Final = 4_096
+PER_SECOND: Final = 2.0
+"""Lifetimes that are sampled, a second: the sample reaches back for half an hour at least."""
+_AT_ONCE: Final = 256.0
+_FOR_EVER_MS: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Lifetime under watch.
+
+    until_ms: end of the watch.
+    lived_ms: None while it is alive.
+    """
+
+    kind: str
+    query_ids: tuple[str, ...]
+    from_ms: int
+    given_ms: int
+    until_ms: int
+    lived_ms: int | None = None
+
+
+class Outcomes:
+    """Sample of one process's lifetimes. O(queries of a result) a call. Not thread-safe.
+
+    limit: lifetimes that are remembered, the newest.
+    per_second: lifetimes that are sampled a second, on average.
+    """
+
+    def __init__(self, *, limit: int = MOST_OUTCOMES, per_second: float = PER_SECOND) -> None:
+        self._limit = limit
+        self._per_ms = per_second / 1_000
+        self._sample: deque[_Watched] = deque()
+        self._open: dict[str, _Watched] = {}
+        self._allowance, self._at_ms = _AT_ONCE, 0
+
+    def __len__(self) -> int:
+        return len(self._sample)
+
+    def give(self, query_ids: Sequence[str], kind: str, *, now_ms: int, given_ms: int, watched_ms: int | None) -> None:
+        """Note a lifetime that was given to a result made of these queries. While one of theirs is open, no other is opened.
+
+        watched_ms: for so long its end would be seen; None: for as long as it takes.
+        """
+        if any(query_id in self._open and self._alive(self._open[query_id], now_ms) for query_id in query_ids):
+            return
+        self._allowance = min(_AT_ONCE, self._allowance + max(0, now_ms - self._at_ms) * self._per_ms)
+        self._at_ms = now_ms
+        if self._allowance < 1:
+            return
+        self._allowance -= 1
+        until_ms = _FOR_EVER_MS if watched_ms is None else now_ms + watched_ms
+        one = _Watched(kind, tuple(dict.fromkeys(query_ids)), now_ms, given_ms, until_ms)
+        for query_id in one.query_ids:
+            self._open[query_id] = one
+        self._sample.append(one)
+        if len(self._sample) > self._limit:
+            self._close(self._sample.popleft())
+
+    def changed(self, query_id: str, *, now_ms: int) -> None:
+        """Note that a query's result has changed."""
+        one = self._open.get(query_id)
+        if one is not None:
+            if now_ms <= one.until_ms:
+                one.lived_ms = max(0, now_ms - one.from_ms)
+            self._close(one)
+
+    def withdrawn(self, query_id: str, *, now_ms: int) -> None:
+        """Note that a query is no longer guarded, though nothing was written."""
+        one = self._open.get(query_id)
+        if one is not None:
+            one.until_ms = min(one.until_ms, now_ms)
+            self._close(one)
+
+    def so_far(self, *, now_ms: int, limit: int = MOST_OUTCOMES) -> list[tuple[str, Outcome]]:
+        """Kind and outcome of each of the newest lifetimes, as of now. What is alive counts as having lived for at least so
+        long."""
+        return [(one.kind, _outcome(one, now_ms)) for one in list(self._sample)[-limit:] if one.from_ms <= now_ms]
+
+    def _alive(self, one: _Watched, now_ms: int) -> bool:
+        if one.lived_ms is None and now_ms <= one.until_ms:
+            return True
+        self._close(one)
+        return False
+
+    def _close(self, one: _Watched) -> None:
+        for query_id in one.query_ids:
+            if self._open.get(query_id) is one:
+                del self._open[query_id]
+
+
+def _outcome(one: _Watched, now_ms: int) -> Outcome:
+    if one.lived_ms is not None:
+        return Outcome(given_ms=one.given_ms, lived_ms=one.lived_ms, changed=True)
+    return Outcome(given_ms=one.given_ms, lived_ms=min(now_ms, one.until_ms) - one.from_ms, changed=False)

@@ -1,0 +1,1 @@
+"""The dashboard: its data, its calls, and its page in a real browser."""

@@ -1,0 +1,137 @@
+"""What-ifs: parameters tried on a trace that is still being recorded, and traces with which that cannot be done."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quaestor.admin.request import Refused
+from quaestor.dashboard import what_if
+from quaestor.dashboard.what_if import WhatIf
+from quaestor.errors import ConfigurationError
+from quaestor.ttl.parameters import TtlParameters, Tuning
+from tests.dashboard.running import HERE, OPERATOR, VIEWER, watched
+
+pytestmark = pytest.mark.anyio
+
+CHOSEN = {"default": {"quantile": 0.2}}
+
+
+def lines(seconds: int = 600) -> list[str]:
+    """A result that changes every ten seconds, and is read seven times meanwhile."""
+    written = ['{"format":"quaestor trace","version":1,"started_ms":1000,"share":1}']
+    for second in range(0, seconds, 10):
+        written.append(json.dumps(["f", second * 1_000, "r", ["q"], 1_000, None, 0.0, "db.items"]))
+        written += [json.dumps(["s", (second + i) * 1_000, "r", 1]) for i in range(1, 8)]
+        written.append(json.dumps(["c", second * 1_000 + 9_000, "q"]))
+    return written
+
+
+def unfinished(path: Path) -> Path:
+    """A trace as it is while the app runs: its last line is half written."""
+    path.write_text("\n".join(lines()) + '\n["s",60')
+    return path
+
+
+async def told(body: dict[str, Any], trace: Path) -> list[dict[str, Any]]:
+    asked = WhatIf(str(trace))
+    request = asked.asked(body, now=TtlParameters(default=Tuning(quantile=0.5)))
+    return [json.loads(line) async for line in asked.run(request)]
+
+
+async def test_parameters_are_compared_on_what_was_recorded_so_far(tmp_path: Path) -> None:
+    """With the share of each layer, intervals, what is on the front, and progress until then."""
+    answers = await told({"parameters": CHOSEN, "clients": 5, "delta_s": 2}, unfinished(tmp_path / "trace"))
+    *progress, last = answers
+    assert [one["done"] for one in progress] == list(range(1, progress[-1]["of"] + 1))
+    result = last["result"]
+    assert result["trace"]["reads"] == 480
+    assert result["trace"]["results"] == 1
+    assert [point["name"] for point in result["points"]][:2] == ["now", "chosen"]
+    assert result["points"][1]["parameters"]["default"]["quantile"] == 0.2
+    assert any(point["front"] for point in result["points"])
+    now, chosen = (point["figures"] for point in result["points"][:2])
+    assert 0 < now["origin_ms"][0] < result["uncached_origin_ms"]
+    assert chosen["stale"][0] <= now["stale"][0]
+    json.dumps(result, allow_nan=False)
+
+
+async def test_over_http_its_lines_come_one_by_one_to_whoever_may_look(tmp_path: Path) -> None:
+    """Also without the right to apply anything."""
+    settings = {"trace_file": str(unfinished(tmp_path / "trace"))}
+    async with watched(settings=settings) as client:
+        got = await client.post(f"{HERE}/what-if", headers=VIEWER, json={"parameters": CHOSEN}, timeout=None)
+        assert (got.status_code, got.headers["content-type"]) == (200, "application/x-ndjson")
+        assert "result" in json.loads(got.text.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is no trace"),
+        ('{"format":"quaestor trace","version":99,"started_ms":0,"share":1}\n', "has version 99"),
+        ('{"format":"quaestor trace","version":1,"started_ms":0,"share":1}\n', "nothing was read in this trace"),
+        ('{"format":"quaestor trace","version":1,"started_ms":0,"share":1}\n["f",1]\n', "is damaged in line 2"),
+        ("\x00\xff" * 50, "is no trace"),
+    ],
+)
+async def test_a_trace_that_is_none_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "trace"
+    path.write_text(text)
+    answers = await told({"parameters": CHOSEN}, path)
+    assert len(answers) == 1
+    assert sentence in answers[0]["problem"]
+
+
+async def test_without_a_trace_it_is_said_how_one_is_recorded() -> None:
+    async with watched() as client:
+        got = await client.post(f"{HERE}/what-if", headers=OPERATOR, json={"parameters": CHOSEN})
+        assert (got.status_code, "set trace_file" in got.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"parameters": {"default": {"quantile": 2}}}, "quantile must lie in"),
+        ({"parameters": CHOSEN, "clients": 10**9}, "clients is a number"),
+        ({"parameters": CHOSEN, "clients": True}, "clients is a number"),
+        ({"parameters": CHOSEN, "delta_s": 0}, "delta_s is a number"),
+        ({"parameters": CHOSEN, "delta_s": float("nan")}, "delta_s is a number"),
+        ({"parameters": CHOSEN, "trace": "/etc/passwd"}, "unknown: trace"),
+        ({}, "must be an object"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(tmp_path: Path, body: dict[str, Any], sentence: str) -> None:
+    """Files are named by whoever runs the app, never by who asks."""
+    with pytest.raises((Refused, ConfigurationError), match=sentence):
+        WhatIf(str(unfinished(tmp_path / "trace"))).asked(body, now=TtlParameters())
+
+
+async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one is told to wait; when the first one has gone there is room again."""
+    asked = WhatIf(str(unfinished(tmp_path / "trace")))
+    request = asked.asked({"parameters": CHOSEN}, now=TtlParameters())
+    first = asked.run(request)
+    await anext(first)
+    with pytest.raises(Refused, match="another what-if is running"):
+        await anext(asked.run(request))
+    await first.aclose()
+    monkeypatch.setattr(what_if, "WITHIN_S", 0.0)
+    answers = [json.loads(line) async for line in asked.run(request)]
+    assert "took longer than" in answers[-1]["problem"]
+
+
+def test_this_processs_trace_is_taken_or_else_the_newest(tmp_path: Path) -> None:
+    assert WhatIf("").trace() is None
+    pattern = str(tmp_path / "trace-*")
+    assert WhatIf(pattern).trace() is None
+    for number, name in enumerate(("trace-1", "trace-2")):
+        (tmp_path / name).write_text("x")
+
+        os.utime(tmp_path / name, (number, number))
+    assert WhatIf(pattern).trace() == tmp_path / "trace-2"
+    assert WhatIf(pattern, preferred=str(tmp_path / "trace-1")).trace() == tmp_path / "trace-1"
