@@ -59,8 +59,8 @@ def text(result: dict[str, Any]) -> str:
     if unseen_ones := result.get("unseen"):
         lines += [
             "",
-            "What nobody can see changes twice a second here. *Old*: it had changed before the request; *wrong*: longer ago than "
-            "the bound.",
+            "What nobody can see changes twice a second here, at uneven moments. *Old*: it had changed before the request; "
+            "*wrong*: longer ago than the bound. A memo may be older by its own lifetime.",
             "",
             "Found: the route is quarantined (`diverged`), or an answer is not stored because an earlier run of the same request "
             "has read more (`missing-read`).",
@@ -104,7 +104,7 @@ def main() -> None:
         if not options.without_unseen:
             say(f"{result['requests']} answers in {result['took_s']} s; now what nobody can see")
             (place := folder / "unseen").mkdir()
-            result["unseen"] = unseen(place, mongo_url=mongo_url)
+            result["unseen"] = unseen(place, mongo_url=mongo_url, seed=options.seed)
             wrong += [f"{name}: not found" for name, one in result["unseen"].items() if not one["found"]]
             wrong += [
                 f"{name}: wrong once it was found" for name, one in result["unseen"].items() if one["wrong_afterwards"]

@@ -10,7 +10,7 @@ import pytest
 from tests.inputs.soak.asks import any_of
 from tests.inputs.soak.books import Answer, Book, kind, notes, pool, rank
 from tests.inputs.soak.mutations import MUTATIONS
-from tests.inputs.soak.run import complaints, run
+from tests.inputs.soak.run import RAISED, complaints, run
 from tests.inputs.soak.unseen import INPUTS, unseen
 
 BOUND_S = 2.0
@@ -22,6 +22,7 @@ FOUND: dict[str, str] = {"fields": "foreign", "invalidations": "stale", "own wri
 def test_no_answer_is_stale_or_foreign(mongo_url: str, tmp_path: Path) -> None:
     """Some thousands of answers, whatever decides them, beside writes; and every page that can be cached is."""
     result = run(tmp_path, mongo_url=mongo_url, requests=12_000, seed=11, every=50)
+    assert result["raised"] == {}
     assert result["first_wrong"] == []
     assert (result["foreign"], result["stale"], complaints(result)) == (0, 0, [])
     assert result["asked_after_own_writes"] > 0
@@ -42,7 +43,7 @@ def test_a_cache_that_is_wrong_on_purpose_is_found_out(mongo_url: str, tmp_path:
 def test_what_nobody_can_see_is_found(mongo_url: str, tmp_path: Path) -> None:
     """Each route is quarantined, and every answer after that is the handler's own; or, of a memo, what was made of it alone is
     not stored, and no answer after that is older than the memo."""
-    found = unseen(tmp_path, mongo_url=mongo_url, names=INPUTS)
+    found = unseen(tmp_path, mongo_url=mongo_url, seed=11, names=INPUTS)
     assert {name: (one["found"], one["old_afterwards"]) for name, one in found.items()} == dict.fromkeys(
         INPUTS, (True, 0)
     )
@@ -110,3 +111,16 @@ def test_any_members_will_do_where_the_database_may_choose_but_only_members() ->
     assert judge(asked([[0, 0], [5, 3]], 14.0)) == "never", "it has been deleted"
     assert judge(asked([[0, 0], [5, 2]], 14.0)) is None
     assert judge(asked([[0, 0], [5, 2]], 15.2)) == "stale"
+
+
+def test_what_handlers_raise_is_told_apart_from_what_is_logged_besides() -> None:
+    """The last line of a traceback is the reason of a 500; lines of a log are none."""
+    log = (
+        "WARNING:  Timeout: this is a line of the log\n"
+        '  File "app.py", line 252, in performed\n'
+        "pymongo.errors.OperationFailure: Unable to acquire IX lock within 5ms. opId: 213\n"
+        "KeyError: 'org'\n"
+    )
+    assert RAISED.findall(log) == [
+        "pymongo.errors.OperationFailure: Unable to acquire IX lock within 5ms. opId: 213", "KeyError: 'org'",
+    ]  # fmt: skip

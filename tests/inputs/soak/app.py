@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import pymongo
 from fastapi import Cookie, Depends, FastAPI, Header, HTTPException, Request
 from pymongo import AsyncMongoClient, UpdateOne
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 from starlette.responses import PlainTextResponse
 
@@ -250,9 +251,12 @@ async def performed(
     elif how == "bulk":
         await records.bulk_write([UpdateOne(this, {"$set": fields}, upsert=True)])
     elif how == "transaction":
-        async with database.client.start_session() as session:
-            await session.start_transaction()
+
+        async def updated(session: AsyncClientSession) -> None:
             await records.update_one(this, {"$set": fields}, upsert=True, session=session)
-            await session.commit_transaction()
+
+        async with database.client.start_session() as session:
+            # tried again, as MongoDB asks: an index that comes or goes keeps a transaction's lock for longer than it waits
+            await session.with_transaction(updated)
     else:
         await records.update_one(this, {"$set": fields}, upsert=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ OWN_WRITES_MS = 1_000
 _TOLD = re.compile(
     r"^quaestor_(own_writes|verifications|divergences|invalidations)_total(?:\{(.*)\})? (\S+)$", re.MULTILINE
 )
+RAISED = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Failure|Timeout)(?:: .*)?$", re.MULTILINE)
+"""The last line of a traceback."""
 
 
 @contextmanager
@@ -93,9 +96,11 @@ def run(
                 uvloop.run(load.run(requests))
                 took_s = time.time() - began_s
                 told = [_told(httpx.get(f"{one.url}/metrics", timeout=10).text) for one in cached]
+                raised = _raised([*cached, bare])
         finally:
             client.drop_database(database)
-    return _result(load, took_s, told) | {"workers": workers, "on": "a grid" if redis_url else "embedded"}
+    where = {"workers": workers, "on": "a grid" if redis_url else "embedded"}
+    return _result(load, took_s, told) | {"raised": raised} | where
 
 
 def _fill(database: Any, world: World) -> None:
@@ -112,6 +117,11 @@ def _told(metrics: str) -> dict[str, float]:
         told = f"{name} {labels}".strip().replace('"', "")
         found[told] = found.get(told, 0.0) + float(value)
     return found
+
+
+def _raised(servers: Sequence[Server]) -> dict[str, int]:
+    """What handlers raised, by the exception's own line in the workers' logs: why an answer was 500."""
+    return dict(Counter(line[:300] for one in servers for line in RAISED.findall(one.log_path.read_text())))
 
 
 def _result(load: Load, took_s: float, told: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -144,6 +154,7 @@ def complaints(result: Mapping[str, Any]) -> list[str]:
     """Why a result is not what was promised; empty: it is."""
     said = [f"{result[what]} {what} answers" for what in ("foreign", "stale") if result[what]]
     said += [f"failed: {what} ({count})" for what, count in result["failed"].items()]
+    said += [f"raised: {what} ({count})" for what, count in result["raised"].items()]
     twin = {
         what: count for what, count in result["bare_twin"].items() if what.startswith(("found", "another")) and count
     }

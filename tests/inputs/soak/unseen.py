@@ -1,6 +1,7 @@
 """What nobody can see: how soon the cache finds out by itself, and how many answers were wrong until then.
 
-Every input changes each half second, by a hand that knows what it was when. An answer is *old* if its input had changed before it
+Every input changes twice a second, at uneven moments (at even ones a memo that lives for less than their distance is made anew
+after each change, and never old), by a hand that knows what it was when. An answer is *old* if its input had changed before it
 was asked for, *wrong* if that was longer ago than the staleness bound.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 import uuid
 from collections import Counter
@@ -29,6 +31,7 @@ from tests.inputs.soak.run import BOUND_MS
 from tests.inputs.soak.wire import Connection
 
 CHANGES_S = 0.5
+"""Between two changes, on average: from no time to twice as long."""
 ASKED_S = 0.008
 """Between two requests for one input, of one of its pages each."""
 PAGES = 3
@@ -103,12 +106,12 @@ class Watched:
         }
 
 
-def unseen(folder: Path, *, mongo_url: str, names: tuple[str, ...] = (*INPUTS, LATER)) -> dict[str, Any]:
-    """By input: what came of it."""
-    return uvloop.run(_unseen(folder, mongo_url, names))
+def unseen(folder: Path, *, mongo_url: str, seed: int, names: tuple[str, ...] = (*INPUTS, LATER)) -> dict[str, Any]:
+    """By input: what came of it. seed: of the moments at which they change."""
+    return uvloop.run(_unseen(folder, mongo_url, seed, names))
 
 
-async def _unseen(folder: Path, mongo_url: str, names: tuple[str, ...]) -> dict[str, Any]:
+async def _unseen(folder: Path, mongo_url: str, seed: int, names: tuple[str, ...]) -> dict[str, Any]:
     said: list[int] = [0]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -160,7 +163,7 @@ async def _unseen(folder: Path, mongo_url: str, names: tuple[str, ...]) -> dict[
             watched = [Watched(name) for name in names]
             async with asyncio.TaskGroup() as group:
                 for one in watched:
-                    group.create_task(_watch(one, server.port, changing(one.name)))
+                    group.create_task(_watch(one, server.port, changing(one.name), random.Random(f"{seed} {one.name}")))
         return {one.name: one.row() for one in watched}
     finally:
         await asyncio.to_thread(server.stop)
@@ -169,8 +172,8 @@ async def _unseen(folder: Path, mongo_url: str, names: tuple[str, ...]) -> dict[
         await client.close()
 
 
-async def _watch(one: Watched, port: int, change: Change) -> None:
-    changes = asyncio.create_task(_changing(one, change, LATER_S if one.name == LATER else 0.0))
+async def _watch(one: Watched, port: int, change: Change, rng: random.Random) -> None:
+    changes = asyncio.create_task(_changing(one, change, rng, LATER_S if one.name == LATER else 0.0))
     one.since_s = time.time()
     give_up_s = time.monotonic() + GIVE_UP_S
 
@@ -191,13 +194,13 @@ async def _watch(one: Watched, port: int, change: Change) -> None:
         connection.close()
 
 
-async def _changing(one: Watched, change: Change, after_s: float) -> None:
+async def _changing(one: Watched, change: Change, rng: random.Random, after_s: float) -> None:
     if after_s:
         await asyncio.sleep(after_s)
         one.since_s = time.time()
         one.until_found.clear()
     while True:
-        await asyncio.sleep(CHANGES_S)
+        await asyncio.sleep(rng.uniform(0, 2 * CHANGES_S))
         number = one.history.begin()
         await change(number)
         one.history.acknowledge(number, number)
