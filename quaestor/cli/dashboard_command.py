@@ -16,7 +16,9 @@ from quaestor.errors import ConfigurationError
 def dashboard(
     trace: Annotated[
         str,
-        typer.Option(help="Recorded with the setting trace_file; `*` for any part of its name: the newest is taken."),
+        typer.Option(
+            help="Recorded with trace_file; `*` for any part of its name: the largest of the last day is taken."
+        ),
     ] = "",
     redis_url: LayerUrl = None,
     deployment: Deployment = None,

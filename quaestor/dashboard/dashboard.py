@@ -7,7 +7,6 @@ See docs/dashboard.md.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -58,14 +57,13 @@ class Dashboard:
         if parts.storage.redis is not None:
             shared = SharedReports(parts.storage.redis, scope=parts.settings.scope)
         viewers = [token for token in (self.viewer_token, self.token if self.read_only else None) if token is not None]
-        trace = parts.settings.trace_file
         return DashboardApp(
             path=self.path,
             operators=() if self.read_only else (self.token,),
             viewers=viewers,
             live=LiveView(reporter, shared, applying, telemetry=parts.telemetry, clock=parts.clock),
             applying=applying,
-            what_if=WhatIf(trace.replace("{pid}", "*"), preferred=trace.replace("{pid}", str(os.getpid()))),
+            what_if=WhatIf(parts.settings.trace_file.replace("{pid}", "*")),
             telemetry=parts.telemetry,
             clock=parts.clock,
         )

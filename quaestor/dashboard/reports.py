@@ -66,6 +66,8 @@ class SharedReports:
 
 def _decoded(packed: bytes) -> Report | None:
     try:
+        if zstandard.frame_content_size(packed) > _MOST_BYTES:
+            return None
         report = json.loads(zstandard.decompress(packed, max_output_size=_MOST_BYTES))
         if report["version"] != VERSION or not isinstance(report["at_ms"], int):
             return None

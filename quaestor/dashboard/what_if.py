@@ -17,35 +17,36 @@ from quaestor.ttl.parameters import TtlParameters
 
 WITHIN_S: Final = 180.0
 MOST_CLIENTS: Final = 10_000
+DAY_S: Final = 86_400
 _LONGEST_LINE: Final = 4 * 1024 * 1024
 
 
 class WhatIf:
-    """What-ifs on the traces that a process records, or was given.
+    """What-ifs on the traces that processes of this machine record, or that were recorded.
 
     traces: their names, `*` for any part of a file's name; empty: there are none.
-    preferred: the one of this process, before all others.
     """
 
-    def __init__(self, traces: str, *, preferred: str = "") -> None:
+    def __init__(self, traces: str) -> None:
         self._traces = traces
-        self._preferred = preferred
         self._busy = False
 
     def trace(self) -> Path | None:
-        """The trace that is taken: this process's, or else the one that was written to last."""
-        if self._preferred and Path(self._preferred).is_file():
-            return Path(self._preferred)
+        """The trace that is taken: of those written to within a day of the newest the largest, which knows most."""
         if not self._traces:
             return None
         pattern = Path(self._traces)
-        found: list[tuple[float, Path]] = []
+        found: list[tuple[float, int, Path]] = []
         with suppress(OSError, ValueError):
             for path in pattern.parent.glob(pattern.name):
                 with suppress(OSError):
                     if path.is_file():
-                        found.append((path.stat().st_mtime, path))
-        return max(found)[1] if found else None
+                        about = path.stat()
+                        found.append((about.st_mtime, about.st_size, path))
+        if not found:
+            return None
+        since_s = max(written_s for written_s, _, _ in found) - DAY_S
+        return max((size, written_s, path) for written_s, size, path in found if written_s >= since_s)[2]
 
     def asked(self, body: Mapping[str, Any], *, now: TtlParameters) -> dict[str, Any]:
         """The request to the child process. Raises Refused, or ConfigurationError for parameters that cannot be."""

@@ -62,8 +62,8 @@ async def test_parameters_are_compared_on_what_was_recorded_so_far(tmp_path: Pat
 
 async def test_over_http_its_lines_come_one_by_one_to_whoever_may_look(tmp_path: Path) -> None:
     """Also without the right to apply anything."""
-    settings = {"trace_file": str(unfinished(tmp_path / "trace"))}
-    async with watched(settings=settings) as client:
+    unfinished(tmp_path / "trace-4711")
+    async with watched(settings={"trace_file": str(tmp_path / "trace-{pid}")}) as client:
         got = await client.post(f"{HERE}/what-if", headers=VIEWER, json={"parameters": CHOSEN}, timeout=None)
         assert (got.status_code, got.headers["content-type"]) == (200, "application/x-ndjson")
         assert "result" in json.loads(got.text.splitlines()[-1])
@@ -125,13 +125,12 @@ async def test_one_runs_at_a_time_and_ends_with_whoever_asked(tmp_path: Path, mo
     assert "took longer than" in answers[-1]["problem"]
 
 
-def test_this_processs_trace_is_taken_or_else_the_newest(tmp_path: Path) -> None:
+def test_the_largest_trace_of_the_last_day_is_taken(tmp_path: Path) -> None:
+    """A process that has just begun has recorded next to nothing; what is older than a day before the newest does not count."""
     assert WhatIf("").trace() is None
-    pattern = str(tmp_path / "trace-*")
-    assert WhatIf(pattern).trace() is None
-    for number, name in enumerate(("trace-1", "trace-2")):
-        (tmp_path / name).write_text("x")
-
-        os.utime(tmp_path / name, (number, number))
-    assert WhatIf(pattern).trace() == tmp_path / "trace-2"
-    assert WhatIf(pattern, preferred=str(tmp_path / "trace-1")).trace() == tmp_path / "trace-1"
+    traces = WhatIf(str(tmp_path / "trace-*"))
+    assert traces.trace() is None
+    for name, size, written_s in (("trace-old", 900, 1_000), ("trace-full", 500, 200_000), ("trace-new", 10, 201_000)):
+        (tmp_path / name).write_text("x" * size)
+        os.utime(tmp_path / name, (written_s, written_s))
+    assert traces.trace() == tmp_path / "trace-full"
