@@ -16,11 +16,10 @@ PROTECTIONS = {
     "copies that the sketch names": (
         "client.ts",
         [
-            ("(life.at > made || !sketch?.has(name))", "true"),
-            ("known && !this.#known.sketch?.has(name)", "known"),
+            ("(at > made || !sketch!.has(name))", "true"),
         ],
     ),
-    "a sketch older than the bound": ("client.ts", [("now - this.#bound(wanted),", "0,")]),
+    "a sketch older than the bound": ("client.ts", [("time.now() - this.#bound(wanted),", "0,")]),
     "own writes": ("client.ts", [("wanted.readYourWrites ? written : 0", "0")]),
     "the wall clock": ("server_time.ts", [("at.wall - this.#at.wall, ", "")]),
     "the monotonic clock": ("server_time.ts", [(", at.monotonic - this.#at.monotonic", "")]),
@@ -56,7 +55,7 @@ def test_rules_of_the_service_worker() -> None:
     assert played.returncode == 0, played.stdout[-8000:]
 
 
-@pytest.mark.parametrize("name", ["client", "worker", "register", "noop_worker"])
+@pytest.mark.parametrize("name", ["client", "long_digest", "worker", "register", "noop_worker"])
 def test_what_the_middleware_serves_is_built_of_these_sources(name: str) -> None:
     """`make browser-client` builds them; the first line says of what."""
     sources = hashlib.sha256()
