@@ -58,7 +58,11 @@ def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
 def test_what_clients_with_the_sketch_warn_of_is_in_the_documents() -> None:
     """Neither they nor a sketch that is begun report failures, but both change what an operator sees."""
     sources = [*(ROOT / "quaestor/client").glob("*.py"), *(ROOT / "quaestor/cache_sketch").glob("*.py")]
-    names = {name for path in sources for name in re.findall(r'(?:warning|event)\("((?:client|sketch)\.\w+)', path.read_text())}
+    names = {
+        name
+        for path in sources
+        for name in re.findall(r'(?:warning|event)\("((?:client|sketch)\.\w+)', path.read_text())
+    }
     assert {"client.storage_failed", "sketch.begun"} <= names
     text = (ROOT / "docs/failure_modes.md").read_text()
     assert sorted(name for name in names if f"`{name}`" not in text) == []

@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Client, Init } from "../src/client.ts";
 import { queryFn, swrFetcher } from "../src/fetchers.ts";
-import { loadLongDigest } from "../src/sketch.ts";
 import { ORIGIN, sketchOf, World } from "./world.ts";
 
 const read = async (client: Client, path: string, init?: Init): Promise<{ version: number; user: string | null }> =>
@@ -439,12 +438,13 @@ test("an answer with a long URL is revalidated until its digest can be made, and
 	const world = new World();
 	const client = world.client();
 	const path = `/${"x".repeat(300)}`;
-	for (let i = 0; i < 3; i++) {
+	// With a sketch that is younger than the copy, as long as it takes to load a module.
+	while (!client.counts.memory) {
 		await read(client, path);
-		await loadLongDigest();
 		await settled();
+		world.now += 1_000;
+		await client.refresh();
 	}
-	assert.ok(client.counts.memory >= 1);
 	world.write(path);
 	world.now += 61_000;
 	assert.equal((await read(client, path)).version, 1);

@@ -1,8 +1,11 @@
 /** A server, a browser's HTTP cache and clocks, all scripted: `fetch`, `Date.now` and `performance.now` are theirs. */
-import { Client, type Options } from "../src/client.ts";
+import type * as source from "../src/client.ts";
 import { resource } from "../src/resource.ts";
 import { bytes, SALT } from "../src/secret.ts";
 import { xxh128 } from "../src/xxh128.ts";
+
+/** As it is written, or as it was built. */
+const { Client } = (await import(process.env.CLIENT ?? "../src/client.ts")) as typeof source;
 
 export const ORIGIN = "https://app.test";
 const SLICES = 4;
@@ -86,7 +89,7 @@ export class World {
 		tabs.clear();
 	}
 
-	client(options: Options = {}): Client {
+	client(options: source.Options = {}): source.Client {
 		return new Client({ sketch: `${ORIGIN}/quaestor/sketch`, fetch: this.fetch, ...options });
 	}
 
