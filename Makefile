@@ -69,7 +69,7 @@ lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
 	@$(BIN)/vulture
 
 .PHONY: bench
-bench: $(READY) servers wrk ## the benchmarks, one after the other (BENCHMARKS=hit_throughput for one)
+bench: $(READY) servers wrk chromium ## the benchmarks, one after the other (BENCHMARKS=hit_throughput for one)
 	@for benchmark in $(BENCHMARKS); do echo "== $$benchmark"; $(BIN)/python -m benchmarks.$$benchmark; done
 
 .PHONY: figures

@@ -20,7 +20,7 @@ from quaestor.read_path.validation import none_match_fails, strong_etag
 
 _BUILT = Path(__file__).parent / "browser"
 """Built by `make browser-client`."""
-_FILES = ("client.js", "register.js", "worker.js")
+_FILES = ("client.js", "long_digest.js", "register.js", "worker.js")
 _SWITCHED_OFF = b"/* switched off */"
 _SKETCH = "/quaestor/sketch"
 """Where a worker looks for the sketch if its rules do not say."""
@@ -30,7 +30,8 @@ _SKETCH = "/quaestor/sketch"
 class BrowserClient:
     """Parts of the browser client that a middleware serves. Raises ConfigurationError for paths that are none.
 
-    path: below which `worker.js`, `client.js` and `register.js` are served; they take the place of an app's own there.
+    path: below which `worker.js`, `client.js`, `long_digest.js` and `register.js` are served; they take the place of an
+        app's own there.
     handles: beginnings of the paths that pages read through the worker; empty: all.
     leaves: beginnings of paths that are left to the network.
     offline: old answers, which say that they are, are given while the network fails.

@@ -1,25 +1,52 @@
 /** Bundles the page module, the service worker and what registers it: for the npm package, and for the middleware to serve. */
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
+import { minify } from "terser";
 
 const path = (name) => new URL(name, import.meta.url).pathname;
 const sources = createHash("sha256");
 for (const name of readdirSync(path("src")).sort()) sources.update(readFileSync(path(`src/${name}`)));
-const bundles = { client: "quaestor.min", worker: "worker.min", register: "register.min", noop_worker: "noop_worker.min" };
-for (const [name, output] of Object.entries(bundles)) {
-	for (const outfile of [path(`dist/${output}.js`), path(`../../middleware/browser/${name}.js`)]) {
-		await build({
-			entryPoints: [path(`src/${name}.ts`)],
-			banner: { js: `/* quaestor ${sources.copy().digest("hex").slice(0, 16)} */` },
-			bundle: true,
-			minify: true,
-			// A worker's script is a classic one: all browsers take those.
-			format: name.endsWith("worker") ? "iife" : "esm",
-			target: "es2022",
-			legalComments: "none",
-			logLevel: "error",
-			outfile,
-		});
-	}
+const banner = `/* quaestor ${sources.digest("hex").slice(0, 16)} */`;
+
+/** What a page loads when it is needed stays a file beside it. */
+const apart = {
+	name: "apart",
+	setup: ({ onResolve }) =>
+		onResolve({ filter: /^\.\// }, ({ kind, path: name }) =>
+			kind === "dynamic-import" ? { path: name.replace(/\.ts$/, ".js"), external: true } : undefined,
+		),
+};
+
+/** Names that only these modules use: neither browsers, users of the client nor header fields do. */
+const OWN =
+	/^(?:again|age|answer|asked|failures|first|forget|fresh|gone|held|keep|latest|learn|loading|off|older|partition|personal|retryAt|session|time|until|written)$/;
+
+const bundles = {
+	client: ["dist/quaestor.min.js", "../../middleware/browser/client.js"],
+	long_digest: ["../../middleware/browser/long_digest.js"],
+	worker: ["dist/worker.min.js", "../../middleware/browser/worker.js"],
+	register: ["dist/register.min.js", "../../middleware/browser/register.js"],
+	noop_worker: ["dist/noop_worker.min.js", "../../middleware/browser/noop_worker.js"],
+};
+for (const [name, outputs] of Object.entries(bundles)) {
+	// A worker's script is a classic one: all browsers take those.
+	const classic = name.endsWith("worker");
+	const { outputFiles } = await build({
+		entryPoints: [path(`src/${name}.ts`)],
+		bundle: true,
+		minify: true,
+		format: classic ? "iife" : "esm",
+		target: "es2022",
+		legalComments: "none",
+		logLevel: "error",
+		mangleProps: OWN,
+		// A worker cannot load anything later.
+		define: { LOADS: String(!classic) },
+		plugins: [apart],
+		write: false,
+	});
+	const compress = { passes: 3, pure_getters: true, unsafe_arrows: true };
+	const { code } = await minify(outputFiles[0].text, { module: !classic, toplevel: true, ecma: 2020, compress });
+	for (const output of outputs) writeFileSync(path(output), `${banner}\n${code}\n`);
 }

@@ -1,2 +1,2 @@
-/* quaestor b051f7268ac5b723 */
-"use strict";(()=>{var e=self;e.addEventListener("install",()=>{e.skipWaiting()});e.addEventListener("activate",t=>{let n=async()=>{for(let i of await caches.keys())/^quaestor-\d/.test(i)&&await caches.delete(i);await e.registration.unregister()};t.waitUntil(n())});})();
+/* quaestor e6b88380465f8831 */
+"use strict";var t;(t=self).addEventListener("install",()=>{t.skipWaiting()}),t.addEventListener("activate",e=>{e.waitUntil((async()=>{for(let t of await caches.keys())/^quaestor-\d/.test(t)&&await caches.delete(t);await t.registration.unregister()})())});

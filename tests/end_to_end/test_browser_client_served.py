@@ -51,7 +51,7 @@ async def page(
     return answer.text, answer
 
 
-@pytest.mark.parametrize("name", ["worker.js", "client.js", "register.js"])
+@pytest.mark.parametrize("name", ["worker.js", "client.js", "long_digest.js", "register.js"])
 async def test_files_are_served_compressed_and_revalidated(name: str) -> None:
     site = Site(browser_client=BrowserClient())
     answer = await site.get(f"/quaestor/{name}", accept_encoding="gzip")

@@ -143,7 +143,7 @@ class Origin:
         return answer
 
     async def sketch(self, request: Request) -> Response:
-        self.asked["GET /quaestor/sketch"] += 1
+        self.asked[f"GET {request.url.path}"] += 1
         if self.fault == "html":
             return HTMLResponse("<p>Please log in")
         if self.fault == "unavailable":
@@ -181,6 +181,7 @@ class Origin:
                 Route("/quaestor/{name}.js", self.built),
                 Route("/session/{user}", self.session, methods=["POST"]),
                 Route("/quaestor/sketch", self.sketch),
+                Route("/quaestor/sketch/all", self.sketch),
                 *data,
             ]
         )

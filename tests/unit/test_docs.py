@@ -55,6 +55,19 @@ def test_every_failure_that_the_code_can_report_is_in_the_documents() -> None:
     assert missing == []
 
 
+def test_what_clients_with_the_sketch_warn_of_is_in_the_documents() -> None:
+    """Neither they nor a sketch that is begun report failures, but both change what an operator sees."""
+    sources = [*(ROOT / "quaestor/client").glob("*.py"), *(ROOT / "quaestor/cache_sketch").glob("*.py")]
+    names = {
+        name
+        for path in sources
+        for name in re.findall(r'(?:warning|event)\("((?:client|sketch)\.\w+)', path.read_text())
+    }
+    assert {"client.storage_failed", "sketch.begun"} <= names
+    text = (ROOT / "docs/failure_modes.md").read_text()
+    assert sorted(name for name in names if f"`{name}`" not in text) == []
+
+
 def test_the_measured_failures_in_the_documents_are_those_of_the_last_run() -> None:
     """The part that `python -m tests.recovery.report` writes, and every failure of the tests in it."""
     result = json.loads(report.RESULT.read_text())

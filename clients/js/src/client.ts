@@ -1,14 +1,14 @@
 /**
  * Reads through the copies that a page, its browser and the caches on the way hold, none staler than Δ.
  *
- * A copy is used while its lifetime (`Quaestor-TTL`) is not over, the Cache Sketch is younger than Δ, and the sketch does not name it or
- * was made before the copy was sent. Whatever is missing, late or malformed, the copy is revalidated with the server: nothing
+ * A copy is used while its lifetime (`Quaestor-TTL`) is not over, and a Cache Sketch that is younger than Δ, of the partition that the
+ * copy names or of everything, does not name it or was made before the copy was sent. Whatever is missing, late or malformed, the copy is revalidated with the server: nothing
  * stale is used, and nothing is thrown that `fetch` would not have thrown. All times are the server's, in ms since the epoch.
  */
 
-import { Copies } from "./copies.ts";
+import { type Copies, copiesWithin } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
-import { Known } from "./known.ts";
+import { type Held, Known } from "./known.ts";
 import { resource } from "./resource.ts";
 import { load, RECOMMENDED } from "./sketch_loader.ts";
 
@@ -72,7 +72,11 @@ export interface Counts {
 	refused: number;
 }
 
-type All = Required<Omit<Options, "delta">> & Level;
+type Defaults = "sketch" | "readYourWrites" | "monotonicReads" | "memory" | "wait" | "fetch";
+type All = Options & Required<Pick<Options, Defaults>>;
+
+/** Have no more of an answer sent. */
+const ended = (answer: Response): void => void answer.body?.cancel().catch(() => {});
 
 /** What clients of one browser tell each other. */
 export type Said = "wrote" | "session" | "off";
@@ -85,11 +89,8 @@ export class Client {
 	readonly #copies: Copies;
 	/** Names that come without a lifetime: the browser's own rules are theirs. */
 	readonly #others = new Set<string>();
-	#loading: Promise<void> | undefined;
-	/** While the first sketch is waited for. */
-	#first: Promise<unknown> | undefined;
-	#retryAt = 0;
-	#failures = 0;
+	/** Until what was known before is known again. */
+	readonly #ready: Promise<unknown>;
 	/** Sessions that began since this client was made. */
 	#sessions = 0;
 
@@ -98,26 +99,16 @@ export class Client {
 			sketch: "/quaestor/sketch",
 			readYourWrites: true,
 			monotonicReads: true,
-			causal: false,
-			handles: () => true,
 			memory: 10_000_000,
 			wait: 200,
 			fetch: (input, init) => fetch(input, init),
-			shared: false,
-			known: new Known(),
-			ready: Promise.resolve(),
-			changed: () => {},
 			...options,
 		};
-		this.#known = this.#options.known;
-		this.#copies = new Copies(this.#options.memory);
+		this.#known = options.known ?? new Known();
+		this.#copies = copiesWithin(this.#options.memory);
 		this.#tabs.onmessage = ({ data }: MessageEvent<Said>) => this.hear(data);
-		this.#first = Promise.race([
-			this.#options.ready.then(() => (this.#knows(this.#options) ? undefined : this.refresh())),
-			new Promise((done) => setTimeout(done, this.#options.wait)),
-		]).finally(() => {
-			this.#first = undefined;
-		});
+		// Answers tell only when they come which partition they are of: until one does, the union is loaded beside them.
+		this.#ready = this.#soon(options.ready).then(() => this.#known.time.known || this.#want(this.#options, ""));
 	}
 
 	/** As the global `fetch`, with one option more: `level`. */
@@ -148,27 +139,27 @@ export class Client {
 		this.#say("wrote");
 	}
 
-	/** Load the sketch now. */
-	refresh(): Promise<void> {
-		this.#loading ??= this.#load().finally(() => {
-			this.#loading = undefined;
+	/** Load the sketch of a partition, or of everything, now. */
+	refresh(partition = ""): Promise<void> {
+		const held = this.#known.held(partition);
+		held.loading ??= this.#load(held).finally(() => {
+			held.loading = undefined;
 		});
-		return this.#loading;
+		return held.loading;
 	}
 
-	/** Whether a request is answered from copies where that may be. */
+	/** Whether a request to the page's origin is answered from copies where that may be. */
 	takes({ method, mode, cache, credentials, integrity, headers }: Request, url: URL): boolean {
 		return (
 			method === "GET" &&
-			!this.#known.off &&
-			url.origin === location.origin &&
-			(mode === "cors" || mode === "same-origin") &&
+			// Of the modes that there are: cors and same-origin.
+			/^[cs]/.test(mode) &&
 			cache === "default" &&
 			credentials !== "omit" &&
 			!integrity &&
 			!headers.has("range") &&
 			!headers.has("authorization") &&
-			this.#options.handles(url)
+			this.#options.handles?.(url) !== false
 		);
 	}
 
@@ -180,25 +171,29 @@ export class Client {
 		if (said === "wrote") {
 			known.written = now;
 			// No sketch before then can be known to have been made after.
-			this.#retryAt = Math.max(this.#retryAt, performance.now() + 2 * SECOND);
+			for (const held of known.sketches.values()) {
+				held.retryAt = Math.max(held.retryAt, performance.now() + 2 * SECOND);
+			}
 		} else {
 			known.off ||= said === "off";
 			this.#sessions++;
 			known.session = now;
 			this.#copies.forget(known.off);
 		}
-		this.#options.changed();
+		this.#options.changed?.();
 	}
 
 	async #get(request: Request, url: URL, level: Init["level"]): Promise<Response> {
 		const name = resource(url.pathname, url.search.slice(1));
 		const sessions = this.#sessions;
+		await this.#ready;
 		const strong = level === "strong";
 		const wanted: All = { ...this.#options, ...(strong ? { delta: 0 } : level) };
 		if (this.#bound(wanted) > 0) {
 			const copy = this.#copies.find(url.href, request);
-			const known = this.#knows(wanted);
-			if (known && copy && this.#usable(copy, name)) {
+			const partition = this.#copies.partition(url.href) ?? this.#known.latest;
+			this.#want(wanted, partition);
+			if (copy && this.#usable(copy, name, wanted)) {
 				request.signal.throwIfAborted();
 				this.counts.memory++;
 				return copy.answer();
@@ -207,22 +202,21 @@ export class Client {
 				this.counts.passed++;
 				return this.#keep(request, url, name, sessions, await this.#send(request, "default"));
 			}
-			if (this.#first || (known && !this.#known.sketch?.has(name))) {
+			if (this.#known.held(partition).first || this.#vouched(partition, name, 0, wanted)) {
 				const answer = await this.#send(request, "force-cache");
-				await this.#first;
 				const life = this.#life(answer);
-				if (life ? this.#knows(wanted) && this.#fits(answer, url, name, wanted, life) : this.#other(answer, name)) {
+				if (life ? await this.#fits(answer, url, name, wanted, life) : this.#other(answer, name)) {
 					this.counts.cache++;
 					return this.#keep(request, url, name, sessions, answer);
 				}
-				answer.body?.cancel().catch(() => {});
+				ended(answer);
 			}
 		}
 		this.counts.revalidated++;
 		let answer = await this.#send(request, strong ? "reload" : "no-cache");
 		const life = this.#life(answer);
 		if (wanted.monotonicReads && life && this.#copies.older(url.href, answer, life.at)) {
-			answer.body?.cancel().catch(() => {});
+			ended(answer);
 			answer = await this.#send(request, "reload");
 		}
 		return this.#keep(request, url, name, sessions, answer);
@@ -238,34 +232,52 @@ export class Client {
 		return life?.personal && this.#options.shared ? undefined : life;
 	}
 
-	/** Whether the sketch tells enough for this freshness; if not, or soon not, another one is being loaded. */
-	#knows(wanted: All): boolean {
-		const { time, sketch, made, written, read } = this.#known;
-		const now = time.now();
-		const after = Math.max(
-			now - this.#bound(wanted),
-			wanted.readYourWrites ? written : 0,
-			wanted.causal ? read : 0,
-		);
-		const enough = !!sketch && made >= after;
+	/** A sketch has to be made then, for this freshness, to know of all that counts. */
+	#after(wanted: All): number {
+		const { time, written, read } = this.#known;
+		return Math.max(time.now() - this.#bound(wanted), wanted.readYourWrites ? written : 0, wanted.causal ? read : 0);
+	}
+
+	/** Have a partition's sketch loaded if it is too old, or soon will be. The first time it is waited for. */
+	#want(wanted: All, partition: string): void {
+		const held = this.#known.held(partition);
+		const enough = held.made >= this.#after(wanted);
 		// Half of Δ before it is too old: those who read all the time never wait.
-		if (!(enough && made >= now - this.#bound(this.#options) / 2) && performance.now() >= this.#retryAt) {
-			void this.refresh();
-		}
-		return enough;
+		if (enough && held.made >= this.#known.time.now() - this.#bound(this.#options) / 2) return;
+		if (performance.now() < held.retryAt) return;
+		const loading = this.refresh(held.partition);
+		if (enough || held.first !== undefined) return;
+		held.first = this.#soon(loading).finally(() => {
+			held.first = null;
+		});
+	}
+
+	/** What is waited for, but not for long. */
+	#soon(done: Promise<unknown> | undefined): Promise<unknown> {
+		return Promise.race([done, new Promise((late) => setTimeout(late, this.#options.wait))]);
+	}
+
+	/** Whether a sketch that is young enough, of a partition or the union, tells that what was sent then is not stale. */
+	#vouched(partition: string, name: string, at: number, wanted: All): boolean {
+		return [partition, ""].some((one) => {
+			const { made, sketch } = this.#known.held(one);
+			return made >= this.#after(wanted) && (at > made || !sketch!.has(name));
+		});
 	}
 
 	/** Whether a copy is not stale. One that was sent later than the server's clock can show was sent by a clock that is wrong. */
-	#usable(life: Lifetime, name: string): boolean {
-		const { time, sketch, made, again } = this.#known;
-		const now = time.now();
-		return life.until > now && life.at <= now && life.at > again && (life.at > made || !sketch?.has(name));
+	#usable({ at, until, sketch }: Lifetime, name: string, wanted: All): boolean {
+		const now = this.#known.time.now();
+		return until > now && at <= now && at > this.#known.again && this.#vouched(sketch, name, at, wanted);
 	}
 
 	/** Whether an answer that may have come out of the browser's cache is one that the server might give now. */
-	#fits(answer: Response, url: URL, name: string, wanted: All, life: Lifetime): boolean {
+	async #fits(answer: Response, url: URL, name: string, wanted: All, life: Lifetime): Promise<boolean> {
+		this.#want(wanted, life.sketch);
+		await this.#known.held("").first;
+		if (!this.#usable(life, name, wanted)) await this.#known.held(life.sketch).first;
 		return (
-			this.#usable(life, name) &&
+			this.#usable(life, name, wanted) &&
 			!(life.personal && life.at < this.#known.session) &&
 			!(wanted.monotonicReads && this.#copies.older(url.href, answer, life.at))
 		);
@@ -282,6 +294,7 @@ export class Client {
 		const life = this.#life(answer);
 		if (life && life.at <= this.#known.time.now()) {
 			this.#others.delete(name);
+			this.#known.latest = life.sketch;
 			this.#known.read = Math.max(this.#known.read, life.at + LEAVES);
 			const still = (): boolean => !this.#known.off && (!life.personal || sessions === this.#sessions);
 			this.#copies.keep(url.href, request, answer, life, still);
@@ -306,35 +319,41 @@ export class Client {
 		}
 	}
 
-	async #load(): Promise<void> {
+	async #load(held: Held): Promise<void> {
 		const known = this.#known;
+		const { fetch, sketch, delta } = this.#options;
+		const url = held.partition ? `${sketch}/${held.partition}` : sketch;
 		try {
-			const found = await load(this.#options.fetch, this.#options.sketch, known.time, this.#options.delta);
+			const found = await load(fetch, url, known.time, delta);
 			if (!found.sketch) return this.#say("off");
 			const now = known.time.now();
 			this.counts.sketches++;
-			this.#failures = 0;
+			held.failures = 0;
 			known.delta = found.delta;
-			known.session ||= now;
-			// A new sketch that is older than the one before: the server's clock was set back.
-			if (found.fresh && found.made + GRACE < known.made) known.again = Math.max(known.made, known.read);
+			// A new sketch that is older than one before: the server's clock was set back, and the others count by another time.
+			if (found.fresh && found.made + GRACE < known.made) {
+				known.again = Math.max(known.made, known.read);
+				known.made = 0;
+				for (const other of known.sketches.values()) other.made = -1;
+			}
+			known.made = Math.max(known.made, found.made);
 			// What is only known to have been before the server's time was known was before now.
 			known.written = Math.min(known.written, now);
-			known.session = Math.min(known.session, now);
+			known.session = Math.min(known.session || now, now);
 			known.read = Math.min(known.read, now);
-			if (found.fresh || found.made >= known.made) {
-				known.sketch = found.sketch;
-				known.made = found.made;
+			if (found.fresh || found.made >= held.made) {
+				held.sketch = found.sketch;
+				held.made = found.made;
 			}
-			this.#options.changed();
+			this.#options.changed?.();
 		} catch (error) {
 			this.counts.refused++;
-			if (this.#failures < 5) this.#failures++;
-			if (this.counts.refused === 1) {
-				console.warn(`quaestor: ${this.#options.sketch}: ${error}: every answer is revalidated`);
-			}
+			if (held.failures < 5) held.failures++;
+			if (this.counts.refused === 1) console.warn(`quaestor: ${url}: ${error}: every answer is revalidated`);
+			// The union tells of every partition.
+			if (held.partition) this.#want(this.#options, "");
 		} finally {
-			this.#retryAt = performance.now() + SECOND * 2 ** this.#failures;
+			held.retryAt = performance.now() + SECOND * 2 ** held.failures;
 		}
 	}
 

@@ -6,15 +6,16 @@ export interface Lifetime {
 	at: number;
 	/** When it ends, by the same clock. */
 	until: number;
+	/** The partition of the sketch that tells of it; empty: the union. */
+	sketch: string;
 	/** Whether it was made for one user. */
 	personal: boolean;
 }
 
-/** A number written in digits only; 0 for anything else. */
-export const digits = (text: string | null | undefined): number => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : 0);
+const LIFETIME = /^(\d{1,9});at=(\d{1,15})(?:;sketch=([\w~-]{1,64}))?(;private)?$/;
 
-const pairs = (parts: string[]): Record<string, string | undefined> =>
-	Object.fromEntries(parts.map((part) => part.split("=")));
+/** A number written in digits only; 0 for anything else. */
+export const digits = (text: string | null | undefined): number => (/^\d{1,15}$/.test(text!) ? Number(text) : 0);
 
 /** The names in an answer's `Vary`. */
 export const varies = (answer: Response): string[] => answer.headers.get("vary")?.toLowerCase().match(/[^\s,]+/g) ?? [];
@@ -25,13 +26,11 @@ export const varies = (answer: Response): string[] => answer.headers.get("vary")
  * Nor has an answer one that another URL gave, or one that depends on what a page cannot see of its own requests.
  */
 export const lifetime = (answer: Response): Lifetime | undefined => {
-	const [ttl, ...rest] = (answer.headers.get("quaestor-ttl") ?? "").split(/\s*;\s*/);
-	const said = pairs(rest);
-	const at = digits(said.at);
-	if (!digits(ttl) || !at || answer.redirected || varies(answer).some((name) => name === "*" || name === "cookie")) return;
-	return { at, until: at + digits(ttl) * 1000, personal: "private" in said };
+	const [, ttl, at, sketch = "", personal] = LIFETIME.exec(answer.headers.get("quaestor-ttl")!) ?? [];
+	if (!at || answer.redirected || varies(answer).some((name) => name === "*" || name === "cookie")) return;
+	return { at: +at, until: +at + Number(ttl) * 1000, sketch, personal: !!personal };
 };
 
 /** What `Quaestor-Sketch` says, by name. */
 export const aboutSketch = (answer: Response): Record<string, string | undefined> =>
-	pairs((answer.headers.get("quaestor-sketch") ?? "").split(/\s*[,;]\s*/));
+	Object.fromEntries((answer.headers.get("quaestor-sketch") ?? "").split(/\s*[,;]\s*/).map((part) => part.split("=")));

@@ -4,37 +4,31 @@
  * The rules stand in `quaestor/read_path/key.py`; `tests/sketch_clients/resources.json` holds both languages to them.
  */
 
-const UNUSUAL = /%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]/gu;
-const UNRESERVED = /[A-Za-z0-9\-._~]/;
+const UNUSUAL = /%[\dA-Fa-f]{2}|[^\w\-.~!$&'()*+,;=:@/?]/gu;
+const UNRESERVED = /[\w\-.~]/;
 
 const escaped = (found: string): string => {
-	if (found.length === 3 && found.startsWith("%")) {
-		const character = String.fromCharCode(Number.parseInt(found.slice(1), 16));
+	// The others are of two halves at most.
+	if (found[2]) {
+		const character = String.fromCharCode(Number(`0x${found.slice(1)}`));
 		return UNRESERVED.test(character) ? character : found.toUpperCase();
 	}
-	return encodeURIComponent(found.isWellFormed?.() === false ? "\ufffd" : found);
+	return encodeURIComponent(found);
 };
 
 const nameOf = (piece: string): string => piece.split("=", 1)[0]!;
 
-const byName = (a: string, b: string): number => {
-	const nameA = nameOf(a);
-	const nameB = nameOf(b);
-	return nameA < nameB ? -1 : nameA > nameB ? 1 : 0;
-};
+const byName = (a: string, b: string): number =>
+	nameOf(a) < nameOf(b) ? -1 : Number(nameOf(a) > nameOf(b));
 
 /**
  * The Cache Sketch key of a request target.
  *
- * @param path as it is sent: `new URL(u).pathname`.
+ * @param path as it is sent: `new URL(u).pathname`, in which no half of a character is left.
  * @param query as it is sent, without its `?`: `new URL(u).search.slice(1)`.
  */
 export const resource = (path: string, query: string): string => {
 	const name = path.replace(UNUSUAL, escaped).replaceAll("?", "%3F") || "/";
-	const pieces = query
-		.replace(UNUSUAL, escaped)
-		.split("&")
-		.filter((piece) => piece)
-		.sort(byName);
-	return pieces.length ? `${name}?${pieces.join("&")}` : name;
+	const pieces = query.replace(UNUSUAL, escaped).match(/[^&]+/g);
+	return pieces ? `${name}?${pieces.sort(byName).join("&")}` : name;
 };

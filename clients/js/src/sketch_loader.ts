@@ -9,7 +9,7 @@
 
 import { aboutSketch, digits } from "./fields.ts";
 import type { ServerTime } from "./server_time.ts";
-import { Sketch } from "./sketch.ts";
+import { readSketch, type Sketch } from "./sketch.ts";
 
 const SECOND = 1000;
 /** Δ, in seconds, if nobody says it. */
@@ -43,7 +43,7 @@ const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: n
 	const answer = await send(url, { ...init, credentials: "omit", signal: AbortSignal.timeout(PATIENCE) });
 	const said = aboutSketch(answer);
 	const made = digits(said.made);
-	const sketch = "off" in said || !answer.ok ? undefined : Sketch.read(await answer.arrayBuffer());
+	const sketch = "off" in said || !answer.ok ? undefined : readSketch(await answer.arrayBuffer());
 	if (!made || !(sketch || "off" in said)) throw Error(`no sketch, status ${answer.status}`);
 	return {
 		sketch,

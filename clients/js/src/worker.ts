@@ -9,7 +9,9 @@
 import { Client, type Said } from "./client.ts";
 import { digits, lifetime } from "./fields.ts";
 import { Known } from "./known.ts";
-import { Sketch } from "./sketch.ts";
+import { longDigest } from "./long_digest.ts";
+import { readSketch, useLongDigest } from "./sketch.ts";
+import { RECOMMENDED } from "./sketch_loader.ts";
 
 interface Extendable extends Event {
 	waitUntil(work: Promise<unknown>): void;
@@ -32,9 +34,12 @@ interface Scope {
 }
 
 /** What was kept by another version is not read. */
-const KEPT = "quaestor-1";
+const KEPT = "quaestor-2";
 const STATE = "/quaestor/state";
 const SECOND = 1000;
+
+// A service worker cannot load it later.
+useLongDigest(longDigest);
 
 const worker = self as unknown as Scope;
 const rules = new URLSearchParams(location.search);
@@ -46,20 +51,31 @@ const known = new Known();
 const restore = async (): Promise<void> => {
 	const kept = await (await caches.open(KEPT)).match(STATE);
 	if (!kept) return;
-	const [time, wall, made, written, recommended] = JSON.parse(kept.headers.get("state")!);
-	known.time.learn(time, known.time.gone() - Math.max(0, Date.now() - wall));
+	const [time, wall, written, recommended, latest, sketches] = JSON.parse(kept.headers.get("state")!);
+	// While a worker is ended only the wall clock goes on: if that was set back nobody knows how much time has gone by.
+	const away = Date.now() - wall;
+	if (away >= 0) known.time.learn(time, known.time.gone() - away);
 	// A write that was under way when the worker ended may have ended by now.
-	known.written = Math.max(known.written, Math.min(written, known.time.now()));
-	const sketch = Sketch.read(await kept.arrayBuffer());
-	// While a worker is ended only the wall clock goes on: if that was set back nobody knows how old the sketch is.
-	if (sketch && !known.sketch && Date.now() >= wall) {
-		known.sketch = sketch;
-		known.made = made;
-		known.delta = recommended;
+	known.written = Math.max(known.written, Math.min(written, known.time.now() || Number.MAX_VALUE));
+	if (away < 0) return;
+	const bodies = await kept.arrayBuffer();
+	known.delta ||= recommended;
+	known.latest ||= latest;
+	let begin = 0;
+	for (const [partition, made, size] of sketches) {
+		const held = known.held(partition);
+		const sketch = readSketch(bodies.slice(begin, (begin += size)));
+		if (!sketch || made < held.made) continue;
+		held.sketch = sketch;
+		held.made = made;
+		known.made = Math.max(known.made, made);
 	}
 };
 
 const ready = restore().catch(() => {});
+
+/** Δ in ms. */
+const bound = (): number => (delta || known.delta || RECOMMENDED) * SECOND;
 
 let keeping: Promise<unknown> = ready;
 /** Keep what must not be forgotten, one after the other. */
@@ -67,10 +83,14 @@ const keep = (): void => {
 	keeping = keeping
 		.then(async () => {
 			if (known.off) return caches.delete(KEPT);
-			const { time, sketch, made, written, delta } = known;
-			if (!time.known) return;
-			const state = JSON.stringify([time.now(), Date.now(), made, written, delta]);
-			return (await caches.open(KEPT)).put(STATE, new Response(sketch?.body ?? null, { headers: { state } }));
+			const { time, written, delta, latest } = known;
+			const now = time.now();
+			if (!now) return;
+			const young = [...known.sketches.values()].filter(({ made }) => made >= now - bound());
+			const sketches = young.map(({ partition, made, sketch }) => [partition, made, sketch!.body.byteLength]);
+			const state = JSON.stringify([now, Date.now(), written, delta, latest, sketches]);
+			const bodies = new Blob(young.map(({ sketch }) => sketch!.body));
+			return (await caches.open(KEPT)).put(STATE, new Response(bodies, { headers: { state } }));
 		})
 		.catch(() => {});
 };
@@ -85,18 +105,18 @@ const client = new Client({
 	changed: keep,
 });
 
-/** The sketch for a page, from here if it is young enough. Its own client judges it as it would judge the server's. */
-const sketch = async (request: Request): Promise<Response> => {
+/** The sketch of a partition for a page, from here if it is young enough. Its own client judges it as it would judge the server's. */
+const sketch = async (request: Request, partition: string): Promise<Response> => {
 	await ready;
-	const bound = (delta || known.delta || 60) * SECOND;
+	const held = known.held(partition);
 	const young = (age: number): boolean =>
-		!!known.sketch && !known.off && known.made >= Math.max(known.written, known.time.now() - age);
-	if (!young(bound / 4)) await client.refresh();
-	if (!young(bound / 2)) return fetch(request);
+		!known.off && held.made >= Math.max(known.written, known.time.now() - age);
+	if (!young(bound() / 4)) await client.refresh(partition);
+	if (!young(bound() / 2)) return fetch(request);
 	// Pages add two seconds to `Date`, which says whole ones: it may show one less than the latest that the server's clock shows.
 	const date = new Date(known.time.now() - SECOND).toUTCString();
-	const said = `made=${known.made}${known.delta && `, delta=${known.delta}`}`;
-	return new Response(known.sketch!.body, { headers: { "quaestor-sketch": said, date } });
+	const said = `made=${held.made}${known.delta && `, delta=${known.delta}`}`;
+	return new Response(held.sketch!.body, { headers: { "quaestor-sketch": said, date } });
 };
 
 const read = (request: Request): Promise<Response> =>
@@ -138,8 +158,10 @@ worker.addEventListener("fetch", (event) => {
 	const url = new URL(request.url);
 	if (known.off || url.origin !== location.origin || request.mode === "navigate" || request.mode === "no-cors") return;
 	if (request.method === "GET") {
-		if (url.pathname === path && !url.search && request.cache === "default") event.respondWith(sketch(request));
-		else if (
+		const below = url.pathname.startsWith(path) && url.pathname.slice(path.length);
+		if (below !== false && /^(\/[\w~-]{1,64})?$/.test(below) && !url.search && request.cache === "default") {
+			event.respondWith(sketch(request, below.slice(1)));
+		} else if (
 			// Asked for by `fetch` or XMLHttpRequest, and not an endless stream.
 			!request.destination &&
 			!request.headers.get("accept")?.includes("text/event-stream") &&

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Client, Init } from "../src/client.ts";
 import { queryFn, swrFetcher } from "../src/fetchers.ts";
-import { ORIGIN, World } from "./world.ts";
+import { ORIGIN, sketchOf, World } from "./world.ts";
 
 const read = async (client: Client, path: string, init?: Init): Promise<{ version: number; user: string | null }> =>
 	(await client.fetch(ORIGIN + path, init)).json();
@@ -367,6 +367,89 @@ test("monotonic: an answer older than the one before is asked for again past the
 	}
 });
 
+/** Each path names a partition of its own. */
+const apart = (world: World): void => {
+	world.partition = (path) => `of${path.slice(1)}`;
+};
+
+test("an answer is looked up in the partition that it names, which is loaded when it is needed", async () => {
+	const world = new World();
+	apart(world);
+	const client = world.client();
+	await read(client, "/a");
+	await settled();
+	assert.deepEqual(world.asked.filter((line) => line.startsWith("sketch")), ["sketch", "sketch/ofa"]);
+	for (let i = 0; i < 3; i++) {
+		world.now += 31_000;
+		await read(client, "/a");
+		await settled();
+	}
+	assert.equal(world.asked.filter((line) => line === "sketch").length, 1, "the union is not needed any more");
+	assert.equal(world.count("/a"), 1);
+	world.write("/a");
+	world.now += 61_000;
+	assert.equal((await read(client, "/a")).version, 1);
+	await read(client, "/b");
+	await settled();
+	assert.ok(world.asked.includes("sketch/ofb"));
+});
+
+test("a partition whose sketch cannot be relied on is told of by the union", async () => {
+	const world = new World();
+	apart(world);
+	world.sketch = (made, url) => (url.pathname.endsWith("/ofa") ? new Response("", { status: 404 }) : made());
+	const client = world.client();
+	for (let i = 0; i < 3; i++) {
+		await read(client, "/a");
+		await settled();
+		world.now += 31_000;
+	}
+	assert.equal(world.count("/a"), 1);
+	world.write("/a");
+	world.now += 61_000;
+	assert.equal((await read(client, "/a")).version, 1);
+});
+
+test("what the union names for another's sake is asked of its own partition", async () => {
+	const world = new World();
+	apart(world);
+	const full = sketchOf([]).fill(255, 40);
+	world.sketch = (made, url) =>
+		url.pathname.endsWith("/sketch") ? new Response(full as BodyInit, { headers: made().headers }) : made();
+	for (let page = 0; page < 3; page++) await read(world.client(), "/a");
+	assert.equal(world.count("/a"), 1, "copies of the browser's cache are used");
+});
+
+test("partitions are bounded: beyond, the union is asked", async () => {
+	const world = new World();
+	apart(world);
+	const client = world.client();
+	for (let i = 0; i < 80; i++) {
+		await read(client, `/${i}`);
+		await settled();
+	}
+	assert.equal(new Set(world.asked.filter((line) => line.startsWith("sketch/"))).size, 64);
+	world.write("/79");
+	world.now += 61_000;
+	assert.equal((await read(client, "/79")).version, 1);
+});
+
+test("an answer with a long URL is revalidated until its digest can be made, and kept afterwards", async () => {
+	const world = new World();
+	const client = world.client();
+	const path = `/${"x".repeat(300)}`;
+	// With a sketch that is younger than the copy, as long as it takes to load a module.
+	while (!client.counts.memory) {
+		await read(client, path);
+		await settled();
+		world.now += 1_000;
+		await client.refresh();
+	}
+	world.write(path);
+	world.now += 61_000;
+	assert.equal((await read(client, path)).version, 1);
+});
+
 test("an aborted read is aborted; a failure of the network is the page's to see", async () => {
 	const world = new World();
 	const client = world.client();
@@ -420,13 +503,14 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 	const pick = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)]!;
 	const world = new World();
 	const delta = pick([10, 30, 60]);
+	if (random() < 0.5) world.partition = (path) => ({ "/a": "one", "/b": "two" })[path] ?? "";
 	// One clock at a time: nothing in a browser could tell that both stood still, or that an old answer comes with a clock that is slow by as much.
 	const wrong = pick(["wall", "monotonic"]);
 	let client = world.client({ delta });
 	let own = new Map<string, number>();
 	let newest = new Map<string, number>();
 	const paths = ["/a", "/b", "/list"];
-	let kept: (() => Response)[] = [];
+	let kept: Record<string, () => Response> = {};
 	const happening = {
 		read: async () => {
 			const path = pick(paths);
@@ -464,13 +548,14 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 			const fault = pick(["", "", "", "replay", "strip", "error"]);
 			world.sketch = (made, url) => {
 				if (fault === "error") return new Response("{}", { status: 503 });
-				if (kept.length && (fault === "strip" || (fault === "replay" && !url.search))) return kept[0]!();
+				const old = kept[url.pathname];
+				if (old && (fault === "strip" || (fault === "replay" && !url.search))) return old();
 				const [now, body] = [world.now, made()];
 				const bytes = body.clone().arrayBuffer();
 				const { headers } = body;
-				if (!kept.length || random() < 0.05) {
-					kept = [];
-					void bytes.then((all) => kept.push(() => new Response(all, { headers })));
+				if (!old || random() < 0.05) {
+					kept = {};
+					void bytes.then((all) => (kept[url.pathname] = () => new Response(all, { headers })));
 				}
 				assert.ok(now);
 				return body;

@@ -3,14 +3,20 @@
  * each, `1` if the sketch has it.
  */
 import { createInterface } from "node:readline";
-import { Sketch } from "../src/sketch.ts";
+import { loadLongDigest, readSketch, type Sketch } from "../src/sketch.ts";
 
 let sketch: Sketch | undefined;
 let first = true;
 let found = "";
 for await (const line of createInterface({ input: process.stdin })) {
-	if (first) sketch = Sketch.read(Uint8Array.from(Buffer.from(line, "base64")).buffer);
-	else found += sketch?.has(JSON.parse(line) as string) ? "1" : "0";
+	if (first) sketch = readSketch(Uint8Array.from(Buffer.from(line, "base64")).buffer);
+	else {
+		const resource = JSON.parse(line) as string;
+		// The first long one counts as named, until what it needs is there.
+		sketch?.has(resource);
+		await loadLongDigest();
+		found += sketch?.has(resource) ? "1" : "0";
+	}
 	first = false;
 }
 process.stdout.write(found);

@@ -87,6 +87,29 @@ test("a page gets a sketch that knows of what it wrote, or the server's own", as
 	assert.ok(Number(/made=(\d+)/.exec(sketch.headers.get("quaestor-sketch")!)![1]) >= wrote);
 });
 
+test("partitions: it gives pages the one that they ask for, and goes on with those that it had", async () => {
+	const world = new World();
+	world.partition = (path) => `of${path.slice(1)}`;
+	const kept: Kept = new Map();
+	const worker = await start(world, kept);
+	for (const path of ["/a", "/b"]) await worker.get(path);
+	await settled();
+	const asked = world.asked.length;
+	const sketch = await worker.ask(new Request(`${ORIGIN}/quaestor/sketch/ofa`))!;
+	assert.equal((await sketch.arrayBuffer()).byteLength, 14_640);
+	world.now += 10_000;
+	const again = await start(world, kept);
+	for (const path of ["/a", "/b"]) assert.equal((await again.get(path)).version, 0);
+	assert.equal(world.asked.length, asked, "nothing is asked for");
+	world.write("/a");
+	world.now += 61_000;
+	const third = await start(world, kept);
+	assert.equal((await third.get("/a")).version, 1);
+	assert.equal((await third.get("/b")).version, 0);
+	await settled();
+	assert.equal(world.asked.filter((line) => line === "sketch").length, 1, "the union is not needed any more");
+});
+
 test("it goes on with the Δ that the server recommends", async () => {
 	const world = new World();
 	world.sketch = (_, url) => world.made(url.searchParams.get("nonce"), `made=${world.now}, delta=10`);

@@ -1,7 +1,11 @@
 /** A server, a browser's HTTP cache and clocks, all scripted: `fetch`, `Date.now` and `performance.now` are theirs. */
-import { Client, type Options } from "../src/client.ts";
+import type * as source from "../src/client.ts";
 import { resource } from "../src/resource.ts";
-import { type Digest, xxh128 } from "../src/xxh128.ts";
+import { bytes, SALT } from "../src/secret.ts";
+import { xxh128 } from "../src/xxh128.ts";
+
+/** As it is written, or as it was built. */
+const { Client } = (await import(process.env.CLIENT ?? "../src/client.ts")) as typeof source;
 
 export const ORIGIN = "https://app.test";
 const SLICES = 4;
@@ -14,15 +18,12 @@ export const sketchOf = (names: Iterable<string>): Uint8Array => {
 	const view = new DataView(body.buffer);
 	view.setUint32(8, SLICES, true);
 	view.setUint32(16, WIDTH, true);
-	const salt = [42, 51, 129, 110, 215, 224, 195, 115, 219, 229, 99, 199, 55, 34, 11, 101];
-	const digest: Digest = new Int32Array(4);
-	const words = new DataView(new ArrayBuffer(16));
 	for (const name of names) {
-		const key = Uint8Array.from([...salt, ...new TextEncoder().encode(name)]);
-		xxh128(key, key.length, digest);
-		digest.forEach((word, i) => words.setInt32(4 * i, word));
+		const key = bytes(SALT + name);
+		const digest = [...xxh128(new DataView(key.buffer), key.length)].reverse();
 		for (let slice = 0; slice < SLICES; slice++) {
-			const bit = slice * WIDTH + (words.getUint16(2 * slice, true) % WIDTH);
+			const number = ((digest[slice]! & 0xff) << 8) | (digest[slice]! >> 8);
+			const bit = slice * WIDTH + (number % WIDTH);
 			body[40 + (bit >> 3)]! |= 1 << (bit & 7);
 		}
 	}
@@ -62,6 +63,8 @@ export class World {
 	/** Until when copies of a resource may live, and those that are stale. */
 	readonly #expiry = new Map<string, number>();
 	readonly #stale = new Set<string>();
+	/** Which partition an answer names, by path. */
+	partition: (path: string) => string = () => "";
 
 	constructor() {
 		tabs.clear();
@@ -86,7 +89,7 @@ export class World {
 		tabs.clear();
 	}
 
-	client(options: Options = {}): Client {
+	client(options: source.Options = {}): source.Client {
 		return new Client({ sketch: `${ORIGIN}/quaestor/sketch`, fetch: this.fetch, ...options });
 	}
 
@@ -106,19 +109,21 @@ export class World {
 	}
 
 	/** The sketch's answer, made now. */
-	made(nonce: string | null, field = `made=${this.now}, delta=60`): Response {
+	made(nonce: string | null, field = `made=${this.now}, delta=60`, partition = ""): Response {
 		const said = nonce ? `${field}, nonce=${nonce}` : field;
 		const headers = { "quaestor-sketch": said, date: new Date(this.now).toUTCString() };
-		return new Response(sketchOf(this.#stale) as BodyInit, { headers });
+		const names = [...this.#stale].filter((name) => !partition || this.partition(name) === partition);
+		return new Response(sketchOf(names) as BodyInit, { headers });
 	}
 
 	readonly fetch = async (input: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
 		const request = new Request(input, init);
 		const url = new URL(request.url);
 		this.now += 2;
-		if (url.pathname === "/quaestor/sketch") {
-			this.asked.push(`sketch${url.search && " nonce"}`);
-			return this.sketch(() => this.made(url.searchParams.get("nonce")), url);
+		if (url.pathname.startsWith("/quaestor/sketch")) {
+			const below = url.pathname.slice("/quaestor/sketch".length);
+			this.asked.push(`sketch${below}${url.search && " nonce"}`);
+			return this.sketch(() => this.made(url.searchParams.get("nonce"), undefined, below.slice(1)), url);
 		}
 		this.sent.push(`${url.pathname} ${request.cache}`);
 		const stored = request.method === "GET" ? this.#cache.get(url.href) : undefined;
@@ -149,7 +154,8 @@ export class World {
 		const personal = path.startsWith("/me");
 		const body = JSON.stringify({ version, user: personal ? this.user : null });
 		this.#expiry.set(resource(path, ""), this.now + (TTL + 5) * 1000);
-		const lifetime = { "quaestor-ttl": `${TTL};at=${this.now}${personal ? ";private" : ""}` };
+		const partition = this.partition(path) && `;sketch=${this.partition(path)}`;
+		const lifetime = { "quaestor-ttl": `${TTL};at=${this.now}${partition}${personal ? ";private" : ""}` };
 		const headers = { etag: JSON.stringify(body), ...(path.startsWith("/plain") ? {} : lifetime), ...this.extra(path) };
 		return { body, headers, status: 200 };
 	}
