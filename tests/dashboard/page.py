@@ -36,6 +36,7 @@ class Page:
     def __init__(self, browser: Browser, url: str) -> None:
         self._browser, self.url = browser, url
         self.tab: Tab = browser.tab(f"{url}/quaestor/dashboard")
+        browser.call("Page.enable", self.tab.session)
         browser.call("Page.addScriptToEvaluateOnNewDocument", self.tab.session, source=_LISTENING)
         self.tab.open(f"{url}/quaestor/dashboard/")
 
@@ -104,8 +105,10 @@ class Page:
         )
 
     def close(self) -> None:
-        assert self.run("return errors") == []
-        self.tab.close()
+        try:
+            assert self.run("return errors") == []
+        finally:
+            self.tab.close()
 
 
 def axe() -> str:

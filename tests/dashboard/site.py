@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -68,7 +67,13 @@ def site(mongo_url: str, database: str, trace: Path | None = None, **options: An
     settings = {"trace_file": str(trace)} if trace is not None else {}
     quaestor = Quaestor(trust_new_sketch=True, **PATIENT, **settings)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
-    app = FastAPI()
+
+    @asynccontextmanager
+    async def closing(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await client.close()
+
+    app = FastAPI(lifespan=closing)
 
     @app.get("/items/{group}")
     @cached(scope=public())
@@ -77,9 +82,16 @@ def site(mongo_url: str, database: str, trace: Path | None = None, **options: An
 
     dashboard = Dashboard(token=AdminToken(TOKEN), viewer_token=AdminToken(VIEWERS), **options)
     cache = QuaestorMiddleware(app, quaestor=quaestor, dashboard=dashboard)
-    server = uvicorn.Server(
-        uvicorn.Config(stripped(cache), port=0, loop="asyncio", log_level="error", lifespan="on", ws="none")
+    configured = uvicorn.Config(
+        stripped(cache),
+        port=0,
+        loop="asyncio",
+        log_level="error",
+        lifespan="on",
+        ws="none",
+        timeout_graceful_shutdown=5,
     )
+    server = uvicorn.Server(configured)
     thread = Thread(target=server.run, name="dashboard-site")
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as writer:
         writer[database].items.insert_many([{"_id": i, "group": i % 10, "n": 0} for i in range(50)])
@@ -93,5 +105,4 @@ def site(mongo_url: str, database: str, trace: Path | None = None, **options: An
         finally:
             server.should_exit = True
             thread.join()
-            asyncio.run(client.close())
             writer.drop_database(database)
