@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from quaestor.admin.registered_urls import MAX_URLS, RegisteredUrls, url_name
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.capture.clients import watch_client
+from quaestor.cdn_ports import ReportingCdn
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, MalformedQueryError
 from quaestor.explain.text_query import explain_text
 from quaestor.read_path.key import Target, target
@@ -157,6 +158,12 @@ class Endpoints:
             "doorkept": [
                 {"route": one.name or "paths whose routes nobody knows", "used": round(one.share, 3)}
                 for one in quaestor.read_path.doorkeeper.kept
+            ],
+            "cdns": [
+                asdict(report)
+                for adapter in quaestor.parts.effects.cdn
+                if isinstance(adapter, ReportingCdn)
+                for report in adapter.reports()
             ],
             "images_refused": dict(quaestor.parts.pre_images.refused),
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
