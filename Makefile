@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 TESTS ?= tests
 # Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start.
 SIDE_BY_SIDE ?= -n 4 --dist loadfile
-BENCHMARKS ?= $(sort $(filter-out harness soak inputs_soak figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
+BENCHMARKS ?= $(sort $(filter-out harness soak inputs_soak purge_endurance figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
 export DEBIAN_FRONTEND := noninteractive
@@ -83,6 +83,10 @@ soak: $(READY) servers ## 20 minutes under load with something dying every 30 s 
 .PHONY: soak-inputs
 soak-inputs: $(READY) servers ## a million checked answers whose inputs are more than their queries (ARGS="--requests 60000")
 	@$(BIN)/python -m benchmarks.inputs_soak $(ARGS)
+
+.PHONY: soak-purges
+soak-purges: $(READY) servers ## a million purges while processes are killed, 10 minutes (ARGS="--purges 50000")
+	@$(BIN)/python -m benchmarks.purge_endurance $(ARGS)
 
 .PHONY: docs
 docs: $(READY) ## the documentation site, into site/

@@ -48,7 +48,7 @@ class Akamai(HostedPlace):
         self,
         host: str,
         *,
-        client_token: str,
+        client_token: str | SecretStr,
         client_secret: str | SecretStr,
         access_token: str | SecretStr,
         account: str | None = None,
@@ -63,7 +63,7 @@ class Akamai(HostedPlace):
         if network not in ("production", "staging"):
             raise ConfigurationError(f"Akamai has no network {network!r}; choose production or staging")
         self._credentials = EdgeGridCredentials(
-            client_token=client_token,
+            client_token=secret(client_token, "Akamai's client_token"),
             client_secret=secret(client_secret, "Akamai's client_secret"),
             access_token=secret(access_token, "Akamai's access_token"),
         )
@@ -76,7 +76,11 @@ class Akamai(HostedPlace):
             address=host,
             base_url=base_url or f"https://{host}",
             timeout_s=timeout_s,
-            secrets=(self._credentials.client_secret, self._credentials.access_token),
+            secrets=(
+                self._credentials.client_token,
+                self._credentials.client_secret,
+                self._credentials.access_token,
+            ),
         )
         bucket = f"akamai/{account or host}"
         self.capabilities = Capabilities(

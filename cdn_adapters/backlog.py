@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-from cdn_adapters.capabilities import Capabilities, Unit
+from cdn_adapters.capabilities import EVERYTHING, Capabilities, Unit
 from quaestor.purge_ports import QueueSize
 
 LATE_MS: Final = 2_000
 """A place with an open purge that is older than this has fallen behind."""
 SHORT_MS: Final = 5_000
 """Lifetime of copies in a place that has fallen behind: a purge of them would come late, or not at all."""
+DARK: Final = "dark"
+OVER_BUDGET: Final = "over-budget"
+"""States of a place, besides "ok" and "throttled"."""
 
 
 class Backlog:
     """The backlog of one place, as every process sees it: by the age of the oldest open purge.
 
-    late: it has fallen behind, or is dark.
-    turned: that has changed at the last call of told().
+    late: it has fallen behind, is dark, or over budget.
+    turned: that, or why it is so, has changed at the last call of told().
     copies_live_ms: how long copies may live that are handed out now; None: as long as otherwise.
     """
 
@@ -25,34 +29,52 @@ class Backlog:
         self.late = False
         self.turned = False
         self.copies_live_ms: int | None = None
+        self._over_budget = False
         self._capabilities = capabilities
 
-    def told(self, size: QueueSize, state: str, now_ms: int) -> str:
+    def told(self, size: QueueSize, state: str, now_ms: int, *, over_budget: bool = False) -> str:
         """Note the size of the queue; the state that the place is in, whoever sends.
 
         state: as this process's sender knows it.
+        over_budget: nothing may be sent this month any more, so what is handed out now must end by itself.
         """
-        before, bound_ms = self.late, self._capabilities.effective_within_ms
+        before, bound_ms = (self.late, self._over_budget), self._capabilities.effective_within_ms
         behind = size.oldest_ms is not None and now_ms - size.oldest_ms > LATE_MS
-        self.late = behind
-        self.turned = before != self.late
-        if behind:
+        self.late, self._over_budget = behind or over_budget, over_budget
+        self.turned = before != (self.late, over_budget)
+        if over_budget:
+            self.copies_live_ms = SHORT_MS
+        elif behind:
             self.copies_live_ms = max(SHORT_MS, bound_ms)
         elif size.oldest_ms is not None and bound_ms:
             self.copies_live_ms = bound_ms  # what a tier above still holds may come back with them
         else:
             self.copies_live_ms = None
+        if over_budget:
+            return OVER_BUDGET
         if not behind:
             return "ok"
-        return "dark" if state == "dark" else "throttled"
+        return DARK if state == DARK else "throttled"
+
+    def stale_at_most_s(self, size: QueueSize, state: str, now_ms: int) -> float:
+        """Seconds for which the place may still serve what open purges are about: until they are sent at the pace of its rates,
+        or the copies have expired, if that is sooner or nothing is sent. Infinite: nobody knows. 0: nothing is open."""
+        if size.oldest_ms is None:
+            return 0.0
+        expired_s = math.inf if size.until_ms is None else max(0, size.until_ms - now_ms) / 1_000
+        sent_s = None if state in (DARK, OVER_BUDGET) else self.drained_within_s(size)
+        return expired_s if sent_s is None else min(sent_s, expired_s)
+
+    def capacity_per_s(self, kind: str) -> float | None:
+        """Targets of this kind that the place takes in a second, in full batches; None: it has no rates for them."""
+        batch = self._capabilities.batch_of(kind)
+        rates = self._capabilities.rates_of(kind)
+        return min((rate.per_s * (1 if rate.unit is Unit.TARGET else batch) for rate in rates), default=None)
 
     def drained_within_s(self, size: QueueSize) -> float | None:
-        """Seconds in which what is open can be sent; None: nobody knows, because the place has no rates."""
-        speeds = [
-            rate.per_s * (1 if rate.unit is Unit.TARGET else min(map(self._capabilities.batch_of, rate.kinds)))
-            for rate in self._capabilities.rates
-            if rate.kinds
-        ]
+        """Seconds in which what is open can be sent, whatever kind it is of; None: nobody knows, as the place has no rates."""
+        kinds = [kind for kind in self._capabilities.kinds if kind != EVERYTHING] or self._capabilities.kinds
+        speeds = [speed for kind in kinds if (speed := self.capacity_per_s(kind)) is not None]
         if not speeds:
             return None
         return (size.waiting + size.taken) / min(speeds) + self._capabilities.effective_within_ms / 1_000

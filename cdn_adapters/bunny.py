@@ -13,13 +13,12 @@ from pydantic import SecretStr
 
 from cdn_adapters.answers import Answer, Delivered
 from cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField, Unit
-from cdn_adapters.hosted import HostedPlace, json_object, no_success
+from cdn_adapters.hosted import json_object, no_success
+from cdn_adapters.numbered_zone import NumberedZone
 from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret
-from quaestor.errors import ConfigurationError
 
 
-class Bunny(HostedPlace):
+class Bunny(NumberedZone):
     """A pull zone of Bunny. Implements Place.
 
     zone: its number.
@@ -41,11 +40,7 @@ class Bunny(HostedPlace):
         base_url: str = "https://api.bunny.net",
         timeout_s: float = 10.0,
     ) -> None:
-        if not isinstance(zone, int) or zone < 1:
-            raise ConfigurationError(f"{zone!r} is no number of a pull zone")
-        self._key = secret(key, "Bunny's key")
-        self._zone = zone
-        super().__init__(address=str(zone), base_url=base_url, timeout_s=timeout_s, secrets=(self._key,))
+        super().__init__(zone, key=key, base_url=base_url, timeout_s=timeout_s)
         self.capabilities = Capabilities(
             kinds=(TAG, URL),
             tag_field=TagField(name="cdn-tag", separator=",", budget_bytes=1_024, max_tag_bytes=256),

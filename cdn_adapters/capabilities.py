@@ -82,10 +82,12 @@ class Cost:
 
     free_a_month: targets that cost nothing.
     usd_a_target: price of each one after them.
+    account: what is billed together; empty: the place alone.
     """
 
     free_a_month: int
     usd_a_target: float
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ class CloudFront(AsynchronousPlace):
     access_key, secret_key, session_token: None: those that botocore finds (environment, profile, role).
     tags: whether the distribution has a CacheTagConfig with `tag_header`; without one, AWS ignores invalidations by tag silently.
     tag_header: the field that it names.
+    account: names the AWS account whose invalidations are billed together; by default the distribution.
     tiered: whether purges are repeated.
     base_url, timeout_s: of the API.
     reference: makes CallerReferences, each another one; replaced in tests.
@@ -65,6 +66,7 @@ class CloudFront(AsynchronousPlace):
         session_token: str | SecretStr | None = None,
         tags: bool = False,
         tag_header: str = "cache-tag",
+        account: str | None = None,
         tiered: bool = False,
         base_url: str = "https://cloudfront.amazonaws.com",
         timeout_s: float = 10.0,
@@ -97,7 +99,7 @@ class CloudFront(AsynchronousPlace):
             open_targets=3_000,
             effective_within_ms=60_000,
             tiered=tiered,
-            cost=Cost(free_a_month=1_000, usd_a_target=0.005),
+            cost=Cost(free_a_month=1_000, usd_a_target=0.005, account=f"cloudfront/{account or distribution}"),
         )
 
     def purge_request(self, targets: Sequence[Target]) -> httpx.Request:

@@ -7,9 +7,11 @@ from functools import partial
 
 from cdn_adapters.backlog import SHORT_MS
 from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
+from cdn_adapters.budget import checked_cost
 from cdn_adapters.place import Place
 from cdn_adapters.requests import sending
 from cdn_adapters.sender import UNLIMITED, Sender, SenderOptions
+from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox
@@ -20,6 +22,10 @@ class Delivery:
 
     limits: batching, pace and retries.
     observe: called with a PurgeEvent after every batch, for metrics; must not raise.
+    budget_usd: what the purges of a month may cost, of a place whose purges have a price, besides those that are free. Once it is
+        spent, nothing is sent before the month ends, and copies live for seconds. None: there is no bound.
+
+    Raises ConfigurationError for a budget of a place without a price.
     """
 
     def __init__(
@@ -28,11 +34,15 @@ class Delivery:
         *,
         limits: BatchLimits | None = None,
         observe: Callable[[PurgeEvent], None] = lambda event: None,
+        budget_usd: float | None = None,
     ) -> None:
+        if budget_usd is not None:
+            checked_cost(place, budget_usd)
         self.name = place.name
         self._place = place
         self._limits = limits
         self._observe = observe
+        self._budget_usd = budget_usd
         self._sender: Sender | None = None
         self._doubtful = False
         self._batches = PurgeBatches(partial(sending, place), place=place.address, limits=limits, observe=observe)
@@ -65,7 +75,9 @@ class Delivery:
         self._sender = Sender(
             self._place,
             outbox,
-            options=SenderOptions(repurge_after_ms=repurge_after_ms, limits=self._limits or UNLIMITED),
+            options=SenderOptions(
+                repurge_after_ms=repurge_after_ms, limits=self._limits or UNLIMITED, budget_usd=self._budget_usd
+            ),
             telemetry=telemetry,
             observe=self._observe,
             below=below,
@@ -82,7 +94,15 @@ class Delivery:
         """See BoundedCdn."""
         if self._doubtful:
             return SHORT_MS
-        return None if self._sender is None else self._sender.copies_live_ms()
+        return None if self._sender is None else self._sender.watched.copies_live_ms()
+
+    async def diagnose(self, facts: Facts) -> list[Finding]:
+        """See DiagnosedCdn."""
+        return [] if self._sender is None else await self._sender.watched.diagnose(facts)
+
+    def reports(self) -> list[CdnReport]:
+        """See ReportingCdn."""
+        return [] if self._sender is None else [self._sender.watched.report()]
 
     def doubt(self, doubtful: bool) -> None:
         """See DoubtfulCdn."""

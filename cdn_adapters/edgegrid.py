@@ -21,7 +21,7 @@ MAX_BODY_BYTES = 131_072
 class EdgeGridCredentials:
     """Credentials of an API client, as `.edgerc` has them."""
 
-    client_token: str
+    client_token: SecretStr
     client_secret: SecretStr
     access_token: SecretStr
 
@@ -36,8 +36,8 @@ def edgegrid_authorization(
     nonce: another one for each request.
     """
     unsigned = (
-        f"EG1-HMAC-SHA256 client_token={credentials.client_token};access_token={credentials.access_token.get_secret_value()};"
-        f"timestamp={timestamp};nonce={nonce};"
+        f"EG1-HMAC-SHA256 client_token={credentials.client_token.get_secret_value()};"
+        f"access_token={credentials.access_token.get_secret_value()};timestamp={timestamp};nonce={nonce};"
     )
     content = ""
     if method == "POST" and body:

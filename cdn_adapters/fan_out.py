@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from cdn_adapters.delivery import Delivery
 from cdn_adapters.sender import Sender
+from quaestor.cdn_ports import CdnReport, DiagnosedCdn, Facts, Finding, ReportingCdn
 from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -94,6 +95,15 @@ class FanOut:
         """See BoundedCdn: the shortest."""
         told = (one.copies_live_ms() for one in self._adapters if isinstance(one, BoundedCdn))
         return min((ms for ms in told if ms is not None), default=None)
+
+    async def diagnose(self, facts: Facts) -> list[Finding]:
+        """See DiagnosedCdn: of each, once."""
+        found = [await one.diagnose(facts) for one in self._adapters if isinstance(one, DiagnosedCdn)]
+        return list(dict.fromkeys(finding for some in found for finding in some))
+
+    def reports(self) -> list[CdnReport]:
+        """See ReportingCdn."""
+        return [report for one in self._adapters if isinstance(one, ReportingCdn) for report in one.reports()]
 
     def doubt(self, doubtful: bool) -> None:
         """See DoubtfulCdn."""

@@ -12,13 +12,13 @@ from pydantic import SecretStr
 
 from cdn_adapters.answers import Answer, Delivered, Rejected
 from cdn_adapters.capabilities import TAG, URL, Capabilities, Owner, Rate, TagField
-from cdn_adapters.hosted import HostedPlace, json_object, no_success
+from cdn_adapters.hosted import json_object, no_success
+from cdn_adapters.numbered_zone import NumberedZone
 from cdn_adapters.place import Target
-from cdn_adapters.secret_settings import secret, without
-from quaestor.errors import ConfigurationError
+from cdn_adapters.secret_settings import without
 
 
-class KeyCdn(HostedPlace):
+class KeyCdn(NumberedZone):
     """A zone of KeyCDN. Implements Place.
 
     zone: its number.
@@ -42,11 +42,7 @@ class KeyCdn(HostedPlace):
         base_url: str = "https://api.keycdn.com",
         timeout_s: float = 10.0,
     ) -> None:
-        if not isinstance(zone, int) or zone < 1:
-            raise ConfigurationError(f"{zone!r} is no number of a zone")
-        self._key = secret(key, "KeyCDN's key")
-        self._zone = zone
-        super().__init__(address=str(zone), base_url=base_url, timeout_s=timeout_s, secrets=(self._key,))
+        super().__init__(zone, key=key, base_url=base_url, timeout_s=timeout_s)
         self.capabilities = Capabilities(
             kinds=(URL, TAG),
             batch={URL: 300, TAG: 4},

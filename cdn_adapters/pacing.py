@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from cdn_adapters.batching import BatchLimits
-from cdn_adapters.capabilities import Capabilities, Unit
+from cdn_adapters.budget import MonthlyBudget
+from cdn_adapters.capabilities import Capabilities, Rate, Unit
 from cdn_adapters.place import Target
 from quaestor.clock import Clock
-from quaestor.purge_ports import PurgeOutbox
+from quaestor.errors import StoreError
+from quaestor.purge_ports import Bucket, PurgeAccounts
+
+_OVER_BUDGET_MS: Final = 60_000
 
 
 class Pacing:
-    """The pace of one place, kept in buckets that all processes share.
+    """The pace of one place, kept in buckets that all processes share. Its requests follow each other.
 
+    payer: whose requests these are.
+    lease_ms: how long one of them may be under way.
     limits: narrower ones than the place's own.
+    budget: of a month; None: there is none.
     largest: targets of one request, while the one that is refused is looked for.
     """
 
     def __init__(
         self,
         capabilities: Capabilities,
-        outbox: PurgeOutbox,
+        accounts: PurgeAccounts,
         *,
+        payer: str,
+        lease_ms: int,
         limits: BatchLimits,
+        budget: MonthlyBudget | None = None,
         largest: int,
         clock: Clock,
     ) -> None:
         self.largest = largest
         self._capabilities = capabilities
-        self._outbox = outbox
+        self._accounts = accounts
+        self._payer = payer
+        self._lease_ms = lease_ms
         self._limits = limits
+        self._budget = budget
         self._clock = clock
+        self._paid: list[Bucket] = []
 
     def requests(self) -> Capabilities:
         """The place's capabilities, with requests as large as they may be now."""
@@ -41,29 +57,54 @@ class Pacing:
         most = min(self.largest, self._limits.max_targets)
         batch = {kind: max(1, min(capabilities.batch_of(kind), most)) for kind in capabilities.kinds}
         for rate in capabilities.rates:
-            if rate.unit is Unit.TARGET:
+            if rate.unit is Unit.TARGET:  # one less: it need not be full to the brim
                 batch |= {kind: max(1, min(batch[kind], int(rate.burst) - 1)) for kind in rate.kinds if kind in batch}
         batch_bytes = min(capabilities.batch_bytes, self._limits.max_bytes)
         return replace(capabilities, batch=MappingProxyType(batch), batch_bytes=batch_bytes)
 
     async def spend(self, batch: Sequence[Target]) -> int:
-        """Pay for a request; ms to wait before it. Raises StoreError.
-
-        Requests follow each other, so in any time the place sees at most one more than was paid in it: a burst of one less.
-        """
-        longest_ms = 0
+        """Pay for a request, out of all its buckets or of none; ms to wait before it. Raises StoreError."""
+        paid: list[Bucket] = []
         for rate in self._capabilities.rates_of(batch[0].by):
-            wait_ms = await self._outbox.spend(
-                rate.bucket,
+            bucket = _bucket(rate)
+            wait_ms = await self._accounts.spend(
+                bucket,
                 tokens=len(batch) if rate.unit is Unit.TARGET else 1,
-                per_s=rate.per_s,
-                burst=max(1.0, rate.burst - 1),
+                payer=self._payer,
+                lease_ms=self._lease_ms,
                 now_ms=self._clock(),
             )
-            longest_ms = max(longest_ms, wait_ms)
-        return longest_ms
+            if wait_ms:
+                await self._settle(paid, sent=False)
+                return wait_ms
+            paid.append(bucket)
+        if self._budget is not None and not await self._budget.pay(len(batch)):
+            await self._settle(paid, sent=False)
+            self.largest = max(1, min(self.largest, self._budget.left))
+            return _OVER_BUDGET_MS if self._budget.spent else 1
+        self._paid = paid
+        return 0
+
+    async def answered(self) -> None:
+        """Note that the request that was paid for was answered, or failed. If that cannot be noted, its lease ends it."""
+        paid, self._paid = self._paid, []
+        with suppress(StoreError):
+            await self._settle(paid, sent=True)
+
+    async def refused(self, batch: Sequence[Target]) -> None:
+        """Note that the request that was paid for has purged nothing. Raises StoreError."""
+        if self._budget is not None:
+            await self._budget.refund(len(batch))
 
     async def hold(self, kind: str, seconds: float) -> None:
         """Keep every process from sending this kind for so long, because the provider said so. Raises StoreError."""
         for rate in self._capabilities.rates_of(kind):
-            await self._outbox.hold(rate.bucket, for_ms=int(seconds * 1_000), now_ms=self._clock())
+            await self._accounts.hold(_bucket(rate), for_ms=int(seconds * 1_000), now_ms=self._clock())
+
+    async def _settle(self, paid: Sequence[Bucket], *, sent: bool) -> None:
+        for bucket in paid:
+            await self._accounts.settle(bucket, payer=self._payer, sent=sent, now_ms=self._clock())
+
+
+def _bucket(rate: Rate) -> Bucket:
+    return Bucket(rate.bucket, rate.per_s, rate.burst)

@@ -20,18 +20,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
-from cdn_adapters.backlog import Backlog
 from cdn_adapters.batching import BatchLimits, Outcome, PurgeEvent
+from cdn_adapters.budget import MonthlyBudget
 from cdn_adapters.capabilities import UNBOUNDED
+from cdn_adapters.own_purges import OwnPurges
 from cdn_adapters.pacing import Pacing
 from cdn_adapters.place import Connection, Place, Target
 from cdn_adapters.purge_members import ON_ITS_WAY, TIERS, member, target_of
 from cdn_adapters.purge_waits import PurgeWaits, UnderWay
+from cdn_adapters.queue_watch import QueueWatch
 from cdn_adapters.requests import requests_of
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import CdnError, StoreError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.purge_ports import PurgeOutbox, QueuedPurge, QueueSize
+from quaestor.purge_ports import PurgeOutbox, QueuedPurge
 from quaestor.tasks import ended
 
 LEASE_MS: Final = 30_000
@@ -57,11 +59,13 @@ class SenderOptions:
     repurge_after_ms: what was on its way to the place when it was purged is purged again after this.
     lease_ms: see LEASE_MS.
     limits: narrower ones than the place's own.
+    budget_usd: see MonthlyBudget; None: there is none.
     """
 
     repurge_after_ms: int = 1_000
     lease_ms: int = LEASE_MS
     limits: BatchLimits = UNLIMITED
+    budget_usd: float | None = None
 
 
 class Sender:
@@ -69,7 +73,9 @@ class Sender:
 
     below: senders of what is filled by this place, and purged after it.
     queue: its name in the outbox.
-    state: "ok"; "throttled": the place takes fewer purges than there are; "dark": it does not answer, or refuses all.
+    watched: how the place takes what is in it.
+    state: "ok"; "throttled": the place takes fewer purges than there are; "dark": it does not answer, or refuses all;
+        "over-budget": nothing may be sent any more this month.
     """
 
     def __init__(
@@ -96,13 +102,20 @@ class Sender:
         self._sleep = sleep
         self._name = secrets.token_hex(6)
         self._count = 0
-        self._own: deque[QueuedPurge] = deque()
+        self._own = OwnPurges(outbox, self.queue)
         self._taken: list[QueuedPurge] = []
         self._wake = asyncio.Event()
         self._waits = PurgeWaits()
-        self._backlog = Backlog(place.capabilities)
         self._led_until_ms = 0
-        self._pace = Pacing(place.capabilities, outbox, limits=self._options.limits, largest=_MOST_AT_ONCE, clock=clock)
+        usd = self._options.budget_usd
+        budget = None if usd is None else MonthlyBudget(place, usd=usd, accounts=outbox.accounts, clock=clock)
+        self._pace = Pacing(
+            place.capabilities, outbox.accounts, payer=self._name, lease_ms=self._options.lease_ms,
+            limits=self._options.limits, budget=budget, largest=_MOST_AT_ONCE, clock=clock,
+        )  # fmt: skip
+        self.watched = QueueWatch(
+            place, outbox, self.queue, waits=self._waits, budget=budget, telemetry=self._telemetry, clock=clock
+        )
         self._pause_s = self._options.limits.first_retry_ms / 1_000
         self._open = 0
         self._accepted: set[asyncio.Task[None]] = set()
@@ -125,7 +138,7 @@ class Sender:
             with suppress(StoreError):
                 await self._outbox.resign(self.queue, token=self._name)
         with suppress(StoreError):  # so that nobody has to wait for the lease
-            await self._release([*self._own, *self._taken])
+            await self._release([*self._own.take(UNBOUNDED), *self._taken])
 
     async def put(self, targets: Sequence[Target], *, until_ms: int) -> Callable[[], Awaitable[None]]:
         """Put purges into the outbox; what waits until they were acknowledged. Raises StoreError."""
@@ -134,19 +147,13 @@ class Sender:
         now_ms = self._clock()
         if self._limited:
             await self._outbox.put(self.queue, members, until_ms=until_ms, now_ms=now_ms)
+            self._wake.set()
         else:
-            token = self._token()
-            lease_ms = self._options.lease_ms
-            await self._outbox.put(
-                self.queue, members, until_ms=until_ms, now_ms=now_ms, token=token, lease_ms=lease_ms
-            )
-            self._own.extend(QueuedPurge(one, token, now_ms, until_ms, 0) for one in members)
-        self._wake.set()
+            await self._own.put(
+                members, token=self._token(), until_ms=until_ms, now_ms=now_ms, lease_ms=self._options.lease_ms,
+                wake=self._wake.set,
+            )  # fmt: skip
         return wait
-
-    def copies_live_ms(self) -> int | None:
-        """Longest life of copies in this place that are handed out now; None: as long as otherwise."""
-        return self._backlog.copies_live_ms
 
     @property
     def _limited(self) -> bool:
@@ -204,7 +211,7 @@ class Sender:
     async def _next(self) -> list[QueuedPurge]:
         """What this process has put in, if it sends that itself; otherwise what is due."""
         most = self._most()
-        own = [self._own.popleft() for _ in range(min(len(self._own), most))]
+        own = self._own.take(most)
         if own or most < 1:
             return own
         return await self._outbox.take(
@@ -244,7 +251,11 @@ class Sender:
             answer = await connection.send(batch)
         except CdnError as error:
             waits.missed()
+            await self._pace.refused(batch)
             return await self._failed(held, "cdn.away" if error.retryable else "cdn.refused", error)
+        finally:
+            await self._pace.answered()
+            await self._own.told(held)
         if answer.pace is not None and answer.pace.remaining < 1:
             await self._pace.hold(batch[0].by, answer.pace.reset_s)
         if isinstance(answer, Accepted):
@@ -262,6 +273,7 @@ class Sender:
             self._observe(PurgeEvent(place=self.place.address, outcome=Outcome.PURGED, targets=len(batch)))
             return self._options.limits.pause_ms / 1_000
         waits.missed()
+        await self._pace.refused(batch)
         return await self._not_taken(batch, held, answer)
 
     async def _done(self, held: Sequence[QueuedPurge]) -> None:
@@ -339,6 +351,7 @@ class Sender:
 
     async def _release(self, held: Sequence[QueuedPurge]) -> None:
         if held:
+            await self._own.told(held)
             now_ms = self._clock()
             await self._outbox.retry(self.queue, held, due_ms=now_ms, failed=False, now_ms=now_ms)
 
@@ -357,30 +370,8 @@ class Sender:
         self._telemetry.purging.requests.labels(self.place.name, answer).inc()
 
     async def _watch(self) -> None:
-        """Once a second: what others have sent for this process, and the size of the queue."""
+        """Once a second: what others have sent for this process, and how the place takes purges."""
         while True:
             await asyncio.sleep(1.0)
-            try:
-                members = self._waits.members()
-                for start in range(0, len(members), _MOST_AT_ONCE):
-                    some = members[start : start + _MOST_AT_ONCE]
-                    still = await self._outbox.open(self.queue, some)
-                    self._waits.over([one for one, is_open in zip(some, still, strict=True) if not is_open])
-                size = await self._outbox.size(self.queue)
-            except StoreError:
-                continue  # told by what sends
-            now_ms = self._clock()
-            self.state = self._backlog.told(size, self.state, now_ms)
-            if self._backlog.turned:
-                self._tell(size, now_ms)
-            self._telemetry.purging.told(self.place.name, self.state, size, now_ms)
-
-    def _tell(self, size: QueueSize, now_ms: int) -> None:
-        """Log that the place has fallen behind, with the bound that holds, or that it has caught up."""
-        if not self._backlog.late:
-            self._telemetry.event("cdn.caught_up", cdn=self.place.name)
-            return
-        within_s = self._backlog.drained_within_s(size)
-        bound = "until its copies expire" if self.state == "dark" or within_s is None else f"for about {within_s:.0f} s"
-        why = f"{size.waiting + size.taken} purges are open; it may serve what they are about {bound}"
-        self._telemetry.failure("cdn", "cdn.behind", why, cdn=self.place.name)
+            with suppress(StoreError):  # told by what sends
+                self.state = await self.watched.look(self.state)

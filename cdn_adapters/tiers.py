@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from cdn_adapters.fan_out import FanOut, PendingPurges
+from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox
 
@@ -64,6 +65,14 @@ class Tiers:
         return min(
             (ms for tier in (self._shield, self._edge) if (ms := tier.copies_live_ms()) is not None), default=None
         )
+
+    async def diagnose(self, facts: Facts) -> list[Finding]:
+        """See DiagnosedCdn: of both, each once."""
+        return list(dict.fromkeys([*await self._shield.diagnose(facts), *await self._edge.diagnose(facts)]))
+
+    def reports(self) -> list[CdnReport]:
+        """See ReportingCdn."""
+        return [*self._shield.reports(), *self._edge.reports()]
 
     def doubt(self, doubtful: bool) -> None:
         """See DoubtfulCdn."""

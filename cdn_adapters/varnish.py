@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pydantic import SecretStr
+
 from cdn_adapters.batching import BatchLimits, PurgeEvent
 from cdn_adapters.delivery import Delivery
 from cdn_adapters.fan_out import FanOut
@@ -35,7 +37,7 @@ class VarnishAdapter(FanOut):
         urls: str | Sequence[str],
         *,
         soft: bool = False,
-        token: str | None = None,
+        token: str | SecretStr | None = None,
         tags: bool = True,
         timeout_s: float = 2.0,
         tiered: bool = False,

@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import SecretStr
 
 from cdn_adapters.answers import Answer, Delivered, Rejected
 from cdn_adapters.capabilities import Capabilities, TagField
 from cdn_adapters.place import TAG, URL, Connection, Target
 from cdn_adapters.pooled import Pooled, PooledPlace
+from cdn_adapters.secret_settings import secret
 from quaestor.errors import CdnError, ConfigurationError
 
 _KEEP_ALIVE_S = 4.0
@@ -25,19 +27,26 @@ _FIELD_BYTES = 7_900
 class VarnishNode(PooledPlace):
     """Implements Place for one Varnish. Fields: see VarnishAdapter.
 
-    address: base URL. Raises ConfigurationError if it is not an http(s) URL.
+    address: base URL, without credentials. Raises ConfigurationError if it is not an http(s) URL.
     """
 
     name = "varnish"
 
     def __init__(
-        self, address: str, *, soft: bool, token: str | None, tags: bool, timeout_s: float, tiered: bool = False
+        self,
+        address: str,
+        *,
+        soft: bool,
+        token: str | SecretStr | None,
+        tags: bool,
+        timeout_s: float,
+        tiered: bool = False,
     ) -> None:
         _check(address)
         self.address = address
         self._base = address.rstrip("/")
         self._soft = soft
-        self._token = {} if token is None else {"quaestor-purge-token": token}
+        self._token = None if token is None else secret(token, "Varnish's purge token")
         self._timeout_s = timeout_s
         self.capabilities = Capabilities(
             kinds=(TAG, URL) if tags else (URL,),
@@ -69,14 +78,17 @@ class VarnishNode(PooledPlace):
                 raise outcome
         return next((one for one in outcomes if isinstance(one, Rejected)), Delivered())
 
+    def _authorized(self) -> dict[str, str]:
+        return {} if self._token is None else {"quaestor-purge-token": self._token.get_secret_value()}
+
     def _by_tags(self, client: httpx.AsyncClient, tags: Sequence[str]) -> httpx.Request:
         name = "xkey-softpurge" if self._soft else "xkey-purge"
-        return client.build_request("PURGE", self._base + "/", headers=self._token | {name: " ".join(tags)})
+        return client.build_request("PURGE", self._base + "/", headers=self._authorized() | {name: " ".join(tags)})
 
     def _by_url(self, client: httpx.AsyncClient, url: str) -> httpx.Request:
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query or url.endswith("?") else "")
-        headers = self._token | {"host": parts.netloc} | ({"quaestor-purge-soft": "1"} if self._soft else {})
+        headers = self._authorized() | {"host": parts.netloc} | ({"quaestor-purge-soft": "1"} if self._soft else {})
         # The target as it is: httpx would spell some characters differently from the client that fetched the object.
         return client.build_request(
             "PURGE", self._base + "/", headers=headers, extensions={"target": target.encode("ascii")}
@@ -113,5 +125,7 @@ def _check(address: str) -> None:
         url = httpx.URL(address)
     except (httpx.InvalidURL, TypeError) as error:
         raise ConfigurationError(f"{address!r} is not the URL of a Varnish: {error}; write http://host:port") from error
+    if url.userinfo:  # the address is shown: in metrics, logs and names of queues
+        raise ConfigurationError("the URL of a Varnish has no user and no password; write http://host:port")
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigurationError(f"{address!r} is not the URL of a Varnish; write http://host:port")

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
+from pydantic import SecretStr
+
 from quaestor.errors import ConfigurationError
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -31,7 +33,7 @@ def varnish_vcl(
     backend_host: str,
     backend_port: int,
     *,
-    purge_token: str | None = None,
+    purge_token: str | SecretStr | None = None,
     purgers: Sequence[str] = LOOPBACK,
     grace_s: int = 0,
     strong_reads_per_s: int = 50,
@@ -60,9 +62,10 @@ def varnish_vcl(
         raise ConfigurationError(f"backend_host {backend_host!r} is not a host name or address")
     if not 0 < backend_port < 65_536:
         raise ConfigurationError(f"backend_port must be a TCP port, not {backend_port}")
-    if purge_token is not None and not _TOKEN.fullmatch(purge_token):
+    token = purge_token.get_secret_value() if isinstance(purge_token, SecretStr) else purge_token
+    if token is not None and not _TOKEN.fullmatch(token):
         raise ConfigurationError("purge_token must have at least 8 characters, all of A-Z a-z 0-9 . _ ~ + / = -")
-    if purge_token is None and set(purgers) - set(LOOPBACK):
+    if token is None and set(purgers) - set(LOOPBACK):
         raise ConfigurationError(f"purgers {tuple(purgers)} are not only this host: give a purge_token too")
     if grace_s < 0:
         raise ConfigurationError(f"grace_s must not be negative: {grace_s}")
@@ -75,7 +78,7 @@ def varnish_vcl(
         "@backend_host@": backend_host,
         "@backend_port@": str(backend_port),
         "@purgers@": "\n".join(_acl_entry(purger) for purger in purgers),
-        "@token_check@": "" if purge_token is None else f' || req.http.quaestor-purge-token != "{purge_token}"',
+        "@token_check@": "" if token is None else f' || req.http.quaestor-purge-token != "{token}"',
         "@grace_s@": str(grace_s),
         "@strong_reads@": _STRONG_READS % strong_reads_per_s if strong_reads_per_s else "",
         "@kept_fields@": "" if fills_caches else _STRIPPED,

@@ -48,12 +48,55 @@ class QueueSize(NamedTuple):
     taken: by a sender, and not acknowledged yet.
     dead: refused for good.
     oldest_ms: since when the oldest open one is; None: there is none.
+    until_ms: no copy that an open one is about is alive after that; None: not known.
     """
 
     waiting: int
     taken: int
     dead: int
     oldest_ms: int | None
+    until_ms: int | None = None
+
+
+class Bucket(NamedTuple):
+    """Token bucket that a provider keeps for an account.
+
+    name: equal names are one bucket, whatever deployments and queues pay out of it.
+    per_s: tokens that come back in a second.
+    burst: tokens that it holds.
+    """
+
+    name: str
+    per_s: float
+    burst: float
+
+
+class PurgeAccounts(Protocol):
+    """Accounts at providers: what all processes together may send, and what they have spent. Every call is atomic. Raises
+    StoreError.
+    """
+
+    async def spend(self, bucket: Bucket, *, tokens: float, payer: str, lease_ms: int, now_ms: int) -> int:
+        """Pay for one request: 0, or how many ms to wait, and nothing was paid. Until that is settled, or its lease over, the
+        bucket holds so much less, because nobody knows when the provider counts it.
+
+        payer: has one request under way at a time.
+        """
+
+    async def settle(self, bucket: Bucket, *, payer: str, sent: bool = True, now_ms: int) -> None:
+        """Note that this payer's request was answered; or that it was not sent, and its tokens come back."""
+
+    async def hold(self, bucket: Bucket, *, for_ms: int, now_ms: int) -> None:
+        """Keep everybody from spending for so long, because the provider said so: it is empty."""
+
+    async def charge(self, budget: str, *, number: int, most: int) -> bool:
+        """Count so many paid purges; False: they would be more than that in all, and nothing was counted.
+
+        number: below 0: so many are taken back.
+        """
+
+    async def charged(self, budget: str) -> int:
+        """Number of those that were counted."""
 
 
 class PurgeOutbox(Protocol):
@@ -62,9 +105,11 @@ class PurgeOutbox(Protocol):
     queue once. Raises StoreError.
 
     durable: whether it outlives this process.
+    accounts: at the providers, of all who share it.
     """
 
     durable: bool
+    accounts: PurgeAccounts
 
     async def put(
         self, queue: str, members: Sequence[str], *, until_ms: int, now_ms: int, token: str = "", lease_ms: int = 0
@@ -102,14 +147,17 @@ class PurgeOutbox(Protocol):
     async def resign(self, queue: str, *, token: str) -> None:
         """Give that lease up."""
 
-    async def spend(self, bucket: str, *, tokens: float, per_s: float, burst: float, now_ms: int) -> int:
-        """Take tokens out of a bucket that all processes share: 0, or how many ms to wait, and nothing was taken."""
-
-    async def hold(self, bucket: str, *, for_ms: int, now_ms: int) -> None:
-        """Keep everybody from spending for so long, because the provider said so."""
-
     async def size(self, queue: str) -> QueueSize:
         """Size of a queue."""
+
+    async def busiest(self, queue: str, *, now_ms: int) -> float:
+        """Purges a second that were put in, in the busiest minute of the last hour; what waited already is not counted again."""
+
+    async def note(self, name: str, text: str, *, for_ms: int) -> None:
+        """Let all processes of the deployment read this under this name, for so long."""
+
+    async def noted(self, name: str) -> str | None:
+        """The note under this name; None: there is none."""
 
     async def queues(self) -> list[str]:
         """All queues that anything was ever put in, sorted."""

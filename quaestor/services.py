@@ -65,7 +65,7 @@ async def canaries(parts: Parts) -> Stop:
         )
     watching = Canaries(
         parts.effects.cdn, addresses=known, tag=canary_tag(parts.settings.scope), purge_of=parts.effects.purging.of,
-        telemetry=parts.telemetry,
+        outbox=parts.storage.outbox, telemetry=parts.telemetry, clock=parts.clock,
     )  # fmt: skip
     return _background(watching.run(parts.settings.cdn_canary_ms / 1_000), "quaestor-canaries")
 

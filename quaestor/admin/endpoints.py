@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from quaestor.admin.request import Call, Refused
 from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.capture.clients import watch_client
+from quaestor.cdn_ports import ReportingCdn
 from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, MalformedQueryError
 from quaestor.explain.text_query import explain_text
 from quaestor.observability.readings import readings
@@ -116,6 +118,12 @@ class Endpoints:
             "doorkept": [
                 {"route": one.name or "paths whose routes nobody knows", "used": round(one.share, 3)}
                 for one in quaestor.read_path.doorkeeper.kept
+            ],
+            "cdns": [
+                asdict(report)
+                for adapter in quaestor.parts.effects.cdn
+                if isinstance(adapter, ReportingCdn)
+                for report in adapter.reports()
             ],
             "images_refused": dict(quaestor.parts.pre_images.refused),
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),

@@ -35,6 +35,13 @@ def text(status: Mapping[str, Any]) -> str:
         for one in status.get("doorkept", ())
     )
     lines.extend(
+        (
+            "cdn",
+            f"{one['place']}: {one['state']}, {one['open']} purges open, {one['dead']} dead; {_stale(one['stale_s'])}",
+        )
+        for one in status.get("cdns", ())
+    )
+    lines.extend(
         ("no pre-images", f"{namespace}: {why}") for namespace, why in status.get("images_refused", {}).items()
     )
     for name, title in (
@@ -63,6 +70,12 @@ def _serving(status: Mapping[str, Any]) -> str:
     if not status["lagging"]:
         return "yes"
     return f"yes, but for what query partition {', '.join(map(str, status['lagging']))} guards: it lags"
+
+
+def _stale(seconds: float | None) -> str:
+    if seconds is None:
+        return "what they are about may be served until it expires"
+    return f"what they are about may be served for {seconds:.0f} s" if seconds else "nothing stale is known to be there"
 
 
 def _each(sizes: Mapping[str, float], numbers: Mapping[str, float]) -> str:

@@ -1,4 +1,4 @@
-"""Command `quaestor cdn check`: whether purges of a CDN have an effect."""
+"""Command `quaestor cdn check`: whether purges of a CDN have an effect, and whether its limits suffice."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ def check(
 ) -> None:
     """Read a tagged answer through the CDN, purge it with the app's own credentials, and read it again.
 
-    The application must be running behind the CDN; here it is started once more, for its settings. Exit status 1: purges
-    have no effect.
+    The application must be running behind the CDN; here it is started once more, for its settings. Besides: whether the CDN's
+    limits suffice for what was invalidated in the last hour, its bounds for the lifetimes, its field for the tags; and the
+    clocks. Exit status 1: one of the findings is `block`.
     """
     from quaestor.doctor.cdn_check import check_cdn
 
     with redirect_stdout(sys.stderr):  # what the app prints and logs
         found = asyncio.run(check_cdn(app, name, address=address))
     if as_json:
-        print(json.dumps({"cdn": name, "level": found.level, "sentence": found.sentence}))
+        findings = [{"level": one.level, "sentence": one.sentence} for one in found]
+        print(json.dumps({"cdn": name, **findings[0], "findings": findings}))
     else:
-        print(f"{found.level:<5}  {name}: {found.sentence}")
-    raise typer.Exit(1 if found.level == "block" else 0)
+        for one in found:
+            print(f"{one.level:<5}  {name}: {one.sentence}")
+    raise typer.Exit(1 if found[0].level == "block" else 0)

@@ -1,15 +1,34 @@
-"""Check of one CDN of an application: whether a purge has an effect where clients ask."""
+"""Check of one CDN of an application: whether a purge has an effect where clients ask, and whether its limits suffice."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+import anyio.to_thread
+import redis
+
 from quaestor.app import Quaestor
+from quaestor.cdn_ports import DiagnosedCdn, Finding, Level
+from quaestor.doctor import diagnosis, shared_redis
+from quaestor.doctor.diagnosis import Diagnosis, mend, ok, warn
 from quaestor.doctor.hosted_app import load_app, middleware_of, started
-from quaestor.errors import ConfigurationError
-from quaestor.invalidation.effects.canary import Finding, addresses, canary_tag, check
+from quaestor.errors import ConfigurationError, StoreError
+from quaestor.invalidation.effects.canary import addresses, canary_tag, check
+from quaestor.invalidation.effects.cdn_diagnosis import facts_of
+from quaestor.ports import CdnAdapter
+from quaestor.settings import Settings
+
+_LEVELS: Final = {
+    diagnosis.Level.OK: Level.OK,
+    diagnosis.Level.WARN: Level.WARN,
+    diagnosis.Level.MEND: Level.BLOCK,
+}
+_SEVERITY: Final = list(Level)
 
 
-async def check_cdn(app: str, name: str, *, address: str | None) -> Finding:
-    """Check the CDN that this application calls so, with the credentials that the application gives it.
+async def check_cdn(app: str, name: str, *, address: str | None) -> list[Finding]:
+    """Check the CDN that this application calls so, with the credentials that the application gives it; the worst finding first.
 
     app: module:app.
     address: public address of the CDN; None: that of the setting cdn_addresses.
@@ -28,4 +47,41 @@ async def check_cdn(app: str, name: str, *, address: str | None) -> Finding:
         if name not in known:
             raise ConfigurationError(f"where clients ask {name} is not known: give --address, or set cdn_addresses")
         purge = quaestor.parts.effects.purging.of(adapters[name])
-        return await check(known[name], canary_tag(quaestor.settings.scope), purge)
+        found = [await check(known[name], canary_tag(quaestor.settings.scope), purge)]
+        found += await _diagnosed(adapters[name], quaestor.settings)
+        found += await _clock(quaestor.settings)
+        return sorted(found, key=lambda one: _SEVERITY.index(one.level), reverse=True)
+
+
+async def diagnosed(quaestor: Quaestor) -> list[Diagnosis]:
+    """The doctor's diagnoses of an application's CDNs, without a request to any of them."""
+    found = []
+    for adapter in quaestor.parts.effects.cdn:
+        subject = f"cdn {adapter.name}"
+        findings = await _diagnosed(adapter, quaestor.settings)
+        found += [(mend if one.level is Level.BLOCK else warn)(subject, one.sentence) for one in findings]
+        if not findings:
+            found.append(
+                ok(subject, "its limits and bounds suffice; `quaestor cdn check` sees whether purges have an effect")
+            )
+    return found
+
+
+async def _diagnosed(adapter: CdnAdapter, settings: Settings) -> Sequence[Finding]:
+    if not isinstance(adapter, DiagnosedCdn):
+        return []
+    try:
+        return await adapter.diagnose(facts_of(settings))
+    except StoreError as error:
+        return [Finding(level=Level.WARN, sentence=f"what it has to do is not known: {error}")]
+
+
+async def _clock(settings: Settings) -> list[Finding]:
+    """Of Redis, by whose clock accounts are kept, and leases of purges end."""
+    if settings.redis_url is None:
+        return []
+    try:
+        told = await anyio.to_thread.run_sync(shared_redis.clock, settings.redis_url, settings)
+    except (redis.RedisError, ConfigurationError) as error:
+        return [Finding(level=Level.BLOCK, sentence=f"Redis, where the outbox lies, does not answer: {error}")]
+    return [Finding(level=_LEVELS[told.level], sentence=f"{told.subject}: {told.sentence}")]

@@ -33,7 +33,7 @@ def examined(url: str, settings: Settings) -> list[Diagnosis]:
         with clients.client(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S) as client:
             servers = _servers(client)
             found = [one for name, facts in servers.items() for one in _server(url, name, facts, settings)]
-            return [*found, *_clock(client, settings)]
+            return [*found, _clock(client, settings)]
     except ConfigurationError as error:
         return [mend(SUBJECT, str(error))]
     except redis.RedisError as error:
@@ -145,13 +145,19 @@ def _persistence(name: str, facts: Facts, command: Callable[[str], str]) -> Diag
     )
 
 
-def _clock(client: redis.Redis | redis.RedisCluster, settings: Settings) -> Iterator[Diagnosis]:
+def clock(url: str, settings: Settings) -> Diagnosis:
+    """The diagnosis of its clock, against this machine's. Blocking. Raises RedisError, ConfigurationError."""
+    with clients.client(url, socket_timeout=_PATIENCE_S, socket_connect_timeout=_PATIENCE_S) as client:
+        return _clock(client, settings)
+
+
+def _clock(client: redis.Redis | redis.RedisCluster, settings: Settings) -> Diagnosis:
     def asked() -> float:
         told: Any = client.time()
         seconds, microseconds = told
         return float(seconds) * 1000 + float(microseconds) / 1000
 
-    yield clocks.compared("redis", asked, staleness_bound_ms=settings.staleness_bound_ms)
+    return clocks.compared("redis", asked, staleness_bound_ms=settings.staleness_bound_ms)
 
 
 def _command(url: str, name: str) -> Callable[[str], str]:

@@ -35,7 +35,8 @@ PURGE_ANSWERS = frozenset({"delivered", "accepted", "rejected", "throttled", "fa
 """What a CDN said to a request for a purge; failed: nothing, or a refusal of all purges."""
 QUEUED = frozenset({"waiting", "taken", "dead"})
 CANARY = frozenset({"ok", "warn", "block"})
-CDN_STATES = frozenset({"ok", "throttled", "dark"})
+CDN_STATES = frozenset({"ok", "throttled", "dark", "over-budget"})
+"""over-budget: what its purges of a month may cost is spent."""
 LEVELS = frozenset({"memory", "redis"})
 FALSE_POSITIVES = frozenset({"estimated", "measured"})
 BUDGET = frozenset({"used", "budget"})

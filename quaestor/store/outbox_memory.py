@@ -3,13 +3,13 @@ everything else that it knew; what it handed out is then invalidated as a whole 
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from quaestor.errors import StoreError
-from quaestor.purge_ports import MOST_OPEN, DeadPurge, QueuedPurge, QueueSize
+from quaestor.purge_ports import MOST_OPEN, DeadPurge, PurgeAccounts, QueuedPurge, QueueSize
+from quaestor.store.purge_accounts_memory import MemoryAccounts
 
 _MOST_DEAD = 10_000
 
@@ -23,15 +23,7 @@ class _Queue:
     age: dict[str, int] = field(default_factory=dict)
     about: dict[str, tuple[int, int]] = field(default_factory=dict)
     dead: dict[str, DeadPurge] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Bucket:
-    """One token bucket."""
-
-    tokens: float
-    at_ms: int
-    held_until_ms: int = 0
+    put: dict[int, int] = field(default_factory=dict)
 
 
 class MemoryOutbox:
@@ -42,7 +34,8 @@ class MemoryOutbox:
     def __init__(self, most: int = MOST_OPEN) -> None:
         self._most = most
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
-        self._buckets: dict[str, _Bucket] = {}
+        self.accounts: PurgeAccounts = MemoryAccounts()
+        self._notes: dict[str, str] = {}
 
     async def put(
         self, queue: str, members: Sequence[str], *, until_ms: int, now_ms: int, token: str = "", lease_ms: int = 0
@@ -51,6 +44,10 @@ class MemoryOutbox:
         q = self._queues[queue]
         if len(q.waiting) + len(q.taken) + len(members) > self._most:
             raise StoreError(f"{self._most} purges of {queue} are open: the CDN takes fewer than there are")
+        new = sum(bool(token) or member not in q.waiting for member in members)
+        minute = now_ms // 60_000
+        q.put = {one: number for one, number in q.put.items() if one > minute - 60}
+        q.put[minute] = q.put.get(minute, 0) + new
         for member in members:
             q.age.setdefault(member, now_ms)
             attempts, before_ms = q.about.get(member, (0, 0))
@@ -134,29 +131,29 @@ class MemoryOutbox:
     async def resign(self, queue: str, *, token: str) -> None:
         """See PurgeOutbox."""
 
-    async def spend(self, bucket: str, *, tokens: float, per_s: float, burst: float, now_ms: int) -> int:
-        """See PurgeOutbox."""
-        b = self._buckets.setdefault(bucket, _Bucket(tokens=burst, at_ms=now_ms))
-        if b.held_until_ms > now_ms:
-            return b.held_until_ms - now_ms
-        b.tokens = min(burst, b.tokens + max(0, now_ms - b.at_ms) * per_s / 1_000)
-        b.at_ms = max(b.at_ms, now_ms)
-        if b.tokens >= tokens:
-            b.tokens -= tokens
-            return 0
-        return math.ceil((tokens - b.tokens) * 1_000 / per_s)
-
-    async def hold(self, bucket: str, *, for_ms: int, now_ms: int) -> None:
-        """See PurgeOutbox."""
-        b = self._buckets.setdefault(bucket, _Bucket(tokens=0.0, at_ms=now_ms))
-        b.held_until_ms = max(b.held_until_ms, now_ms + for_ms)
-
     async def size(self, queue: str) -> QueueSize:
         """See PurgeOutbox."""
         q = self._queues[queue]
         return QueueSize(
-            len(q.waiting), sum(map(len, q.taken.values())), len(q.dead), min(q.age.values(), default=None)
+            len(q.waiting),
+            sum(map(len, q.taken.values())),
+            len(q.dead),
+            min(q.age.values(), default=None),
+            max((until_ms for _, until_ms in q.about.values()), default=None),
         )
+
+    async def busiest(self, queue: str, *, now_ms: int) -> float:
+        """See PurgeOutbox."""
+        first = now_ms // 60_000 - 59
+        return max((number for minute, number in self._queues[queue].put.items() if minute >= first), default=0) / 60
+
+    async def note(self, name: str, text: str, *, for_ms: int) -> None:
+        """See PurgeOutbox: here there is no other process, so it is not forgotten before this one ends."""
+        self._notes[name] = text
+
+    async def noted(self, name: str) -> str | None:
+        """See PurgeOutbox."""
+        return self._notes.get(name)
 
     async def queues(self) -> list[str]:
         """See PurgeOutbox."""

@@ -9,8 +9,12 @@ Keys of a queue, all with the hash tag `{<deployment>:purges}` (one slot of a cl
     dead      hash  member -> "<until_ms> <reason>"
     buried    zset  member, scored when it was given up; the 10,000 latest
     sender    the token of the queue's only sender, while it has one
+    until     no copy that a purge was ever put in for is alive after that
+    put       hash  minute of the hour -> "<minute> <purges put in>"
 
-A bucket (`quaestor:{bucket:<name>}`) belongs to an account, whatever deployments share it.
+A note is `note:<name>`, with the same hash tag.
+
+Buckets and budgets belong to accounts, whatever deployments share them: `quaestor/store/purge_accounts_redis.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 from quaestor.errors import StoreError
-from quaestor.purge_ports import MOST_OPEN, DeadPurge, QueuedPurge, QueueSize
+from quaestor.purge_ports import MOST_OPEN, DeadPurge, PurgeAccounts, QueuedPurge, QueueSize
 from quaestor.redis.clients import SharedClient
 from quaestor.redis.scripts import RedisScript
+from quaestor.store.purge_accounts_redis import RedisAccounts
 from quaestor.store.scripts import script
 
 _CHUNK: Final = 1_000
@@ -41,6 +46,7 @@ class RedisOutbox:
     durable = True
 
     def __init__(self, client: SharedClient, *, deployment: str, most: int = MOST_OPEN) -> None:
+        self.accounts: PurgeAccounts = RedisAccounts(client)
         self._client = client
         self._prefix = f"quaestor:{{{deployment}:purges}}:"
         self._most = most
@@ -49,13 +55,12 @@ class RedisOutbox:
         self._end = script(client, "outbox_end", frees=True)
         self._replay = script(client, "outbox_replay", frees=True)
         self._lead = script(client, "outbox_lead", frees=True)
-        self._spend = script(client, "bucket_spend", frees=True)
 
     async def put(
         self, queue: str, members: Sequence[str], *, until_ms: int, now_ms: int, token: str = "", lease_ms: int = 0
     ) -> None:
         """See PurgeOutbox. Raises StoreError also if there are too many."""
-        keys = [f"{self._prefix}queues", *self._keys(queue, "waiting", "taken", "age", "about")]
+        keys = [f"{self._prefix}queues", *self._keys(queue, "waiting", "taken", "age", "about", "until", "put")]
         for start in range(0, len(members), _CHUNK):
             chunk = members[start : start + _CHUNK]
             arguments = [queue, now_ms, until_ms, token, now_ms + lease_ms, self._most, *chunk]
@@ -108,18 +113,10 @@ class RedisOutbox:
         """See PurgeOutbox."""
         await self._call(self._lead, self._keys(queue, "sender"), [token, 0])
 
-    async def spend(self, bucket: str, *, tokens: float, per_s: float, burst: float, now_ms: int) -> int:
-        """See PurgeOutbox. It fills by the server's clock."""
-        return int(await self._call(self._spend, [_bucket(bucket)], [str(tokens), str(per_s), str(burst), 0]))
-
-    async def hold(self, bucket: str, *, for_ms: int, now_ms: int) -> None:
-        """See PurgeOutbox."""
-        if for_ms > 0:
-            await self._call(self._spend, [_bucket(bucket)], [0, 1, 1, for_ms])
-
     async def size(self, queue: str) -> QueueSize:
         """See PurgeOutbox."""
-        waiting, taken, buried, age = self._keys(queue, "waiting", "taken", "buried", "age")
+        waiting, taken, buried, age, until = self._keys(queue, "waiting", "taken", "buried", "age", "until")
+        until_ms = await self._command("GET", until)
         oldest = await self._command("ZRANGE", age, 0, 0, "WITHSCORES")
         return QueueSize(
             waiting=await self._command("ZCARD", waiting),
@@ -128,7 +125,24 @@ class RedisOutbox:
             oldest_ms=int(float(oldest[0][1] if isinstance(oldest[0], tuple | list) else oldest[1]))
             if oldest
             else None,
+            until_ms=None if until_ms is None else int(until_ms),
         )
+
+    async def busiest(self, queue: str, *, now_ms: int) -> float:
+        """See PurgeOutbox."""
+        (put,) = self._keys(queue, "put")
+        first = now_ms // 60_000 - 59
+        minutes = [tuple(map(int, told.split())) for told in await self._command("HVALS", put)]
+        return max((number for minute, number in minutes if minute >= first), default=0) / 60
+
+    async def note(self, name: str, text: str, *, for_ms: int) -> None:
+        """See PurgeOutbox."""
+        await self._command("SET", f"{self._prefix}note:{name}", text, "PX", for_ms)
+
+    async def noted(self, name: str) -> str | None:
+        """See PurgeOutbox."""
+        told = await self._command("GET", f"{self._prefix}note:{name}")
+        return None if told is None else str(told.decode())
 
     async def queues(self) -> list[str]:
         """See PurgeOutbox."""
@@ -201,7 +215,3 @@ class RedisOutbox:
             return await self._client.execute_command(*command)
         except (RedisError, OSError) as error:
             raise StoreError(f"the outbox of purges in Redis did not answer: {error}") from error
-
-
-def _bucket(name: str) -> str:
-    return f"quaestor:{{bucket:{name}}}"

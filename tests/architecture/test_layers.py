@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "quaestor.ports",
         "quaestor.purge_ports",
+        "quaestor.cdn_ports",
         "quaestor.cluster_time",
         "quaestor.namespaces",
         "quaestor.tags",

@@ -112,7 +112,7 @@ PROVIDERS = {
     ),
     "akamai": Provider(
         akamai.AkamaiContract, akamai_place, _set("client_secret", "another"), _exhaust_akamai,
-        (akamai.CLIENT_SECRET, akamai.ACCESS_TOKEN),
+        (akamai.CLIENT_TOKEN, akamai.CLIENT_SECRET, akamai.ACCESS_TOKEN),
     ),
     "bunny": Provider(
         bunny.BunnyContract, lambda url: Bunny(bunny.ZONE, key=bunny.KEY, base_url=url), _set("key", "another"),

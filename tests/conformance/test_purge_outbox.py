@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from quaestor.errors import StoreError
-from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.purge_ports import Bucket, PurgeOutbox, QueuedPurge
 from quaestor.redis.clients import SharedClient, shared_client
 from quaestor.store.outbox_memory import MemoryOutbox
 from quaestor.store.outbox_redis import RedisOutbox
@@ -156,6 +157,33 @@ async def test_sizes_and_names_of_queues(outbox: PurgeOutbox) -> None:
     assert names(await outbox.waiting(Q, count=10)) == ["0tag a", "0tag b"]
 
 
+async def test_the_size_says_until_when_a_copy_may_live(outbox: PurgeOutbox) -> None:
+    """No copy that an open purge is about is alive after that; later purges of what lives shorter change nothing."""
+    now_ms = time.time_ns() // 1_000_000
+    await outbox.put(Q, ["0tag a"], until_ms=now_ms + 90_000, now_ms=now_ms)
+    await outbox.put(Q, ["0tag b"], until_ms=now_ms + 60_000, now_ms=now_ms)
+    assert (await outbox.size(Q)).until_ms == now_ms + 90_000
+
+
+async def test_the_busiest_minute_of_the_last_hour_is_known(outbox: PurgeOutbox) -> None:
+    """What waits already costs nothing more, so it is not counted again; what is put in as taken is."""
+    assert await outbox.busiest(Q, now_ms=NOW_MS) == 0
+    await put(outbox, *(f"0tag {n}" for n in range(6)))
+    await put(outbox, "0tag 0", "0tag 1")
+    assert await outbox.busiest(Q, now_ms=NOW_MS) == 6 / 60
+    await outbox.put(Q, ["0tag 9"], until_ms=LATER_MS, now_ms=NOW_MS + 60_000, token="me", lease_ms=1_000)
+    assert await outbox.busiest(Q, now_ms=NOW_MS + 60_000) == 6 / 60
+    assert await outbox.busiest(Q, now_ms=NOW_MS + 60 * 60_000) == 1 / 60
+    assert await outbox.busiest(Q, now_ms=NOW_MS + 62 * 60_000) == 0
+
+
+async def test_a_note_is_read_by_all_processes_of_the_deployment(outbox: PurgeOutbox) -> None:
+    assert await outbox.noted("canary") is None
+    await outbox.note("canary", "block: nothing goes", for_ms=60_000)
+    await outbox.note("canary", "ok", for_ms=60_000)
+    assert await outbox.noted("canary") == "ok"
+
+
 async def test_a_full_outbox_refuses_and_forgets_nothing(outbox: PurgeOutbox) -> None:
     """Whoever put it in keeps the claim, and puts it in again."""
     await put(outbox, *(f"0tag {n}" for n in range(20)))
@@ -164,21 +192,69 @@ async def test_a_full_outbox_refuses_and_forgets_nothing(outbox: PurgeOutbox) ->
     assert len(await take(outbox)) == 20
 
 
+async def spend(outbox: PurgeOutbox, bucket: Bucket, payer: str = "me", now_ms: int = NOW_MS) -> int:
+    return await outbox.accounts.spend(bucket, tokens=1, payer=payer, lease_ms=60_000, now_ms=now_ms)
+
+
 async def test_tokens_are_spent_by_all_out_of_one_bucket_and_come_back_in_time(
     outbox: PurgeOutbox, prefix: str
 ) -> None:
-    async def spend() -> int:
-        return await outbox.spend(prefix, tokens=1, per_s=0.5, burst=2, now_ms=NOW_MS)
-
-    assert [await spend(), await spend()] == [0, 0]
-    wait_ms = await spend()
+    bucket = Bucket(prefix, per_s=0.5, burst=2)
+    assert [await spend(outbox, bucket), await spend(outbox, bucket, "you")] == [0, 0]
+    wait_ms = await spend(outbox, bucket)
     assert 0 < wait_ms <= 2_000
 
 
+async def test_what_is_under_way_leaves_so_much_less_room_in_the_bucket(outbox: PurgeOutbox, prefix: str) -> None:
+    """The provider may count it only when it arrives, and fills its own bucket only from then on."""
+    bucket = Bucket(prefix, per_s=1_000, burst=2)
+    assert await spend(outbox, bucket, "me") == 0
+    assert await spend(outbox, bucket, "you") == 0
+    assert await spend(outbox, bucket, "them", now_ms=NOW_MS + 10_000) > 0
+    await outbox.accounts.settle(bucket, payer="me", now_ms=NOW_MS + 10_000)
+
+    async def room() -> bool:
+        return await spend(outbox, bucket, "them", now_ms=NOW_MS + 10_010) == 0
+
+    await eventually(room)
+    assert await spend(outbox, bucket, "others", now_ms=NOW_MS + 20_000) > 0
+
+
+async def test_what_was_not_sent_is_paid_back(outbox: PurgeOutbox, prefix: str) -> None:
+    bucket = Bucket(prefix, per_s=0.001, burst=1)
+    assert await spend(outbox, bucket) == 0
+    await outbox.accounts.settle(bucket, payer="me", sent=False, now_ms=NOW_MS)
+    assert await spend(outbox, bucket, "you") == 0
+    await outbox.accounts.settle(bucket, payer="you", now_ms=NOW_MS)
+    assert await spend(outbox, bucket) > 0
+
+
+async def test_what_was_paid_by_who_died_is_settled_by_its_lease(outbox: PurgeOutbox, prefix: str) -> None:
+    bucket = Bucket(prefix, per_s=1_000, burst=1)
+    assert await outbox.accounts.spend(bucket, tokens=1, payer="dead", lease_ms=50, now_ms=NOW_MS) == 0
+    later_ms = NOW_MS + 50
+
+    async def room() -> bool:
+        nonlocal later_ms
+        later_ms += 1
+        return await spend(outbox, bucket, now_ms=later_ms) == 0
+
+    await eventually(room)
+
+
 async def test_a_bucket_that_is_held_gives_nobody_anything(outbox: PurgeOutbox, prefix: str) -> None:
-    await outbox.hold(prefix, for_ms=60_000, now_ms=NOW_MS)
-    wait_ms = await outbox.spend(prefix, tokens=1, per_s=100, burst=100, now_ms=NOW_MS)
+    bucket = Bucket(prefix, per_s=100, burst=100)
+    await outbox.accounts.hold(bucket, for_ms=60_000, now_ms=NOW_MS)
+    wait_ms = await spend(outbox, bucket)
     assert 50_000 < wait_ms <= 60_000
+
+
+async def test_a_budget_is_charged_until_it_is_spent_and_no_further(outbox: PurgeOutbox, prefix: str) -> None:
+    assert await outbox.accounts.charged(prefix) == 0
+    assert await outbox.accounts.charge(prefix, number=3, most=4)
+    assert not await outbox.accounts.charge(prefix, number=2, most=4)
+    assert await outbox.accounts.charge(prefix, number=1, most=4)
+    assert await outbox.accounts.charged(prefix) == 4
 
 
 async def test_only_one_leads_until_it_resigns_or_falls_silent(client: SharedClient, prefix: str) -> None:
@@ -206,5 +282,6 @@ async def test_deployments_share_nothing_but_the_buckets(client: SharedClient, p
     one, other = RedisOutbox(client, deployment=prefix), RedisOutbox(client, deployment=f"{prefix}-2")
     await put(one, "0tag a")
     assert await take(other) == []
-    assert await one.spend(prefix, tokens=1, per_s=0.1, burst=1, now_ms=NOW_MS) == 0
-    assert await other.spend(prefix, tokens=1, per_s=0.1, burst=1, now_ms=NOW_MS) > 0
+    bucket = Bucket(prefix, per_s=0.1, burst=1)
+    assert await spend(one, bucket) == 0
+    assert await spend(other, bucket) > 0

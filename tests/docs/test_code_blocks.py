@@ -148,6 +148,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/browser_client.md-python-1": (APP, answers),
     "docs/cdn.md-python-1": (APP, None),
     "docs/cdn.md-python-2": ("from quaestor import Quaestor", None),
+    "docs/cdn.md-python-3": (APP, None),
     "docs/rest.md-python-1": ("", records),
     "docs/rest.md-python-2": ("from quaestor import Access, CollectionAccess, Rule", None),
     "docs/python_client.md-python-1": (SHOP, read_by_a_client),

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
+import types
 
 import pytest
+from starlette.applications import Starlette
 
 from cdn_adapters import MemoryAdapter, VarnishAdapter
-from quaestor.demo.servers import Server
+from middleware import QuaestorMiddleware
+from quaestor import Quaestor
+from quaestor.cdn_ports import Finding, Level
+from quaestor.demo.servers import HOST, Server
+from quaestor.doctor.cdn_check import check_cdn
 from quaestor.errors import ConfigurationError
-from quaestor.invalidation.effects.canary import MARK, PATH, Canaries, Finding, Level, addresses, check
+from quaestor.invalidation.effects.canary import (
+    MARK,
+    PATH,
+    Canaries,
+    Purge,
+    addresses,
+    canary_tag,
+    check,
+)
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
+from quaestor.redis.clients import shared_client
+from quaestor.store.outbox_memory import MemoryOutbox
+from quaestor.store.outbox_redis import RedisOutbox
+from quaestor.tasks import ended
 from tests.end_to_end.origin import Answer, Origin
 from tests.end_to_end.site import Site
-from tests.end_to_end.varnish_site import CACHED, adapter, behind, needs_varnish, tagged, varnish
+from tests.end_to_end.varnish_site import CACHED, TOKEN, adapter, behind, needs_varnish, tagged, varnish
 from tests.hand_driven import TaggingCdn
+from tests.support import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.anyio
 __all__ = ["adapter", "behind", "varnish"]
@@ -112,7 +133,7 @@ async def test_a_cdn_whose_purges_have_no_effect_gets_short_lifetimes_until_they
 
     canaries = Canaries(
         [adapter], addresses={"varnish": varnish.url}, tag=prefix, purge_of=purge_of,  # type: ignore[arg-type]
-        telemetry=telemetry, within_s=WITHIN_S,
+        outbox=MemoryOutbox(), telemetry=telemetry, within_s=WITHIN_S,
     )  # fmt: skip
     canary(behind)
     assert (await canaries.check(adapter)).level is Level.BLOCK
@@ -122,6 +143,66 @@ async def test_a_cdn_whose_purges_have_no_effect_gets_short_lifetimes_until_they
     await adapter.purge(tags=[], urls=[varnish.url + PATH])
     assert (await canaries.check(adapter)).level is Level.OK
     assert adapter.copies_live_ms() is None
+
+
+async def test_one_process_of_a_deployment_looks_and_the_others_act_on_what_it_finds(
+    behind: Origin, redis_url: str, prefix: str
+) -> None:
+    """When it has ended, another one looks at once."""
+    behind.answers[PATH] = Answer(CACHED, body="somebody else")
+    client = shared_client(redis_url, timeout_s=PATIENCE_S)
+    adapters = [VarnishAdapter("http://127.0.0.1:9") for _ in range(3)]
+    asked: list[CdnAdapter] = []
+
+    def purge_of(one: CdnAdapter) -> Purge:
+        asked.append(one)
+        return one.purge  # type: ignore[return-value]
+
+    running = []
+    for one in adapters:
+        canaries = Canaries(
+            [one], addresses={"varnish": f"http://{HOST}:{behind.port}"}, tag=prefix, purge_of=purge_of,
+            outbox=RedisOutbox(client, deployment=prefix), telemetry=Telemetry(), within_s=WITHIN_S,
+        )  # fmt: skip
+        running.append(asyncio.create_task(canaries.run(3_600)))
+    try:
+        await eventually(lambda: all(one.copies_live_ms() == 5_000 for one in adapters), within_s=60)
+        assert len(asked) == 1
+        leader = adapters.index(asked[0])  # type: ignore[arg-type]
+        await ended([running[leader]])
+        await eventually(lambda: len(asked) == 2, within_s=60)
+    finally:
+        await ended(running)
+        for one in adapters:
+            await one.aclose()
+        await client.aclose()
+
+
+@needs_varnish
+async def test_the_check_of_an_application_names_what_is_worst_first(
+    varnish: Server, behind: Origin, redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the application's own credentials: its canary, dead letters of its queue, and the clock of its Redis."""
+    quaestor = Quaestor(grid=False, redis_url=redis_url, deployment=prefix)
+    module = types.ModuleType("checked_shop")
+    module.app = QuaestorMiddleware(  # type: ignore[attr-defined]
+        Starlette(), quaestor=quaestor, cdn=[VarnishAdapter(varnish.url, token=TOKEN, timeout_s=PATIENCE_S)]
+    )
+    monkeypatch.setitem(sys.modules, "checked_shop", module)
+    canary(behind, canary_tag(quaestor.settings.scope))
+    client = shared_client(redis_url, timeout_s=PATIENCE_S)
+    outbox, queue = RedisOutbox(client, deployment=quaestor.settings.scope), f"varnish {varnish.url}"
+    now_ms = int(time.time() * 1_000)
+    await outbox.put(queue, ["0tag a"], until_ms=now_ms + 60_000, now_ms=now_ms)
+    taken = await outbox.take(queue, token="t", count=1, lease_ms=60_000, now_ms=now_ms)
+    await outbox.bury(queue, taken, reason="no such tag", now_ms=now_ms)
+    await client.aclose()
+    found = await check_cdn("checked_shop:app", "varnish", address=varnish.url)
+    assert [one.level for one in found] == [Level.WARN, Level.OK, Level.OK]
+    letters, seen, clock = (one.sentence for one in found)
+    assert "refused for good" in letters
+    assert "gone within" in seen
+    assert "clock of redis" in clock
 
 
 async def test_the_application_answers_the_canary_anew_each_time_with_its_tag() -> None:

@@ -16,15 +16,15 @@ from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
-Start = Callable[[int, int], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @contextmanager
 def workers(redis_url: str, deployment: str, account: Account) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(first: int, count: int) -> subprocess.Popen[str]:
-        arguments = [redis_url, deployment, account.url, account.per_s, account.burst, first, count]
+    def start(first: int, count: int, *, queue: str = "") -> subprocess.Popen[str]:
+        arguments = [redis_url, deployment + queue, account.url, account.per_s, account.burst, first, count]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.end_to_end.purge_worker", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -60,6 +60,17 @@ async def test_four_processes_on_one_account_never_exceed_it_and_lose_nothing(re
         await eventually(lambda: len(account.purged) == 10_000, within_s=120)
         assert account.refused == 0
         assert account.requests <= 160, "what waits together goes together"
+
+
+@pytest.mark.timeout(300)
+async def test_several_queues_of_one_account_never_exceed_it(redis_url: str, prefix: str) -> None:
+    """Each has a sender of its own, and all of them send at the same time: still the provider refuses nothing."""
+    with purge_api(per_s=50, burst=2) as account, workers(redis_url, prefix, account) as start:
+        processes = [start(5_000 * n, 5_000, queue=f"-{n}") for n in range(4)]
+        for n, process in enumerate(processes):
+            put_all(process, 5_000 * n + 4_999)
+        await eventually(lambda: len(account.purged) == 20_000, within_s=120)
+        assert account.refused == 0
 
 
 @pytest.mark.timeout(300)

@@ -7,16 +7,22 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected, Throttled
-from cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField, Unit
+from cdn_adapters.backlog import Backlog
+from cdn_adapters.capabilities import TAG, Capabilities, Cost, Owner, Rate, TagField, Unit
+from cdn_adapters.delivery import Delivery
 from cdn_adapters.place import Connection, Target, cheapest_targets
 from cdn_adapters.sender import Sender, SenderOptions
 from cdn_adapters.tag_field import tag_headers
-from quaestor.errors import CdnError
+from quaestor.cdn_ports import Facts, Level
+from quaestor.errors import CdnError, ConfigurationError, StoreError
+from quaestor.observability.hooks import FailureSeen
 from quaestor.observability.telemetry import Telemetry
+from quaestor.purge_ports import Bucket
 from quaestor.store.outbox_memory import MemoryOutbox
 from tests.support import eventually
 
@@ -74,11 +80,11 @@ class Api:
         await asyncio.sleep(0)
 
     @asynccontextmanager
-    async def sender(self, repurge_after_ms: int = 1_000) -> AsyncIterator[Sender]:
+    async def sender(self, repurge_after_ms: int = 1_000, budget_usd: float | None = None) -> AsyncIterator[Sender]:
         sender = Sender(
             self,
             self.outbox,
-            options=SenderOptions(repurge_after_ms=repurge_after_ms),
+            options=SenderOptions(repurge_after_ms=repurge_after_ms, budget_usd=budget_usd),
             telemetry=self.telemetry,
             clock=lambda: self.now_ms,
             sleep=self.sleep,
@@ -96,6 +102,12 @@ class Api:
     async def purged(self, sender: Sender, *tags: str) -> None:
         wait = await sender.put([Target(TAG, tag) for tag in tags], until_ms=self.now_ms + 3_600_000)
         await wait()
+
+    async def looked(self, sender: Sender) -> tuple[str, int | None, float]:
+        """State, longest life of copies and bound of staleness, as everybody is told."""
+        state = await sender.watched.look(sender.state)
+        stale_s = self.telemetry.purging.stale_s.labels("api")._value.get()
+        return state, sender.watched.copies_live_ms(), stale_s
 
     @property
     def sent(self) -> list[tuple[str, ...]]:
@@ -135,6 +147,107 @@ async def test_no_more_requests_are_sent_than_the_bucket_holds_and_nothing_is_lo
     for i, start_ms in enumerate(times_ms):
         for j in range(i, len(times_ms)):
             assert j - i + 1 <= RATE.burst + RATE.per_s * (times_ms[j] - start_ms) / 1_000
+
+
+async def test_the_bound_that_is_announced_is_kept() -> None:
+    """10,000 invalidations in a burst, five requests a second: all are purged before what was said is over."""
+    api = Api()
+    async with api.sender(repurge_after_ms=3_500_000) as sender:
+        put_ms = api.now_ms
+        waits = [
+            await sender.put([Target(TAG, f"{call}-{n}") for n in range(100)], until_ms=put_ms + 3_600_000)
+            for call in range(100)
+        ]
+        bound_s = Backlog(api.capabilities).drained_within_s(await api.outbox.size(sender.queue))
+        assert bound_s is not None
+        for wait in waits:
+            await wait()
+    assert len({tag for batch in api.sent for tag in batch}) == 10_000
+    assert max(at_ms for at_ms, _ in api.requests) - put_ms <= bound_s * 1_000
+
+
+async def test_two_queues_of_one_account_do_not_exceed_it_however_late_their_requests_arrive() -> None:
+    """A request that is under way may be counted at any moment of that, so nobody else uses its room."""
+    api = Api(replace(LIMITED, rates=(replace(RATE, burst=2),)))
+    api.gate = asyncio.Event()
+    other = Api(api.capabilities)
+    other.address, other.outbox, other.gate = "zone 2", api.outbox, api.gate
+    async with api.sender() as one, other.sender() as two:
+        purges = [asyncio.create_task(api.purged(one, "a")), asyncio.create_task(other.purged(two, "b"))]
+        await eventually(lambda: len(api.requests) == len(other.requests) == 1)
+        later_ms = api.now_ms + 20_000
+        bucket = Bucket(RATE.bucket, RATE.per_s, 2)
+        wait_ms = await api.outbox.accounts.spend(bucket, tokens=1, payer="third", lease_ms=1, now_ms=later_ms)
+        assert wait_ms > 0, "both may arrive only now, and then the bucket is empty"
+        api.gate.set()
+        await asyncio.gather(*purges)
+
+
+PRICED = replace(LIMITED, batch={TAG: 4}, cost=Cost(free_a_month=6, usd_a_target=0.5, account="bill"))
+
+
+async def test_a_months_budget_is_spent_to_the_last_purge_and_nothing_is_sent_after_it() -> None:
+    """Six are free, and a dollar pays for two more. Then copies live for seconds, and metrics and log say for how long what is
+    open may be served; in the next month the others go."""
+    api = Api(PRICED)
+    start_ms = api.now_ms
+    seen: list[FailureSeen] = []
+    api.telemetry.hooks.failures.append(seen.append)
+    async with api.sender(repurge_after_ms=50 * 24 * 3_600_000, budget_usd=1.0) as sender:
+        targets = [Target(TAG, f"t{n}") for n in range(10)]
+        wait = await sender.put(targets, until_ms=start_ms + 40 * 24 * 3_600_000)
+        await eventually(lambda: sum(map(len, api.sent)) == 8)
+        state, lives_ms, stale_s = await api.looked(sender)
+        assert (state, lives_ms) == ("over-budget", 5_000)
+        assert 20 * 24 * 3_600 < stale_s <= 40 * 24 * 3_600
+        [line] = [one for one in seen if one.name == "cdn.over_budget"]
+        assert "budget of 8 purges is spent; 2 purges are open" in line.error
+        [finding] = await sender.watched.diagnose(Facts(lives_ms=3_600_000, tags=("own", "all")))
+        assert finding.level is Level.BLOCK
+        assert sum(map(len, api.sent)) == 8
+        api.now_ms = start_ms + 31 * 24 * 3_600_000
+        await wait()
+        assert {tag for batch in api.sent for tag in batch} == {target.value for target in targets}
+        assert (await api.looked(sender))[:2] == ("ok", None)
+
+
+async def test_what_the_provider_refuses_is_not_charged() -> None:
+    """A storm of refusals, or an outage, does not use the budget up."""
+    api = Api(PRICED)
+    api.answers.extend([Throttled(retry_after_s=1.0)] * 20)
+    api.answers.extend(CdnError("away") for _ in range(5))
+    async with api.sender(repurge_after_ms=3_600_000, budget_usd=0) as sender:
+        await api.purged(sender, "a")
+        assert await api.outbox.accounts.charged("bill/2023-11") == 1
+
+
+async def test_a_budget_of_what_has_no_price_is_refused() -> None:
+    api = Api()
+    with pytest.raises(ConfigurationError, match="no price"):
+        Delivery(api, budget_usd=1.0)
+    with pytest.raises(ConfigurationError, match="budget_usd"):
+        Delivery(Api(PRICED), budget_usd=-1.0)
+
+
+class Frozen(Api):
+    """A provider while no time passes by itself."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0.001)
+
+
+async def test_while_it_is_dark_the_bound_is_the_life_of_the_copies_and_otherwise_the_pace() -> None:
+    api = Frozen()
+    api.answers.extend(CdnError("away") for _ in range(1_000))
+    async with api.sender() as sender:
+        await sender.put([Target(TAG, "a")], until_ms=api.now_ms + 3_600_000_000)
+        await eventually(lambda: sender.state == "dark")
+        api.now_ms += 3_000
+        state, lives_ms, stale_s = await api.looked(sender)
+        assert (state, lives_ms) == ("dark", 5_000)
+        assert 3_000_000 < stale_s <= 3_600_000
+        [report] = [sender.watched.report()]
+        assert (report.state, report.open, report.stale_s) == ("dark", 1, stale_s)
 
 
 async def test_a_bucket_may_count_targets() -> None:
@@ -264,6 +377,42 @@ async def test_an_unlimited_place_is_purged_by_the_process_that_asks() -> None:
     async with api.sender() as one, api.sender() as other:
         await asyncio.gather(api.purged(one, "a"), api.purged(other, "b"))
     assert sorted(api.sent) == [("a",), ("b",)]
+
+
+class SlowOutbox(MemoryOutbox):
+    """An outbox that has nothing before the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def put(self, *args: Any, **kwargs: Any) -> None:
+        await self.gate.wait()
+        await super().put(*args, **kwargs)
+
+
+async def test_an_unlimited_place_is_purged_while_the_outbox_is_told() -> None:
+    """Its round trip does not delay the purge. It is over only when the outbox has it, and then nothing is left there."""
+    api = Api(replace(LIMITED, rates=()))
+    outbox = api.outbox = SlowOutbox()
+    async with api.sender(repurge_after_ms=3_600_000_000) as sender:
+        purged = asyncio.create_task(api.purged(sender, "a"))
+        await eventually(lambda: api.sent == [("a",)])
+        assert not purged.done()
+        outbox.gate.set()
+        await purged
+        size = await outbox.size(sender.queue)
+        assert (size.waiting, size.taken, size.oldest_ms) == (0, 0, None)
+
+
+async def test_what_the_outbox_refuses_is_purged_and_asked_for_again() -> None:
+    """Whoever put it in hears of it, and keeps the claim."""
+    api = Api(replace(LIMITED, rates=()))
+    api.outbox = MemoryOutbox(most=1)
+    async with api.sender() as sender:
+        with pytest.raises(StoreError, match="are open"):
+            await api.put(sender, "a", "b")
+        await eventually(lambda: api.sent == [("a", "b")])
 
 
 async def test_what_a_sender_leaves_behind_when_it_ends_another_sends() -> None:

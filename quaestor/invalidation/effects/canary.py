@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Protocol, runtime_checkable
 
 import httpx
 
+from quaestor.cdn_ports import Finding, Level
+from quaestor.clock import Clock, system_clock
 from quaestor.errors import CdnError, ConfigurationError, StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
+from quaestor.purge_ports import PurgeOutbox
+from quaestor.tasks import ended
 
 PATH: Final = "/quaestor/canary"
 """Where the middleware answers with a body that is new each time."""
@@ -28,30 +31,11 @@ MARK: Final = "quaestor-canary"
 _WITHIN_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 0.25
 _SKEW_S: Final = 5.0
+_LEASE_S: Final = 9.0
+"""How long the process that looks is silent before another one does."""
 
 Purge = Callable[[Sequence[str], Sequence[str]], Awaitable[None]]
 """Purges tags and URLs; returns when it was acknowledged."""
-
-
-class Level(StrEnum):
-    """Levels of a finding."""
-
-    OK = "ok"
-    WARN = "warn"
-    """Right, but of less use than it could be."""
-    BLOCK = "block"
-    """Purges have no effect: nothing may rely on them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Finding about one CDN.
-
-    sentence: what was found, and what mends it.
-    """
-
-    level: Level
-    sentence: str
 
 
 @runtime_checkable
@@ -143,10 +127,12 @@ async def _gone(
 
 
 class Canaries:
-    """The canaries of one process: one for each CDN whose public address is known.
+    """The canaries of one process: one for each CDN whose public address is known. Of all processes of a deployment one looks, by
+    lease; the others act on what it has found.
 
     addresses: by the CDN's name.
     purge_of: purges one CDN.
+    outbox: of the purges; it has the leases and the findings.
     """
 
     def __init__(
@@ -156,33 +142,80 @@ class Canaries:
         addresses: dict[str, str],
         tag: str,
         purge_of: Callable[[CdnAdapter], Purge],
+        outbox: PurgeOutbox,
         telemetry: Telemetry,
+        clock: Clock = system_clock,
         within_s: float = _WITHIN_S,
     ) -> None:
-        self._cdn = cdn
+        self._cdn = [adapter for adapter in cdn if adapter.name in addresses]
         self._addresses = addresses
         self._tag = tag
         self._purge_of = purge_of
+        self._outbox = outbox
         self._telemetry = telemetry
+        self._clock = clock
         self._within_s = within_s
+        self._name = secrets.token_hex(6)
 
     async def run(self, every_s: float) -> None:
-        """Check at once, and again and again. Several processes do so, not in step."""
-        while True:
+        """Check at once, and again and again."""
+        async with asyncio.TaskGroup() as canaries:
             for adapter in self._cdn:
-                if adapter.name in self._addresses:
-                    with suppress(StoreError):
-                        await self.check(adapter)
-            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
+                canaries.create_task(self._run(adapter, every_s))
 
     async def check(self, adapter: CdnAdapter) -> Finding:
         """Check one CDN, tell the metrics and the log, and rely on it no longer if its purges have no effect."""
         purge = self._purge_of(adapter)
         found = await check(self._addresses[adapter.name], self._tag, purge, within_s=self._within_s)
+        if found.level is not Level.OK:
+            self._telemetry.failure("cdn", "cdn.canary_failed", found.sentence, cdn=adapter.name)
+        self._found(adapter, found)
+        return found
+
+    async def _run(self, adapter: CdnAdapter, every_s: float) -> None:
+        due_s = 0.0
+        try:
+            while True:
+                with suppress(StoreError):  # told by what sends the purges
+                    if not await self._leads(adapter):
+                        due_s = 0.0  # whoever takes over looks at once: the one before may have had other credentials
+                        await self._hear(adapter)
+                    elif time.monotonic() >= due_s:
+                        await self._checked(adapter, every_s)
+                        due_s = time.monotonic() + every_s * random.uniform(0.8, 1.2)
+                await asyncio.sleep(_LEASE_S / 3)
+        finally:
+            with suppress(StoreError):
+                await self._outbox.resign(_lease(adapter), token=self._name)
+
+    async def _checked(self, adapter: CdnAdapter, every_s: float) -> None:
+        """Check, keep the lease meanwhile, and tell the others."""
+        checking = asyncio.create_task(self.check(adapter))
+        try:
+            while not (await asyncio.wait({checking}, timeout=_LEASE_S / 3))[0]:
+                await self._leads(adapter)
+        finally:
+            await ended((checking,))
+        found = checking.result()
+        kept_ms = int((2 * every_s + _LEASE_S) * 1_000)
+        await self._outbox.note(_lease(adapter), f"{found.level} {found.sentence}", for_ms=kept_ms)
+
+    async def _hear(self, adapter: CdnAdapter) -> None:
+        """Act on what the process that looks has found last."""
+        level, _, sentence = (await self._outbox.noted(_lease(adapter)) or "").partition(" ")
+        if level in set(Level):
+            self._found(adapter, Finding(level=Level(level), sentence=sentence))
+
+    async def _leads(self, adapter: CdnAdapter) -> bool:
+        lease_ms = int(_LEASE_S * 1_000)
+        return await self._outbox.lead(_lease(adapter), token=self._name, lease_ms=lease_ms, now_ms=self._clock())
+
+    def _found(self, adapter: CdnAdapter, found: Finding) -> None:
         for level in Level:
             self._telemetry.purging.canary.labels(adapter.name, level.value).set(level is found.level)
         if isinstance(adapter, DoubtfulCdn):
             adapter.doubt(found.level is Level.BLOCK)
-        if found.level is not Level.OK:
-            self._telemetry.failure("cdn", "cdn.canary_failed", found.sentence, cdn=adapter.name)
-        return found
+
+
+def _lease(adapter: CdnAdapter) -> str:
+    return f"canary of {adapter.name}"
