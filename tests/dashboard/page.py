@@ -82,7 +82,7 @@ class Page:
     def picture(self, path: Path, *, width: int, height: int | None = None, selector: str = "html") -> None:
         """A picture of the page, from the top of an element on."""
         place = self.run(
-            f"const box = document.querySelector({selector!r}).getBoundingClientRect();"
+            f"scrollTo(0, 0); const box = document.querySelector({selector!r}).getBoundingClientRect();"
             "return [box.top + scrollY, document.documentElement.scrollHeight]"
         )
         clip = {"x": 0, "y": place[0], "width": width, "height": height or place[1], "scale": 1}

@@ -17,7 +17,7 @@ from tests.dashboard.site import TOKEN, Site, site
 from tests.sketch_clients.browser import chromium
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-WATCHED_S = 120
+WATCHED_S = 60
 
 
 def traffic(shop: Site, stop: threading.Event) -> None:
