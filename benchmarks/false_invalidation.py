@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,9 +29,8 @@ from benchmarks.workloads.mixed import KINDS
 from quaestor.capture.rereading import Rereader
 from quaestor.capture.result_digests import may_be_compared
 from quaestor.demo import servers
-from quaestor.invalidation.ingest.change_events import after_images
 from quaestor.invalidation.registry.recheck_rule import RecheckRule
-from quaestor.model import Document, Invalidated, Query
+from quaestor.model import AfterImage, Document, Invalidated, Query
 from quaestor.planning.plan_cache import plan_of
 from tests.oracle import widened_generator
 from tests.oracle.guarded import Guard, Records, answer, comparable
@@ -40,7 +39,6 @@ WRITES = 300
 OF_EACH_KIND = 4
 SEED = 20_270_101
 DATABASE = "false_invalidation"
-MARKS = "marks"
 _IMAGES = {"with_images": True, "without_images": False}
 WRITES_PER_SECOND = 10
 QUERY_MS = 2.0
@@ -155,13 +153,9 @@ class Run:
         for name in workload.names:
             for _ in range(OF_EACH_KIND):
                 self._cache(name, workload.query(name, self._rng, self._guard.namespace))
-        with self._guard.watch() as stream:
-            for mark in range(writes):
-                name = workload.write()
-                # A write that changes nothing is no event.
-                self._records.database[MARKS].insert_one({"_id": mark})
-                self._now_ms += 1_000 // WRITES_PER_SECOND
-                self._deliver(up_to(stream, mark), name)
+        for name, images in self._guard.written(workload.write, times=writes):
+            self._now_ms += 1_000 // WRITES_PER_SECOND
+            self._deliver(images, name)
 
     def _cache(self, kind: str, query: Query) -> None:
         told = answer(self._records, query)
@@ -177,8 +171,7 @@ class Run:
         for outcome in outcomes:
             assert not isinstance(outcome, Invalidated), "nothing is written while a query is read"
 
-    def _deliver(self, events: Iterable[Any], write: str) -> None:
-        images = [image for event in events for image in after_images(event, post_images=True)]
+    def _deliver(self, images: Sequence[AfterImage], write: str) -> None:
         gone: list[tuple[Kept, bool]] = []
         for told in self._guard.process(images):
             gone += [(self._kept.pop(i), told.exact) for i in told.registration_ids]
@@ -201,7 +194,7 @@ class Run:
     def _same_again(self, kept: Kept) -> bool:
         """Whether an answer is rechecked, and lives on."""
         self._rule.served(kept.query_id, 1)
-        if not (may_be_compared(kept.query) and plan_of(kept.query).approximate) or not self._rule.wanted(
+        if not (may_be_compared(kept.query) and plan_of(kept.query).match == "widened") or not self._rule.wanted(
             kept.query_id, now_ms=self._now_ms, waiting=0
         ):
             return False
@@ -244,15 +237,6 @@ def _share(evicted: Counter[tuple[str, bool]], vain: Counter[tuple[str, bool]], 
         "share": round(wasted / total, 4) if total else 0.0,
         "by_kind": {name: [vain[name, exact], evicted[name, exact]] for name in sorted(names)},
     }
-
-
-def up_to(stream: Any, mark: int) -> Iterator[Any]:
-    """The events before a mark."""
-    for event in stream:
-        if event["ns"].get("coll") != MARKS:
-            yield event
-        elif event["documentKey"]["_id"] == mark:
-            return
 
 
 def measured(

@@ -188,11 +188,13 @@ class Contributors:
     records: in the result's order, each with its `_id` and what else of it decides: of a distinct the field that holds the
         values, of an ordered window the fields that it is ordered by, for the first and the last record that it shows.
     complete: these are all of them.
+    digests: of each record as the result shows it (planning/member_digests.py); empty: not known.
     """
 
     version: Version
     records: tuple[Document, ...]
     complete: bool
+    digests: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

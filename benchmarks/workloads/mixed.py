@@ -32,7 +32,13 @@ def record(rng: random.Random) -> dict[str, Any]:
         "title": " ".join(rng.sample(_WORDS, 3)),
         "at": [round(rng.uniform(-5, 5), 6), round(rng.uniform(-5, 5), 6)],
         "tags": rng.sample(["new", "sale", "eco", "last"], rng.randrange(3)),
+        "maker": {"name": rng.choice(_BRANDS), "rating": rng.randrange(100)},
+        "reviews": [review(rng) for _ in range(rng.randrange(5))],
     }
+
+
+def review(rng: random.Random) -> dict[str, Any]:
+    return {"stars": rng.randrange(1, 6), "votes": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,7 @@ def _within(rng: random.Random) -> dict[str, Any]:
     return {"at": {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [ring]}}}}
 
 
+_BY_ID = (("_id", 1),)
 _BY_PRICE = (("price", 1), ("_id", 1))
 KINDS: Sequence[Kind] = (
     Kind(name="find by id", make=lambda rng: {"filter": {"_id": rng.randrange(RECORDS)}}),
@@ -79,17 +86,33 @@ KINDS: Sequence[Kind] = (
         "filter": _group(rng), "sort": _BY_PRICE, "limit": 10, "projection": {"title": 1, "price": 1}}),
     Kind(name="projection without the sort key", make=lambda rng: {
         "filter": _group(rng), "sort": _BY_PRICE, "limit": 10, "projection": {"title": 1}}),
+    Kind(name="nested projection", make=lambda rng: {
+        "filter": _group(rng), "sort": _BY_PRICE, "limit": 10, "projection": {"maker": {"name": 1}, "price": 1}}),
+    Kind(name="$slice of an array", make=lambda rng: {
+        "filter": _group(rng), "sort": _BY_PRICE, "limit": 10, "projection": {"price": 1, "reviews": {"$slice": 2}}}),
+    Kind(name="$elemMatch of an array", make=lambda rng: {
+        "filter": _group(rng), "sort": _BY_PRICE, "limit": 10,
+        "projection": {"price": 1, "reviews": {"$elemMatch": {"stars": 5}}}}),
+    Kind(name="positional projection", make=lambda rng: {
+        "filter": {**_group(rng), "reviews.stars": 5}, "sort": _BY_ID, "projection": {"reviews.$": 1}}),
+    Kind(name="computed projection", make=lambda rng: {
+        "filter": _group(rng), "sort": _BY_ID, "projection": {"cheap": {"$lt": ["$price", 500]}}}),
+    Kind(name="page past the end", make=lambda rng: {
+        "filter": _group(rng), "sort": _BY_PRICE, "skip": RECORDS, "limit": 10}),
     Kind(name="count", make=lambda rng: {"filter": _range(rng)}, operation=Operation.COUNT),
     Kind(name="count with a limit", make=lambda rng: {"filter": _range(rng), "limit": 20}, operation=Operation.COUNT),
     Kind(name="count after a skip", make=lambda rng: {"filter": _range(rng), "skip": 60}, operation=Operation.COUNT),
     Kind(name="distinct", make=lambda rng: {"filter": _group(rng), "distinct_key": "brand"}, operation=Operation.DISTINCT),
     Kind(name="distinct of an array", make=lambda rng: {"filter": _range(rng), "distinct_key": "tags"},
          operation=Operation.DISTINCT),
-    Kind(name="$text", make=lambda rng: {"filter": {"$text": {"$search": rng.choice(_WORDS)}}, "sort": (("_id", 1),)}),
+    Kind(name="$text", make=lambda rng: {"filter": {"$text": {"$search": rng.choice(_WORDS)}}, "sort": _BY_ID}),
     Kind(name="$near and limit", make=lambda rng: {"filter": _near(rng), "limit": 5}),
     Kind(name="$geoWithin", make=lambda rng: {"filter": _within(rng)}, ordered=False),
     Kind(name="pipeline like a find", operation=Operation.AGGREGATE, make=lambda rng: {"pipeline": (
         {"$match": _group(rng)}, {"$sort": {"price": 1, "_id": 1}}, {"$limit": 10}, {"$project": {"title": 1, "price": 1}})}),
+    Kind(name="pipeline that computes by record", operation=Operation.AGGREGATE, make=lambda rng: {"pipeline": (
+        {"$match": _group(rng)}, {"$sort": {"_id": 1}},
+        {"$project": {"cheap": {"$lt": ["$price", 500]}, "reviewed": {"$size": "$reviews"}}})}),
     Kind(name="$group: count", operation=Operation.AGGREGATE, make=lambda rng: {"pipeline": (
         {"$match": _range(rng)}, {"$group": {"_id": "$group", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}})}),
     Kind(name="$group: maximum", operation=Operation.AGGREGATE, make=lambda rng: {"pipeline": (
@@ -97,7 +120,7 @@ KINDS: Sequence[Kind] = (
     Kind(name="$count", operation=Operation.AGGREGATE, make=lambda rng: {"pipeline": (
         {"$match": _range(rng)}, {"$count": "n"})}),
     Kind(name="collation", operation=Operation.FIND, make=lambda rng: {
-        "filter": _group(rng), "collation": {"locale": "en", "strength": 2}, "sort": (("_id", 1),)}),
+        "filter": _group(rng), "collation": {"locale": "en", "strength": 2}, "sort": _BY_ID}),
 )  # fmt: skip
 
 
@@ -118,6 +141,7 @@ class Writer:
         self._next = RECORDS
         self._writes: Sequence[tuple[int, str, Callable[[], None]]] = (
             (40, "unrelated field", self._unrelated), (15, "price", self._price), (8, "stock", self._stock),
+            (6, "part of a nested field", self._rate), (6, "element of an array", self._vote), (4, "longer array", self._review),
             (6, "group", self._regroup), (5, "title", self._title), (5, "place", self._move), (4, "tags", self._tags),
             (3, "replaced by itself", self._replace), (7, "insert", self._insert), (7, "delete", self._delete),
         )  # fmt: skip
@@ -153,6 +177,18 @@ class Writer:
 
     def _tags(self) -> None:
         self._set("tags", record(self._rng)["tags"])
+
+    def _rate(self) -> None:
+        self._set("maker.rating", self._rng.randrange(100))
+
+    def _vote(self) -> None:
+        place = f"reviews.{self._rng.randrange(4)}"
+        key = {"_id": self._rng.choice(self._keys), place: {"$exists": True}}
+        if not self._records.update_one(key, {"$inc": {f"{place}.votes": 1}}).modified_count:
+            self._unrelated()
+
+    def _review(self) -> None:
+        self._records.update_one({"_id": self._rng.choice(self._keys)}, {"$push": {"reviews": review(self._rng)}})
 
     def _replace(self) -> None:
         key = self._rng.choice(self._keys)

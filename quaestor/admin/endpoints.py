@@ -20,8 +20,9 @@ from quaestor.app import Quaestor
 from quaestor.capture import declared
 from quaestor.capture.clients import watch_client
 from quaestor.cdn_ports import ReportingCdn
-from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, MalformedQueryError
+from quaestor.errors import ConfigurationError, DatabaseError, DependencyError, EventLayerError, MalformedQueryError
 from quaestor.explain.text_query import explain_text
+from quaestor.invalidation.grid.cell_stats import cell_stats
 from quaestor.observability.readings import readings
 from quaestor.read_path.key import Target, target
 from quaestor.read_path.unsafe_invalidation import origin
@@ -126,9 +127,21 @@ class Endpoints:
                 for report in adapter.reports()
             ],
             "images_refused": dict(quaestor.parts.pre_images.refused),
+            "registration_bytes": await self._registration_bytes(),
             "registered_urls": 0 if self._registered_urls is None else await self._registered_urls.count(),
             "counts": readings(quaestor.telemetry.families.registry),
         }
+
+    async def _registration_bytes(self) -> int | None:
+        """Bytes that a registration costs on average in all cells together that hold it; None: there is none, or no cell says."""
+        deployment = self._quaestor.settings.deployment
+        try:
+            cells = await anyio.to_thread.run_sync(cell_stats, self._quaestor.parts.storage.layer, deployment)
+        except EventLayerError:
+            return None
+        registrations = sum(cell.registrations for cell in cells)
+        held = sum(cell.bytes for cell in cells)
+        return round(held * cells[0].shape.write_partitions / registrations) if registrations else None
 
     async def sketch(self, call: Call) -> Mapping[str, Any]:
         """Switch clients that keep answers off, or on again, for every process that shares the sketch.

@@ -59,6 +59,8 @@ def text(status: Mapping[str, Any]) -> str:
             lines.append(
                 (title, ", ".join(f"{reason} {_number(count)}" for reason, count in sorted(by_reason.items())))
             )
+    if each := status.get("registration_bytes"):
+        lines.append(("bytes per registration", _number(each)))
     lines.append(("bytes per entry", _each(counts.get("store_bytes", {}), counts.get("store_entries", {}))))
     width = max(len(name) for name, value in lines if value)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines if value)

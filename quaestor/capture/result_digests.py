@@ -15,6 +15,7 @@ from bson.codec_options import CodecOptions, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
 from quaestor.model import Operation, Query
+from quaestor.planning.projected import shown_by
 from quaestor.query.encoding import OPTIONS
 
 MOST_BYTES: Final = 1024 * 1024
@@ -68,7 +69,9 @@ def may_be_compared(query: Query) -> bool:
     it, and that is known with all its options."""
     if query.widened is not None:
         return False
-    return query.operation is Operation.AGGREGATE or query.collation is not None or query.let is not None
+    if query.operation is Operation.AGGREGATE or query.collation is not None or query.let is not None:
+        return True
+    return bool(query.projection) and shown_by(query) is None
 
 
 def loses_nothing(options: CodecOptions[Any] | None) -> bool:

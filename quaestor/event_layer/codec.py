@@ -3,7 +3,7 @@
 | type | fields |
 |---|---|
 | `i` image | k kind, ns namespace, ver version, w wall_ms, key, f flags, p changed paths; a, b: images after and before, bytes |
-| `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, filter, ...}, by: {ver, records, all} |
+| `r` registration | id, tenant, qid, since, at, members, last, exp, query: {ns, op, ...}, by: {ver, records, all, shown} |
 | `c` cancellation | tenant, qid, ids |
 | `u` usage | tenant, q, r: [[id of a query or registration, reads], ...] |
 | `+` activated, `-` refused | id, cell, rate / reason |
@@ -211,6 +211,8 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
             fields["last"] = message.last
         if (by := message.contributors) is not None:
             fields["by"] = {"ver": by.version, "records": list(by.records), "all": by.complete}
+            if by.digests:
+                fields["by"]["shown"] = list(by.digests)
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
@@ -246,7 +248,10 @@ def _contributors(fields: Fields) -> Contributors:
     records = tuple(fields["records"])
     if not all(isinstance(record, Mapping) and "_id" in record for record in records):
         raise ValueError("a contributing record without an _id")
-    return Contributors(version=int(fields["ver"]), records=records, complete=fields["all"] is True)
+    digests = tuple(fields.get("shown", ()))
+    if digests and (len(digests) != len(records) or not all(isinstance(digest, bytes) for digest in digests)):
+        raise ValueError("not a digest for each contributing record")
+    return Contributors(version=int(fields["ver"]), records=records, complete=fields["all"] is True, digests=digests)
 
 
 def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:

@@ -17,6 +17,7 @@ from quaestor.capture.text_indexes import searches
 from quaestor.model import Operation, Query, Reason, Uncacheable
 from quaestor.planning.contributing import describe_contributors
 from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
+from quaestor.planning.required_conditions import required_condition
 from quaestor.query import aggregation
 
 _WINDOWS = {
@@ -60,6 +61,7 @@ class Explanation:
     match: "exact" or "widened".
     reason: why widened, else None.
     index: how a written record leads to the query.
+    requires: what a record must have for that, with the query's values; None: nothing, every write tries it.
     window: which of the matching records the result holds.
     fields: which fields' changes matter for records that match before and after.
     foreign: what else it reads, by collection.
@@ -78,6 +80,7 @@ class Explanation:
     match: str
     reason: str | None
     index: str
+    requires: str | None
     window: str
     fields: str
     foreign: tuple[str, ...]
@@ -105,6 +108,7 @@ class Explanation:
                 "match": self.match,
                 "reason": self.reason,
                 "index": self.index,
+                "requires": self.requires,
                 "window": self.window,
                 "fields": self.fields,
                 "foreign": list(self.foreign),
@@ -122,6 +126,7 @@ class Explanation:
             ("cached", self._cached()),
             ("match", self.match if self.reason is None else f"{self.match}: {self.reason}"),
             ("found by", self.index),
+            ("requires", self.requires or ""),
             ("result", self.window),
             (
                 "fields that matter",
@@ -179,6 +184,7 @@ def explain(
         match=plan.match,
         reason=plan.reason,
         index=plan.index,
+        requires=required_condition(plan.access),
         window=_window(plan),
         fields=plan.fields.describe() if plan.predicate is not None else "all, of every record",
         foreign=plan.foreign_namespaces,
@@ -198,7 +204,7 @@ def _window(plan: QueryPlan) -> str:
 
 
 def _remarks(plan: QueryPlan, images: bool | None, indexes_known: bool) -> Iterator[str]:
-    if plan.approximate and may_be_compared(plan.query):
+    if plan.match == "widened" and may_be_compared(plan.query):
         yield _RECHECKED
     if plan.predicate is None:
         if searches(plan.query) and plan.query.text_index is None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quaestor.incremental.changes import Change, Row, same_row
-from quaestor.incremental.projection import Values
 from quaestor.query.bson_order import MISSING, order_key
 from quaestor.query.expressions.compiler import Expression
 from quaestor.query.paths import is_array, reached
+from quaestor.query.projection import Values
 
 _EVERY: Final = frozenset([("every",)])
 """What all rows join on if there is no equality."""

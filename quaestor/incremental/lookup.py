@@ -13,11 +13,11 @@ from quaestor.errors import MalformedQueryError, UnsupportedQueryError
 from quaestor.incremental.changes import Row
 from quaestor.incremental.joining import Join
 from quaestor.incremental.maintenance import ForeignSide
-from quaestor.incremental.projection import Step, Values
-from quaestor.incremental.rows import conditions, filter_of, is_row_stage, step
 from quaestor.model import Document, Operation, Query
 from quaestor.query import compile_query, sort_key_function
 from quaestor.query.expressions import compile_expression
+from quaestor.query.projection import Step, Values
+from quaestor.query.rows import conditions, filter_of, is_row_stage, step
 
 _Inner = Callable[[list[Row], Values], list[Row]]
 _OPTIONS: Final = frozenset({"from", "localField", "foreignField", "as", "let", "pipeline"})

@@ -22,11 +22,11 @@ from quaestor.incremental.expansion import ExpansionStage, unwind
 from quaestor.incremental.joining import LookupStage
 from quaestor.incremental.lookup import count_of, parse_lookup, stage_of
 from quaestor.incremental.maintenance import ForeignSide, Maintenance, PriorState
-from quaestor.incremental.rows import conditions, filter_of, is_row_stage, row_function
 from quaestor.incremental.sorting import WindowRules
 from quaestor.model import Document, Operation, Query
 from quaestor.query import compile_query, sort_key_function
 from quaestor.query.geo.near import near_of
+from quaestor.query.rows import conditions, filter_of, is_row_stage, row_function
 from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import with_text_index
 

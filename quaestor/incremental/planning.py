@@ -13,12 +13,12 @@ from quaestor.incremental.contributions import counted
 from quaestor.incremental.expansion import ExpansionStage, distinct_values
 from quaestor.incremental.maintenance import Maintenance, PriorState
 from quaestor.incremental.pipeline import by_id, plan_pipeline
-from quaestor.incremental.projection import projection
 from quaestor.incremental.sorting import WindowRules
 from quaestor.model import Document, Operation, Query
 from quaestor.query import CompiledQuery, compile_query, sort_key_function
 from quaestor.query.allowance import one_query
 from quaestor.query.geo.near import near_of
+from quaestor.query.projection import projection
 from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import with_text_index
 

@@ -70,6 +70,7 @@ REASONS = frozenset(reason.value for reason in Uncacheable) | {
 _WIDENED = (
     ("collation ", "collation"), ("pipeline: widened to its leading", "leading-match"),
     ("pipeline without a leading", "pipeline"),
+    ("joined", "join"), ("shows what is not evaluated", "projection"),
     ("read by a pipeline of another", "lookup"), ("let:", "variables"), ("$natural", "sort"), ("sort by", "sort"),
     ("a regular expression", "regular-expression"), ("$text", "text"), ("a text index", "text"), ("$near", "geo"),
     ("a polygon", "geo"), ("a filter too deeply", "depth"), ("an expression that is nested", "depth"),

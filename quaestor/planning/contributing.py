@@ -1,18 +1,22 @@
 """Contributing records of a result: which ones it takes to tell, of a write, whether it changes a result that does not show them.
 
 A count shows none of the records that it counts, a page none of those that it skips, a distinct no holder of its values, a
-projection without `_id` or without the sort's fields not who is shown and where the last one stands. Before-images say it of
-single writes only, and MongoDB records them only where it is told to.
+projection without `_id` or without the sort's fields not who is shown and where the last one stands, one that computes not what
+it is made of. Before-images say it of single writes only, and MongoDB records them only where it is told to.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from quaestor.model import Contributors, Document, Operation, Query, Registration, Version
+from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import QueryPlan, Result, Window
+from quaestor.planning.rules import rules_of
 
 _ID: dict[str, int] = {"_id": 1}
+_MOST_DIGESTED: Final = 200
 
 
 def contributing(plan: QueryPlan, registration: Registration, *, images: bool, most: int) -> Query | None:
@@ -23,10 +27,10 @@ def contributing(plan: QueryPlan, registration: Registration, *, images: bool, m
     """
     if plan.rank is not None or plan.query.text_index is not None or plan.condition is None:
         return None
-    if plan.match != "exact":
+    if not plan.by_predicate:
         return None if images or plan.result is Result.RECORDS else _inputs(plan, most=most)
     if plan.result is Result.RECORDS:
-        return _window(plan, registration, most=most)
+        return _window(plan, registration, images=images, most=most)
     found = _find(plan, limit=most + 1, projection=_ID)
     if plan.result is Result.VALUES:
         field = (plan.query.distinct_key or "").split(".", 1)[0]
@@ -50,14 +54,14 @@ def bounded(query: Query) -> bool:
 
 
 def contributors_of(
-    plan: QueryPlan, registration: Registration, records: list[Document], *, version: Version, most: int
+    plan: QueryPlan, registration: Registration, records: list[Document], *, version: Version, images: bool, most: int
 ) -> Contributors | None:
     """The contributors, from what `contributing` found at this version; None if these do not tell.
 
     The members that a result shows have to be among them: where the order leaves them open they need not be.
     """
     complete = len(records) <= most
-    if plan.match != "exact" and not complete:
+    if not plan.by_predicate and not complete:
         return None
     if plan.result is not Result.RECORDS:
         capped = plan.query.limit and plan.query.skip + plan.query.limit <= most and bounded(plan.query)
@@ -72,7 +76,11 @@ def contributors_of(
         return None
     ends = {plan.query.skip, len(records) - 1}
     reduced = tuple(record if place in ends else {"_id": record["_id"]} for place, record in enumerate(records))
-    return Contributors(version=version, records=reduced, complete=True)
+    digests: tuple[bytes, ...] = ()
+    if not images and _digested(plan, registration):
+        rules = rules_of(plan)
+        digests = tuple(member_digest(rules, record) for record in records)
+    return Contributors(version=version, records=reduced, complete=True, digests=digests)
 
 
 def describe_contributors(plan: QueryPlan) -> str | None:
@@ -80,7 +88,7 @@ def describe_contributors(plan: QueryPlan) -> str | None:
     query = plan.query
     if plan.rank is not None or query.text_index is not None or plan.condition is None:
         return None
-    if plan.match != "exact":
+    if not plan.by_predicate:
         known = plan.result is not Result.RECORDS and plan.visible.hidden is None and plan.condition
         return (
             "ids and digests of the records that may count, unless the collection records pre-images" if known else None
@@ -93,22 +101,37 @@ def describe_contributors(plan: QueryPlan) -> str | None:
         return "ids of the records that hold the values, and which"
     if plan.window is Window.OFFSET and any(path == "_id" for path, _ in query.sort):
         return "ids of the records skipped, and where the page begins and ends"
+    if _digestible(plan) and (plan.window is Window.NONE or any(path == "_id" for path, _ in query.sort)):
+        return "digests of what is shown of each record, unless the collection records pre-images"
     if plan.window is Window.BOUNDARY and query.projection:
         return "where the last record stands, if the projection hides it"
     return None
 
 
-def _window(plan: QueryPlan, registration: Registration, *, most: int) -> Query | None:
+def _digestible(plan: QueryPlan) -> bool:
+    """Whether digests tell what paths do not: what the result shows of a record is computed, and not from all of it."""
+    return plan.computed and plan.fields.hidden is None
+
+
+def _digested(plan: QueryPlan, registration: Registration) -> bool:
+    """Whether digests of its members are kept: the fields that these are made of are read once more, so of few members."""
+    members = plan.query.limit if registration.members is None else len(registration.members)
+    return _digestible(plan) and 0 < members <= _MOST_DIGESTED
+
+
+def _window(plan: QueryPlan, registration: Registration, *, images: bool, most: int) -> Query | None:
     query = plan.query
+    digested = not images and _digested(plan, registration)
     ordered = any(path == "_id" for path, _ in query.sort)
     known = registration.members is not None and (registration.last is not None or not _full(plan, registration))
     if plan.window is Window.OFFSET:
         if not ordered:
             return None  # who is skipped among equals is the database's own business
-    elif known or not (ordered or plan.window is Window.NONE):
+    elif (known and not digested) or not (ordered or plan.window is Window.NONE):
         return None
     limit = query.skip + query.limit if query.limit else most + 1
-    fields = dict.fromkeys((path.split(".", 1)[0] for path, _ in query.sort), 1)
+    paths = [path for path, _ in query.sort] + [*(plan.fields.shown if digested else ())]
+    fields = dict.fromkeys((path.split(".", 1)[0] for path in paths), 1)
     return None if limit > most + 1 else _find(plan, limit=limit, projection=_ID | fields)
 
 

@@ -1,8 +1,8 @@
 """Query plan: whether a query is matched exactly or widened, by which index, and why. The node and `explain` use the same.
 
-*Exact* means that a write is judged by what the query matches; *widened* that more writes count than change the result:
-with a predicate those that concern what a pipeline's leading `$match` lets through, without one every write to the
-namespace. A plan is a pure function of the query.
+*Exact* means that a write is judged by what the query matches and shows; *widened* that more writes count than change the result:
+those that concern what a pipeline's leading `$match` lets through, other records that it brings in, or what something is made of
+that is not evaluated here; without a predicate every write to the namespace. A plan is a pure function of the query.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from quaestor.planning.foreign_reads import ForeignRead, foreign_reads
 from quaestor.planning.hidden_types import hidden_type
 from quaestor.planning.index_order import NOTHING, also, leaves_order_open, tied_fields
 from quaestor.planning.pipeline_shape import PipelineShape
+from quaestor.planning.projected import decided_by_paths, shown_by
 from quaestor.planning.relevant_fields import (
     ALL,
     Fields,
@@ -32,6 +33,7 @@ from quaestor.planning.relevant_fields import (
     fields_that_matter,
     fields_that_place,
     fields_that_show,
+    positional,
 )
 from quaestor.query.allowance import one_query
 from quaestor.query.ast import Node
@@ -45,6 +47,8 @@ from quaestor.query.text.operator import search_of, with_text_index
 _BY_SCORE: Final = {"$meta": "textScore"}
 TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
 TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
+JOINED: Final = "joined: of the other records that it brings in it is not known which count"
+NOT_EVALUATED: Final = "shows what is not evaluated: any change of what it is made of counts"
 
 
 class Window(StrEnum):
@@ -76,6 +80,7 @@ class QueryPlan:
 
     match: "exact" or "widened".
     reason: why it is widened, a sentence, else None.
+    by_predicate: of its own collection's records it is judged by what it matches which of them the result holds, and where.
     query: as asked, but without an order by score; of a pipeline that is a find, with the filter, sort and window of
         that.
     query_id: equal for equal queries, however written.
@@ -90,6 +95,8 @@ class QueryPlan:
     tied: those of them that are.
     ordering: the paths that decide where a record stands.
     shaping: what a pipeline does to each record at last.
+    shown: what the result shows of each record, see projected.py; empty: all of it, or that is not evaluated.
+    computed: and paths alone do not tell whether an update has changed that.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
     foreign_reads: what a pipeline reads besides its own records, of other collections or of its own once more.
     """
@@ -98,6 +105,7 @@ class QueryPlan:
     query_id: str
     match: str
     reason: str | None
+    by_predicate: bool
     condition: Document | None
     predicate: CompiledQuery | None
     window: Window
@@ -110,6 +118,8 @@ class QueryPlan:
     tied: Fields = NOTHING
     ordering: tuple[str, ...] = ()
     shaping: tuple[Document, ...] = ()
+    shown: bytes = b""
+    computed: bool = False
     rank: Rank | None = None
     foreign_reads: tuple[ForeignRead, ...] = ()
 
@@ -122,11 +132,6 @@ class QueryPlan:
     def foreign_namespaces(self) -> tuple[str, ...]:
         """The namespaces of those, sorted."""
         return tuple(sorted({read.namespace for read in self.foreign_reads}))
-
-    @property
-    def approximate(self) -> bool:
-        """Whether more writes count than change the result: it is widened, or reads records of which it is not known which."""
-        return self.match == "widened" or bool(self.foreign_reads)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -184,11 +189,17 @@ def plan_query(query: Query) -> QueryPlan:
         and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
     )
     tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields) if order_open else NOTHING
+    shaping = () if shape is None else shape.shaping
+    shown = shown_by(query, shaping) if result is Result.RECORDS and reason is None else b""
+    by_predicate = reason is None
+    if reason is None and (foreign or shown is None):
+        reason = JOINED if foreign else NOT_EVALUATED
     return QueryPlan(
         query=query,
         query_id=_query_id(asked, None if collated else predicate),
         match="exact" if reason is None else "widened",
         reason=reason,
+        by_predicate=by_predicate,
         condition=condition,
         predicate=predicate,
         window=window,
@@ -202,7 +213,9 @@ def plan_query(query: Query) -> QueryPlan:
         order_open=order_open,
         tied=tied,
         ordering=ordering,
-        shaping=() if shape is None else shape.shaping,
+        shaping=shaping,
+        shown=shown or b"",
+        computed=bool(shown) and not decided_by_paths(query, shaping),
         rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
         foreign_reads=foreign,
     )
@@ -276,7 +289,7 @@ def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, order
     ordered: the order in which records are found cannot show.
     """
     if shape is None:
-        return fields_that_show(query) if query.sort else fields
+        return fields_that_show(query) if query.sort and not positional(query) else fields
     if shape.as_find is not None or not ordered or _result(query, shape) is not Result.OPAQUE:
         return fields
     return fields_of_pipeline(shape.rest, compile_query({}).root)

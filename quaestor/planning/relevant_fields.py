@@ -18,11 +18,13 @@ from quaestor.model import Document, Operation, Query
 from quaestor.planning.filter_fields import filter_paths
 from quaestor.planning.pipeline_fields import pipeline_paths
 from quaestor.query.ast import Node
+from quaestor.query.compiled import compile_query
 from quaestor.query.encoding import OPTIONS
 from quaestor.query.paths import is_array
 
 _PARTS: Final = (["$slice"], ["$elemMatch"])
 """Projections that show a part of an array."""
+_POSITION: Final = ".$"
 
 Tree = dict[str, "Tree"]
 """Paths by component; an empty tree is everything below."""
@@ -80,22 +82,39 @@ def fields_that_place(query: Query, root: Node) -> Fields:
 
 
 def fields_that_show(query: Query) -> Fields:
-    """The fields that a result shows, by its projection. Whatever cannot be read off a path (computed fields) makes it all."""
+    """The fields that a result shows, by its projection, or that what it computes is made of; all, where that is not known."""
     if not query.projection:
         return ALL
     said = list(_said(query.projection))
     switches = {path: value for path, value in said if isinstance(value, bool | int | float)}
     parts = [path for path, value in said if isinstance(value, Mapping) and list(value) in _PARTS]
+    if len(switches) + len(parts) < len(said):
+        return ALL if parts or positional(query) else fields_of_paths(_computed(query.projection))
     if parts and query.operation is not Operation.FIND:
         return ALL  # a stage computes by `$slice`, from whatever fields
-    if len(switches) + len(parts) < len(said) or any("$" in path for path in (*switches, *parts)):
+    switches = {path.removesuffix(_POSITION): value for path, value in switches.items()}
+    if any("$" in path for path in (*switches, *parts)):
         return ALL
     if parts and not any(on for path, on in switches.items() if path != "_id"):
-        return ALL  # of `$slice` all else is shown as well
+        alone = all("$elemMatch" in value for _, value in said if isinstance(value, Mapping))
+        if not alone or switches.keys() - {"_id"}:
+            return ALL  # of `$slice` all else is shown as well
     shows = [path for path, on in switches.items() if on] + parts
     if shows and (shows != ["_id"] or len(switches) == 1):
         return fields_of_paths(shows)
     return Fields((), tuple(sorted(path for path, on in switches.items() if not on and not _has_number(path))))
+
+
+def positional(query: Query) -> bool:
+    """Whether a projection shows the element of an array that the filter has found, so that what the filter reads shows too."""
+    return any(path.endswith(_POSITION) for path in query.projection or ())
+
+
+def _computed(projection: Document) -> Iterable[str] | None:
+    """The paths that a projection with computed fields shows and reads; None: not known."""
+    if any(isinstance(value, Mapping) and "$meta" in value for _, value in _said(projection)):
+        return None
+    return pipeline_paths([{"$project": projection}], compile_query({}).root)
 
 
 def _said(projection: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

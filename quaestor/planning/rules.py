@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import bson
-
-from quaestor.model import Operation, Query
 from quaestor.planning.plan import QueryPlan, Result, Window
 from quaestor.planning.relevant_fields import Fields
-from quaestor.query.encoding import OPTIONS
 from quaestor.query.sorting import parse_sort
 
 _MOST: Final = 10_000
@@ -21,14 +17,15 @@ class Rules:
     """Rules of one shape of queries. What is not said here is as in QueryPlan.
 
     filtered: a predicate decides which records concern the query.
-    exact: and nothing but that does.
-    sort: empty if the query is not exact.
-    projection: of an exact find, as BSON; empty: it has none.
+    by_predicate: and nothing but that does.
+    exact: and everything else that it is judged by, too.
+    sort: empty if the query is not judged by its predicate.
     """
 
     namespace: str
     foreign: tuple[str, ...]
     filtered: bool
+    by_predicate: bool
     exact: bool
     window: Window
     result: Result
@@ -38,7 +35,7 @@ class Rules:
     visible: Fields
     placing: Fields
     tied: Fields
-    projection: bytes = b""
+    shown: bytes = b""
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -49,30 +46,22 @@ class Rules:
 def rules_of(plan: QueryPlan) -> Rules:
     """The rules of a plan."""
     query = plan.query
-    exact = plan.match == "exact"
     return Rules(
         namespace=query.namespace,
         foreign=plan.namespaces[1:],
         filtered=plan.predicate is not None,
-        exact=exact,
+        by_predicate=plan.by_predicate,
+        exact=plan.match == "exact",
         window=plan.window,
         result=plan.result,
-        sort=parse_sort(query.sort) if exact else (),
+        sort=parse_sort(query.sort) if plan.by_predicate else (),
         distinct_key=query.distinct_key or "",
         fields=plan.fields,
         visible=plan.visible,
         placing=plan.placing,
         tied=plan.tied,
-        projection=_projection(query) if exact and plan.result is Result.RECORDS else b"",
+        shown=plan.shown,
     )
-
-
-def _projection(query: Query) -> bytes:
-    """Of a find alone: a stage of a pipeline means something else by `$slice`. Under a collation it may compare by that."""
-    plain = query.collation is None or query.collation.get("locale") == "simple"
-    if query.operation is not Operation.FIND or not query.projection or not plain:
-        return b""
-    return bson.encode(query.projection, codec_options=OPTIONS)
 
 
 class SharedRules:

@@ -14,8 +14,10 @@ import pymongo
 import pytest
 from fastapi import FastAPI
 
+from middleware import QuaestorMiddleware
 from quaestor.admin import AdminApi, AdminToken
 from quaestor.admin.registered_urls import MemoryUrls, RedisUrls, RegisteredUrls
+from quaestor.admin.status_text import text
 from quaestor.app import Quaestor
 from quaestor.cli import main
 from quaestor.proxy.options import ProxyOptions
@@ -95,6 +97,41 @@ async def test_status_tells_how_it_is_doing() -> None:
         told = (await client.get(f"{API}/status", headers=BEARER)).json()
         assert (told["serving"], told["lagging"], told["mode"], told["grid"]) == (True, [], "none", None)
         assert told["counts"]["requests"]["hit"] == 1
+
+
+async def test_status_tells_what_a_registration_and_an_entry_cost(mongo_url: str, prefix: str) -> None:
+    """On average; the cells say it once a second."""
+    app = FastAPI()
+    quaestor = Quaestor(heartbeat_ms=20)
+    app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
+    listening = pymongo.AsyncMongoClient[dict[str, Any]](mongo_url, event_listeners=[quaestor.capture])
+    await listening[prefix].items.insert_many([{"_id": key, "a": 1} for key in range(20)])
+
+    @app.get("/items")
+    async def items() -> list[dict[str, Any]]:
+        return await listening[prefix].items.find({"a": 1}).to_list()
+
+    site = AdminApi(app, quaestor=quaestor, token=AdminToken(TOKEN))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(site), base_url="http://site") as client:
+        try:
+            await eventually(lambda: cached(client, "/items"))
+
+            async def told() -> Any:
+                return (await client.get(f"{API}/status", headers=BEARER)).json()
+
+            async def known() -> bool:
+                return bool((await told())["registration_bytes"])
+
+            await eventually(known)
+            status = await told()
+            assert status["registration_bytes"] > 20 * 100, "a member is about 120 bytes"
+            lines = {line.split("  ")[0]: line.split()[-1] for line in text(status).splitlines()}
+            assert int(lines["bytes per registration"].replace(",", "")) == status["registration_bytes"]
+            assert int(lines["bytes per entry"].replace(",", "")) > 100
+        finally:
+            await quaestor.stop()
+            await listening.drop_database(prefix)
+            await listening.close()
 
 
 async def test_entries_tells_whether_a_url_is_cached_and_until_when() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
 import bson
+import pymongo
 from pymongo.collection import Collection
 
 from quaestor.errors import QueryError
-from quaestor.invalidation.ingest.change_events import STAGES
+from quaestor.invalidation.ingest.change_events import STAGES, after_images
 from quaestor.invalidation.ingest.record_lookup import needs_record, with_current_records
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
 from quaestor.invalidation.registry.contributor_reads import with_contributors
@@ -31,6 +33,9 @@ from quaestor.planning.plan import Result
 from quaestor.realtime.snapshots import MongoSnapshots
 
 Records = Collection[dict[str, Any]]
+T = TypeVar("T")
+MARKS: Final = "marks"
+"""Collection with a record after each write: a write that changes nothing is no event."""
 _NOW_MS = 1_000
 MOST_CONTRIBUTORS = 1_000
 _FOREVER_MS = 10**9
@@ -55,6 +60,24 @@ def comparable(told: Sequence[Document], *, ordered: bool) -> list[bytes]:
     """The same for equal answers. ordered: whether mongod promises an order."""
     encoded = [bson.encode(document) for document in told]
     return encoded if ordered else sorted(encoded)
+
+
+@contextmanager
+def populated(
+    mongo_url: str, database: str, contents: Mapping[str, Iterable[dict[str, Any]]], *, images: bool
+) -> Iterator[Records]:
+    """The first of these collections, in a database of their own that is dropped afterwards.
+
+    images: the collections record pre- and post-images.
+    """
+    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
+        try:
+            for name, records in contents.items():
+                collection = client[database].create_collection(name, changeStreamPreAndPostImages={"enabled": images})
+                collection.insert_many(records)
+            yield client[database][next(iter(contents))]
+        finally:
+            client.drop_database(database)
 
 
 class Guard:
@@ -82,6 +105,16 @@ class Guard:
         return self._records.database.watch(
             list(STAGES), full_document="whenAvailable", full_document_before_change="whenAvailable"
         )
+
+    def written(self, write: Callable[[], T], *, times: int) -> Iterator[tuple[T, list[AfterImage]]]:
+        """What each of so many writes returns, and its images as ingest tells them."""
+        marks = self._records.database[MARKS]
+        with self.watch() as stream:
+            for mark in range(times):
+                returned = write()
+                marks.insert_one({"_id": mark})
+                events = _up_to(stream, mark)
+                yield returned, [image for event in events for image in after_images(event, post_images=True)]
 
     def register(
         self, query: Query, told: Sequence[Document], *, contributors: bool = True
@@ -127,3 +160,12 @@ class Guard:
             images = with_current_records(self._records.database.client, images)
         for image in images:
             yield from self._node.process(image, now_ms=_NOW_MS)
+
+
+def _up_to(stream: Any, mark: int) -> Iterator[Any]:
+    """The events before a mark."""
+    for event in stream:
+        if event["ns"].get("coll") != MARKS:
+            yield event
+        elif event["documentKey"]["_id"] == mark:
+            return

@@ -87,6 +87,12 @@ _PROJECTIONS: Final[tuple[Document, ...]] = (
     {"b": {"$elemMatch": {"$gt": 1}}, "views": 1, "a": 1}, {"name": 1, "a": 1, "b": {"$elemMatch": {"c": {"$gt": 0}}}},
     {"big": {"$gt": ["$a", 4]}},
 )  # fmt: skip
+_DIGESTED: Final[tuple[Document, ...]] = (
+    {"name": 1, "b": {"$slice": -1}}, {"b": {"$elemMatch": {"c": {"$gte": 2}}}}, {"name": 1, "b": {"$elemMatch": {"c": 1}}},
+    {"b": {"$elemMatch": {"$gt": 1}}, "views": 1, "a": 1}, {"name": 1, "a": 1, "b": {"$elemMatch": {"c": {"$gt": 0}}}},
+    {"big": {"$gt": ["$a", 4]}},
+)  # fmt: skip
+"""Projections of which paths do not tell what an update has changed, but digests of what is shown do."""
 
 
 def _find(rng: random.Random, namespace: str) -> Cached:
@@ -119,7 +125,7 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         query=query,
         exact=bool(told and plain and not query.skip and ordered),
         contributed=bool(plain and ordered and shows_order),
-        always=bool(projection is None and ordered),
+        always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and shows_order))),
     )
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import pymongo
 import pytest
 
 from quaestor.capture.rereading import Rereader
 from quaestor.capture.result_digests import may_be_compared
-from quaestor.invalidation.ingest.change_events import after_images
-from quaestor.model import Invalidated, Query
+from quaestor.model import AfterImage, Invalidated, Query
 from tests.oracle import widened_generator as generator
-from tests.oracle.guarded import Guard, Records, answer, comparable
+from tests.oracle.guarded import Guard, Records, answer, comparable, populated
 
 WRITES: Final = 60
 SLOW_WRITES: Final = 300
 OF_EACH_SHAPE: Final = 2
-MARKS: Final = "marks"
 NEEDLESS: Final = 0.05
 """The share of evictions that may be for nothing: results without a fixed order that come in another one."""
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6)))
@@ -38,16 +34,9 @@ class _Kept(NamedTuple):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_kept_is_what_the_database_says(mongo_url: str, prefix: str, seed: int, images: bool) -> None:
     rng = random.Random(seed)
-    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client:
-        database = client[prefix]
-        try:
-            for name in ("records", generator.OTHERS):
-                collection = database.create_collection(name, changeStreamPreAndPostImages={"enabled": images})
-                collection.insert_many([{"_id": key, **generator.record(rng)} for key in range(generator.RECORDS)])
-            run = _Run(database["records"], rng)
-            run.run(WRITES if seed == 1 else SLOW_WRITES)
-        finally:
-            client.drop_database(prefix)
+    with populated(mongo_url, prefix, generator.contents(rng), images=images) as records:
+        run = _Run(records, rng)
+        run.run(WRITES if seed == 1 else SLOW_WRITES)
     assert run.kept.total() > 10, "what is kept is what this is about"
     assert run.evicted.total() > 10
     assert run.vain.total() <= NEEDLESS * run.evicted.total() + 1, (run.vain, run.evicted)
@@ -70,11 +59,8 @@ class _Run:
         for shape in generator.SHAPES:
             for _ in range(OF_EACH_SHAPE):
                 self._cache(shape, generator.query(shape, self._rng, self._guard.namespace))
-        with self._guard.watch() as stream:
-            for mark in range(writes):
-                generator.write(self._rng, self._records)
-                self._records.database[MARKS].insert_one({"_id": mark})
-                self._deliver(_up_to(stream, mark))
+        for _, images in self._guard.written(lambda: generator.write(self._rng, self._records), times=writes):
+            self._deliver(images)
 
     def _cache(self, shape: str, query: Query) -> None:
         assert may_be_compared(query), shape
@@ -87,8 +73,7 @@ class _Run:
         self._stored[registration_id] = kept
         assert not any(isinstance(outcome, Invalidated) for outcome in outcomes), "nothing is written meanwhile"
 
-    def _deliver(self, events: Iterator[Any]) -> None:
-        images = [image for event in events for image in after_images(event, post_images=True)]
+    def _deliver(self, images: list[AfterImage]) -> None:
         gone = [i for told in self._guard.process(images) for i in told.registration_ids]
         for kept in [self._stored.pop(registration_id) for registration_id in gone]:
             if self._reader.read(kept.query).digest == kept.digest:
@@ -103,11 +88,3 @@ class _Run:
 
     def _now(self, query: Query) -> list[bytes]:
         return comparable(answer(self._records, query), ordered=False)
-
-
-def _up_to(stream: Any, mark: int) -> Iterator[Any]:
-    for event in stream:
-        if event["ns"].get("coll") == MARKS and event["documentKey"]["_id"] == mark:
-            return
-        if event["ns"].get("coll") != MARKS:
-            yield event

@@ -28,6 +28,11 @@ def record(rng: random.Random) -> dict[str, Any]:
     }
 
 
+def contents(rng: random.Random) -> dict[str, list[dict[str, Any]]]:
+    """Records of both collections."""
+    return {name: [{"_id": key, **record(rng)} for key in range(RECORDS)] for name in ("records", OTHERS)}
+
+
 def _pipeline(*stages: Document, leading: bool = True) -> Callable[[random.Random], dict[str, Any]]:
     def make(rng: random.Random) -> dict[str, Any]:
         first = ({"$match": {"g": rng.randrange(_GROUPS)}},) if leading else ()
@@ -64,6 +69,12 @@ def _collated(rng: random.Random) -> dict[str, Any]:
     )
     sort = rng.choice([(), (("_id", 1),), (("name", 1), ("_id", 1))])
     return {"operation": Operation.FIND, "filter": where, "sort": sort, "collation": collation}
+
+
+def _positional(rng: random.Random) -> dict[str, Any]:
+    """The element of an array that the filter has found."""
+    where = {"g": rng.randrange(_GROUPS), "list": rng.randrange(5)}
+    return {"operation": Operation.FIND, "filter": where, "sort": (("_id", 1),), "projection": {"list.$": 1}}
 
 
 def _collated_group(rng: random.Random) -> dict[str, Any]:
@@ -140,6 +151,7 @@ SHAPES: Final[Mapping[str, Callable[[random.Random], dict[str, Any]]]] = {
     ),
     "view that computes": _view({"$set": {"double": {"$multiply": ["$v", 2]}}}),
     "view that unwinds": _view({"$unwind": "$list"}, {"$set": {"double": {"$add": ["$v", "$list"]}}}, _BY_ID),
+    "positional projection": _positional,
     "collation": _collated,
     "collation: $group": _collated_group,
 }

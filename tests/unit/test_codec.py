@@ -20,6 +20,7 @@ from quaestor.model import (
     AfterImage,
     Cancellation,
     Cell,
+    Contributors,
     GridShape,
     Heartbeat,
     Invalidated,
@@ -166,10 +167,16 @@ REGISTRATIONS = [
         query=Query(namespace="db.c", operation=Operation.DISTINCT, filter={"x": 1}, distinct_key="carrier"),
         members=None, last=None,
     ),
+    Registration(
+        id="app-1:11", tenant="", query_id="1" * 32, since=1, read_at=1, expires_at_ms=1,
+        query=Query(namespace="db.c", operation=Operation.FIND, filter={"x": 1}, projection={"y": {"$slice": 1}}),
+        members=(1, 2), last=None,
+        contributors=Contributors(version=5, records=({"_id": 1}, {"_id": 2}), complete=True, digests=(b"one", b"")),
+    ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("registration", REGISTRATIONS, ids=lambda r: r.query.operation.value)
+@pytest.mark.parametrize("registration", REGISTRATIONS, ids=lambda r: f"{r.query.operation.value} {r.id}")
 def test_registrations_survive(registration: Registration) -> None:
     decoded = codec.decode_query_event(codec.encode_query_event(registration))
     assert isinstance(decoded, Registration)

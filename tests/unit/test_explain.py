@@ -26,6 +26,37 @@ def test_an_ordinary_query_is_exact_and_names_its_index() -> None:
     assert explanation.window.startswith("the first 20 in order")
 
 
+@pytest.mark.parametrize(
+    ("condition", "requires"),
+    [
+        ({"a": 5, "b": {"$not": {"$size": 3}}}, "a is 5"),
+        ({"a": {"$in": ["x", None]}}, "a is 'x' or null"),
+        ({"a": {"$gte": 3, "$lt": 9}}, "a is at least 3 and at most 9"),
+        ({"note": {"$regex": "xkcd$"}}, "note holds 'xkcd'"),
+        ({"note": {"$regex": "Left|Right", "$options": "i"}}, "note holds 'left' in any case or 'right' in any case"),
+        ({"note": {"$regex": "^N5"}}, "note begins with 'N5'"),
+        ({"a": {"$not": {"$gte": 7}}, "b": {"$ne": 1}}, "a has no value above 7"),
+        ({"a": {"$nin": [1, 2]}}, "a is not 1 or 2"),
+        ({"$nor": [{"a": {"$exists": True}}]}, "a is not there"),
+        ({"a": {"$size": 3}}, "a is an array of 3"),
+        ({"a": {"$mod": [4, 1]}}, "a is 1 modulo 4"),
+        ({"a": {"$type": "string"}}, "a is of type string"),
+        ({"$expr": {"$and": [{"$eq": ["$a", 5]}, {"$gt": ["$b", "$c"]}]}}, "a is 5"),
+        ({"a": {"$elemMatch": {"$ne": 1}}}, "a is of type array"),
+        ({"$or": [{"a": 1}, {"b": {"$regex": "end$"}}]}, "a is 1 or b holds 'end'"),
+        ({"a": datetime.datetime(2026, 1, 1)}, "a is the value"),
+        ({"a": {"$in": []}}, "no record satisfies it"),
+        ({"a": {"$not": {"$size": 3}}}, None),
+    ],
+)
+def test_it_names_the_condition_by_which_a_filter_is_found(condition: dict[str, object], requires: str | None) -> None:
+    """The necessary one, also where the filter itself has no value to look for."""
+    explanation = explain(find(condition))
+    assert explanation.requires == requires
+    assert requires is None or f"requires            {requires}" in explanation.text()
+    assert json.loads(explanation.to_json())["requires"] == requires
+
+
 def test_it_agrees_with_the_plan_the_node_uses() -> None:
     queries: list[Query] = [
         find({"a": 1}),
@@ -100,11 +131,19 @@ def test_an_open_order_is_remarked_upon_unless_the_indexes_are_known() -> None:
 def test_a_pipeline_names_what_else_it_reads() -> None:
     lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
     explanation = explain(aggregate({"$match": {"a": 1}}, lookup))
-    assert (explanation.match, explanation.foreign) == ("exact", ("shop.makers",))
+    assert (explanation.match, explanation.foreign) == ("widened", ("shop.makers",))
+    assert str(explanation.reason).startswith("joined")
+    assert "run again" in str(explanation.remark)
     assert "every write to shop.makers" in explanation.text()
     explanation = explain(aggregate({"$match": {"a": 1}}, lookup, {"$unwind": "$maker"}))
     assert (explanation.match, explanation.foreign) == ("widened", ("shop.makers",))
     assert "leading $match" in str(explanation.reason)
+
+
+def test_it_says_what_is_kept_of_records_that_are_not_shown_as_they_are() -> None:
+    computed = find({"a": 1}, projection={"big": {"$gt": ["$n", 1]}}, sort=(("_id", 1),))
+    assert str(explain(computed).kept).startswith("digests of what is shown")
+    assert explain(find({"a": 1}, projection={"n": 1}, sort=(("_id", 1),))).kept is None
 
 
 def test_counts_recommend_pre_images() -> None:

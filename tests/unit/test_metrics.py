@@ -121,6 +121,9 @@ def test_every_literal_that_the_code_counts_is_in_the_vocabulary_of_its_metric()
         ({"operation": Operation.AGGREGATE, "filter": {}, "pipeline": ({"$match": {"a": 1}}, {"$facet": {}})}, "leading-match"),
         ({"filter": {"a": 1}, "sort": (("$natural", 1),)}, "sort"),
         ({"filter": {"a": 1}, "let": {"x": 1}}, "variables"),
+        ({"filter": {"a": 1}, "projection": {"a.$": 1}}, "projection"),
+        ({"filter": {}, "operation": Operation.AGGREGATE, "pipeline": ({"$lookup": {
+            "from": "makers", "localField": "m", "foreignField": "_id", "as": "o"}},)}, "join"),
     ],
 )  # fmt: skip
 def test_the_kind_of_a_widening_quotes_nothing_of_the_query(query: dict[str, object], kind: str) -> None:

@@ -37,7 +37,7 @@ class Farthest:
 def boundary_of(registration: Registration, rules: Rules) -> Any:
     """The boundary of a full window: a sort key, a `Farthest`, or None if any match counts."""
     last = registration.last
-    if last is None or not rules.exact or rules.window not in (Window.BOUNDARY, Window.OFFSET):
+    if last is None or not rules.by_predicate or rules.window not in (Window.BOUNDARY, Window.OFFSET):
         return None
     if rules.sort:
         return sort_key(last, rules.sort)

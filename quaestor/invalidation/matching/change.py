@@ -12,12 +12,12 @@ from typing import Any
 import bson
 
 from quaestor.invalidation.matching.boundary import behind
-from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept
+from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept, Page
 from quaestor.invalidation.matching.entities import LiveRegistration
-from quaestor.invalidation.matching.projected import shows_same
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, Document, MatchType, WriteKind
 from quaestor.planning.plan import Result, Window
+from quaestor.planning.projected import shows_same
 from quaestor.planning.rules import Rules
 from quaestor.query.encoding import OPTIONS
 from quaestor.query.sorting import sort_key
@@ -45,7 +45,7 @@ def first_change(
         return None  # whatever it was and is, this write is not what made it so
     if live.kept is not None:
         return _contributed_to(live, live.kept, image, identity, member, after)
-    if not rules.exact:
+    if not rules.by_predicate:
         return _widened(live, rules, image, member, after, before)
     if live.members is None:
         return _unremembered(live, rules, image, after, before)
@@ -86,11 +86,14 @@ def _contributed_to(
         return kept.change(identity, after)
     if isinstance(kept, Holders | Inputs):
         return kept.change(identity, image.after if after else None)
-    if identity in kept.skipped:
+    if isinstance(kept, Page) and identity in kept.skipped:
         stays = kept.still_skips(image.after if after else None)
         return None if stays else MatchType.CHANGE_INDEX if after else MatchType.REMOVE
     rules = live.query.rules
     if member:
+        shown = kept.shown if isinstance(kept, Page) else kept
+        if shown is not None and shown.same(identity, rules, image.after if after else None):
+            return None
         return _member(live, rules, image, after)
     if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
         return None
@@ -137,10 +140,10 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
 
 
 def _shows_same(rules: Rules, before: Document, after: Document) -> bool:
-    """Whether a projection shows both alike. Without a sort what the filter reads may be the order, so that has to stay."""
-    if not rules.projection or not rules.tied.same(before, after):
+    """Whether the result shows both alike. Without a sort what the filter reads may be the order, so that has to stay."""
+    if not rules.shown or not rules.tied.same(before, after):
         return False
-    return (bool(rules.sort) or rules.placing.same(before, after)) and shows_same(rules.projection, before, after)
+    return (bool(rules.sort) or rules.placing.same(before, after)) and shows_same(rules.shown, before, after)
 
 
 def _beyond(live: LiveRegistration, rules: Rules, record: Any) -> bool:

@@ -15,6 +15,7 @@ from xxhash import xxh3_128_digest
 
 from quaestor.incremental.expansion import distinct_values
 from quaestor.model import Contributors, Document, MatchType, Query
+from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import Result, Window
 from quaestor.planning.relevant_fields import Fields
 from quaestor.planning.rules import Rules
@@ -126,31 +127,57 @@ def seen_digest(fields: Fields, record: Document) -> bytes:
     return xxh3_128_digest(fields.seen(record))
 
 
+class Shown:
+    """Members, with digests of what is shown of each and of where it stands. They need not follow the writes: any of them that
+    goes, moves or looks otherwise ends the result.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self, seen: Mapping[int, bytes]) -> None:
+        self._seen = dict(seen)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it is taken to cost, beside that of members."""
+        return _INPUT * len(self._seen)
+
+    def same(self, identity: int, rules: Rules, record: Document | None) -> bool:
+        """Whether a member is known to look as it did, and to stand where it stood.
+
+        record: as it is now, if it matches.
+        """
+        seen = self._seen.get(identity)
+        return seen is not None and record is not None and seen == member_digest(rules, record)
+
+
 class Page:
     """Records before a window after an offset.
 
     skipped: their hashes.
     first: where the window begins.
+    shown: the members.
     """
 
-    __slots__ = ("_first", "_sort", "skipped")
+    __slots__ = ("_first", "_sort", "shown", "skipped")
 
-    def __init__(self, skipped: Iterable[int], first: SortKey, sort: Any) -> None:
+    def __init__(self, skipped: Iterable[int], first: SortKey, sort: Any, shown: Shown | None = None) -> None:
         self.skipped = frozenset(skipped)
+        self.shown = shown
         self._first = first
         self._sort = sort
 
     @property
     def bytes(self) -> int:
         """Memory that it is taken to cost, beside that of members."""
-        return _COUNTED * len(self.skipped)
+        return _COUNTED * len(self.skipped) + (0 if self.shown is None else self.shown.bytes)
 
     def still_skips(self, record: Document | None) -> bool:
         """Whether a skipped record stands before the window as it is now. None: it does not match any more."""
         return record is not None and bool(sort_key(record, self._sort) < self._first)
 
 
-Kept = Counted | Holders | Inputs | Page
+Kept = Counted | Holders | Inputs | Page | Shown
 
 
 class Supplied:
@@ -178,7 +205,7 @@ def supplied(
     cells: write partitions, which share what is spare.
     """
     own = tuple(identity for identity in hashes if identity is not None)
-    if not rules.exact:
+    if not rules.by_predicate:
         return _inputs(contributors, rules, hashes) if rules.result is not Result.RECORDS else None
     if rules.result is Result.COUNT:
         return _counted(contributors, query, own, cells)
@@ -190,12 +217,22 @@ def supplied(
     records = contributors.records
     full = bool(query.limit) and len(records) >= query.skip + query.limit
     boundary = sort_key(records[-1], rules.sort) if full and rules.sort else None
+    shown = _shown(contributors, hashes)
     if rules.window is not Window.OFFSET:
-        return Supplied(own, boundary)
+        return Supplied(own, boundary, shown)
     if len(records) <= query.skip:
         return Supplied(None, kept=Counted(own, full=False, spare=(query.skip - len(records)) // cells))
     skipped = [identity for identity in hashes[: query.skip] if identity is not None]
-    return Supplied(own, boundary, Page(skipped, sort_key(records[query.skip], rules.sort), rules.sort))
+    return Supplied(own, boundary, Page(skipped, sort_key(records[query.skip], rules.sort), rules.sort, shown))
+
+
+def _shown(contributors: Contributors, hashes: Sequence[int | None]) -> Shown | None:
+    seen = {
+        identity: digest
+        for identity, digest in zip(hashes, contributors.digests, strict=False)
+        if identity is not None and digest
+    }
+    return Shown(seen) if seen else None
 
 
 def _inputs(contributors: Contributors, rules: Rules, hashes: Sequence[int | None]) -> Supplied | None:

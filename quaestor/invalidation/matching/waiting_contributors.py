@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from quaestor.invalidation.matching.contributors import Inputs, Page, Supplied, supplied
+from quaestor.invalidation.matching.contributors import Inputs, Page, Shown, Supplied, supplied
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.model import GridShape, Registration, Version
@@ -39,7 +39,7 @@ class WaitingContributors:
         found = supplied(known, live.query.rules, query, hashes, cells=self._cells)
         if found is None:
             return None
-        if known.version < live.since and found.kept is not None and not isinstance(found.kept, Page | Inputs):
+        if known.version < live.since and found.kept is not None and not isinstance(found.kept, Page | Inputs | Shown):
             return None  # taken over: who came and went in between without changing the result is not known
         self._known[live.id] = found
         heappush(self._by_version, (known.version, live.id))

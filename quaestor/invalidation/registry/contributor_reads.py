@@ -48,10 +48,12 @@ def with_contributors(registration: Registration, snapshots: Snapshots, *, most:
     if find is None:
         return None
     images = not snapshots.lacking_images([find.namespace], at_least=at_least)
-    if images and contributing(plan, registration, images=True, most=most) is None:
-        return None
+    if images:
+        find = contributing(plan, registration, images=True, most=most)
+        if find is None:
+            return None
     found = snapshots.read([find], at_least=at_least)
-    known = contributors_of(plan, registration, found.own, version=found.version, most=most)
+    known = contributors_of(plan, registration, found.own, version=found.version, images=images, most=most)
     return None if known is None else replace(registration, contributors=known)
 
 

@@ -118,7 +118,7 @@ class Registrar:
 
     def _compare_views(self, reads: Sequence[CapturedRead], found: Sequence[Dependency]) -> None:
         """Have digests taken of the views among what was read, if they are widened: the next answers can be rechecked."""
-        if self._rechecks and any(one.plan.approximate and one.read.digest is None for one in found):
+        if self._rechecks and any(one.plan.match == "widened" and one.read.digest is None for one in found):
             views = {read.query.namespace for read in reads} - {one.query.namespace for one in found}
             if views:
                 self._compare(views)

@@ -79,7 +79,7 @@ def recheckable(dependency: Dependency) -> bool:
     writes count than change it, all of the query and of the result is known, and there is not too much to keep."""
     read = dependency.read
     known = read.digest is not None and read.query.widened is None and read.primary
-    return known and dependency.plan.approximate and len(read.ids or ()) <= _MOST_KEPT
+    return known and dependency.plan.match == "widened" and len(read.ids or ()) <= _MOST_KEPT
 
 
 def guarding(

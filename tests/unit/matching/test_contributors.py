@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from quaestor.model import Cell, Contributors, Document, GridShape, Query, WriteKind
+from quaestor.planning.member_digests import member_digest
+from quaestor.planning.plan import plan_query
+from quaestor.planning.rules import rules_of
 from tests.unit.matching.scene import Scene, aggregate, count, distinct, find, types
 
 PAID = {"status": "paid"}
@@ -16,12 +19,20 @@ BY_PRICE = (("price", 1), ("_id", 1))
 
 
 def supplied(
-    scene: Scene, query: Query, *records: Document, members: tuple[Any, ...] | None = None, complete: bool = True
+    scene: Scene,
+    query: Query,
+    *records: Document,
+    members: tuple[Any, ...] | None = None,
+    complete: bool = True,
+    shown: bool = False,
 ) -> None:
     """Registered, and then told its contributors, which were read after all that has been written."""
     one = scene.registration(query, members, registration_id="app:c")
     assert types(scene.node.register(one, now_ms=scene.now_ms)) == ["Activated"]
     known = Contributors(version=scene.version, records=records, complete=complete)
+    if shown:
+        rules = rules_of(plan_query(query))
+        known = replace(known, digests=tuple(member_digest(rules, record) for record in records))
     assert types(scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)) == ["Activated"]
     scene.write(WriteKind.TICK, version=scene.version + 1)
     scene.version += 1
@@ -156,6 +167,58 @@ def test_a_window_knows_its_end_though_the_projection_hides_it() -> None:
     supplied(scene, query, {"_id": 1, "price": 10}, {"_id": 2, "price": 20}, members=(1, 2))
     assert scene.insert({"_id": 3, "price": 21} | PAID) == []
     assert types(scene.insert({"_id": 4, "price": 15} | PAID)) == ["add"]
+
+
+def dressed(scene: Scene, projection: Document, *records: Document, **rest: Any) -> None:
+    """A result that shows what is computed from its records, or parts of their arrays."""
+    query = find(PAID, sort=BY_PRICE, projection=projection, **rest)
+    skipped = rest.get("skip", 0)
+    supplied(scene, query, *records, members=tuple(record["_id"] for record in records[skipped:]), shown=True)
+
+
+def test_a_member_counts_by_the_part_of_an_array_that_is_shown() -> None:
+    """Without any image before the write, also where it is replaced as a whole."""
+    scene = Scene()
+    one = {"_id": 1, "price": 5, "list": [{"n": 1}, {"n": 2}, {"n": 3}]} | PAID
+    dressed(scene, {"price": 1, "list": {"$slice": 2}}, one)
+    later = one | {"list": [{"n": 1}, {"n": 2}, {"n": 9}]}
+    assert scene.update(later, changed=("list.2.n",)) == []
+    assert scene.write(WriteKind.REPLACE, 1, later | {"note": "x"}) == []
+    shown = one | {"list": [{"n": 1}, {"n": 7}]}
+    assert types(scene.update(shown, changed=("list.1.n",))) == ["change"]
+
+
+def test_a_member_counts_by_what_is_computed_of_it() -> None:
+    scene = Scene()
+    one = {"_id": 1, "price": 5, "n": 3} | PAID
+    dressed(scene, {"many": {"$gt": ["$n", 2]}}, one)
+    assert scene.update(one | {"n": 4}, changed=("n",)) == []
+    assert types(scene.update(one | {"n": 1}, changed=("n",))) == ["change"]
+
+
+@pytest.mark.parametrize("change", [{"price": 6}, {"status": "open"}])
+def test_a_member_that_looks_the_same_counts_where_it_may_move_or_leaves(change: Document) -> None:
+    scene = Scene()
+    one = {"_id": 1, "price": 5, "n": 3} | PAID
+    dressed(scene, {"many": {"$gt": ["$n", 2]}}, one)
+    assert len(scene.update(one | change, changed=tuple(change))) == 1
+
+
+def test_a_member_of_a_page_counts_by_what_is_shown_of_it() -> None:
+    scene = Scene()
+    records = [{"_id": key, "price": key, "n": 3} for key in (1, 2, 3)]
+    dressed(scene, {"many": {"$gt": ["$n", 2]}}, *records, skip=1, limit=2)
+    assert scene.update({"_id": 2, "price": 2, "n": 5} | PAID, changed=("n",)) == []
+    assert scene.update({"_id": 1, "price": 1, "n": 0} | PAID, changed=("n",)) == []
+    assert types(scene.update({"_id": 2, "price": 2, "n": 0} | PAID, changed=("n",))) == ["change"]
+
+
+def test_what_is_shown_is_not_told_where_it_is_not_kept() -> None:
+    scene = Scene()
+    one = {"_id": 1, "price": 5, "n": 3} | PAID
+    query = find(PAID, sort=BY_PRICE, projection={"many": {"$gt": ["$n", 2]}})
+    supplied(scene, query, one, members=(1,))
+    assert types(scene.update(one | {"n": 4}, changed=("n",))) == ["change"]
 
 
 def test_writes_up_to_the_snapshot_are_judged_without_it() -> None:

@@ -9,11 +9,21 @@ import pytest
 
 from quaestor.errors import MalformedQueryError
 from quaestor.model import Document
-from quaestor.planning.plan import TO_COLLECTION, TO_LEADING_MATCH, Result, Window, plan_query
+from quaestor.planning.plan import (
+    JOINED,
+    NOT_EVALUATED,
+    TO_COLLECTION,
+    TO_LEADING_MATCH,
+    Result,
+    Window,
+    plan_query,
+)
 from quaestor.planning.relevant_fields import ALL, Fields
 from tests.unit.matching.scene import aggregate, count, distinct, find
 
 MATCH = {"$match": {"a": 1}}
+_JOIN: Any = {"from": "makers", "localField": "m", "foreignField": "_id", "as": "o"}
+_WALK = {"from": "makers", "startWith": "$m", "connectFromField": "m", "connectToField": "_id", "as": "o"}
 
 
 @pytest.mark.parametrize(
@@ -131,12 +141,35 @@ def test_ids_are_the_same_in_every_process() -> None:
         (aggregate(MATCH, {"$group": {"_id": "$b"}}), "widened", TO_LEADING_MATCH),
         (aggregate({"$group": {"_id": "$b"}}), "widened", TO_COLLECTION),
         (aggregate(MATCH, {"$unionWith": "items"}), "widened", TO_LEADING_MATCH),
+        (aggregate(MATCH, {"$lookup": _JOIN}), "widened", JOINED),
+        (
+            aggregate(MATCH, {"$sort": {"b": 1}}, {"$limit": 9}, {"$lookup": _JOIN}, {"$unset": "o.x"}),
+            "widened",
+            JOINED,
+        ),
+        (aggregate(MATCH, {"$graphLookup": _WALK}), "widened", JOINED),
+        (aggregate(MATCH, {"$project": {"b": {"$gt": ["$c", 3]}}}), "exact", None),
+        (aggregate(MATCH, {"$set": {"x.y": "$b"}}), "widened", NOT_EVALUATED),
+        (find({"a": 1}, projection={"b": 1, "c": {"$slice": 2}}), "exact", None),
+        (find({"a": 1}, projection={"b": {"$gt": ["$c", 3]}}), "exact", None),
+        (find({"a": 1}, projection={"b": 1}, collation={"locale": "de"}), "exact", None),
+        (find({"a": 1}, projection={"b": {"$gt": ["$c", "x"]}}, collation={"locale": "de"}), "widened", NOT_EVALUATED),
+        (find({"a": 1}, projection={"a.$": 1}), "widened", NOT_EVALUATED),
+        (find({"a": 1}, projection={"b": {"c": {"$slice": 2}}}), "widened", NOT_EVALUATED),
         (find({"a": 1}, widened="hint"), "widened", "hint"),
     ],
 )
 def test_exact_or_widened(query: Any, match: str, reason: str | None) -> None:
+    """Nothing that more writes concern than change it is called exact, whatever it is that is judged by more."""
     plan = plan_query(query)
     assert (plan.match, plan.reason) == (match, reason)
+
+
+@pytest.mark.parametrize("query", [aggregate(MATCH, {"$lookup": _JOIN}), find({"a": 1}, projection={"a.$": 1})])
+def test_what_is_widened_by_what_it_shows_is_still_judged_by_what_it_matches(query: Any) -> None:
+    """A record that comes, goes or moves is told as for an exact query: members, windows and ends count."""
+    plan = plan_query(query)
+    assert (plan.by_predicate, plan.result, plan.condition) == (True, Result.RECORDS, {"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -233,9 +266,6 @@ def test_later_filters_of_anything_else_do_not(stages: Any) -> None:
 
 def _foreign(*stages: Any) -> list[tuple[str, Any, Any]]:
     return [(read.namespace, read.condition, read.fields) for read in plan_query(aggregate(*stages)).foreign_reads]
-
-
-_JOIN: Any = {"from": "makers", "localField": "m", "foreignField": "_id", "as": "o"}
 
 
 @pytest.mark.parametrize(
@@ -356,7 +386,7 @@ def test_a_pipeline_that_dresses_records_is_a_find() -> None:
     lookup = {"$lookup": {"from": "makers", "localField": "m", "foreignField": "_id", "as": "maker"}}
     stages = (MATCH, {"$sort": {"b": 1}}, {"$match": {"c": 2}}, {"$limit": 9}, {"$skip": 3}, lookup, {"$unset": "x"})
     plan = plan_query(aggregate(*stages))
-    assert (plan.match, plan.window, plan.result) == ("exact", Window.OFFSET, Result.RECORDS)
+    assert (plan.by_predicate, plan.window, plan.result) == (True, Window.OFFSET, Result.RECORDS)
     assert (plan.query.sort, plan.query.skip, plan.query.limit) == ((("b", 1),), 3, 6)
     assert plan.foreign_namespaces == ("shop.makers",)
     assert plan.predicate is not None

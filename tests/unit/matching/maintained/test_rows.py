@@ -8,8 +8,8 @@ import bson
 import pytest
 
 from quaestor.incremental.expansion import distinct_values, unwind
-from quaestor.incremental.rows import row_function
 from quaestor.query.expressions import ExpressionError
+from quaestor.query.rows import row_function
 
 ROW: dict[str, Any] = {"_id": 1, "a": {"b": 1, "c": 2}, "l": [{"b": 1, "c": 2}, 5, [{"b": 3}]], "s": "x"}
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 from bson import Decimal128
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.incremental.changes import Row
+from quaestor.model import Document
 from quaestor.query.bson_order import MISSING
 from quaestor.query.expressions import compile_expression
 from quaestor.query.paths import as_document, is_array, is_document
 
 Values = Mapping[str, Any] | None
 """The values of the variables around a stage, by name."""
-Step = Callable[[Row, Values], Row | None]
+Step = Callable[[Document, Values], Document | None]
 """A row function with variables."""
 Tree = dict[str, Any]
 """Field names; below each another tree, or None: the whole field."""
@@ -60,8 +60,8 @@ def exclusion(paths: Collection[str]) -> Step:
     """Compile an `$unset`: the row without these fields."""
     tree = _tree(paths)
 
-    def excluded(row: Row, values: Values) -> Row | None:
-        found: Row = _without(row, tree)
+    def excluded(row: Document, values: Values) -> Document | None:
+        found: Document = _without(row, tree)
         return found
 
     return excluded
@@ -70,7 +70,7 @@ def exclusion(paths: Collection[str]) -> Step:
 def _inclusion(tree: Tree, computed: list[tuple[str, Any]], variables: Collection[str]) -> Step:
     evaluations = [(name, compile_expression(expression, variables=variables)) for name, expression in computed]
 
-    def included(row: Row, values: Values) -> Row | None:
+    def included(row: Document, values: Values) -> Document | None:
         result: dict[str, Any] = _only(row, tree)
         for name, evaluate in evaluations:
             value = evaluate(row, values)

@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quaestor.errors import MalformedQueryError, UnsupportedQueryError
-from quaestor.incremental.changes import Row, RowFunction
-from quaestor.incremental.projection import Step, Values, exclusion, projection
 from quaestor.model import Document
-from quaestor.query import compile_query
 from quaestor.query.bson_order import MISSING
+from quaestor.query.compiled import compile_query
 from quaestor.query.expressions import ExpressionError, compile_expression, truthy
 from quaestor.query.geo.near import near_of
+from quaestor.query.projection import Step, Values, exclusion, projection
 
 
 def is_row_stage(name: str) -> bool:
@@ -34,7 +33,7 @@ def step(name: str, argument: Any, variables: Collection[str] = ()) -> Step:
     return _STAGES[name](argument, variables)
 
 
-def row_function(name: str, argument: Any) -> RowFunction:
+def row_function(name: str, argument: Any) -> Callable[[Document], Document | None]:
     """Compile such a stage where no variables are about."""
     compiled = step(name, argument)
     return lambda row: compiled(row, None)
@@ -60,7 +59,7 @@ def conditions(filter_: Any) -> Iterator[Document]:
 
 def _match(argument: Any, variables: Collection[str]) -> Step:
     plain: list[Document] = []
-    tests: list[Callable[[Row, Values], bool]] = []
+    tests: list[Callable[[Document, Values], bool]] = []
     for condition in conditions(argument):
         if variables and "$expr" in condition:
             tests.append(_expression_test(condition["$expr"], variables))
@@ -71,13 +70,13 @@ def _match(argument: Any, variables: Collection[str]) -> Step:
         raise MalformedQueryError("$near is not allowed inside of a $match")
     matches = compiled.matches
 
-    def match(row: Row, values: Values) -> Row | None:
+    def match(row: Document, values: Values) -> Document | None:
         return row if matches(row) and all(test(row, values) for test in tests) else None
 
     return match
 
 
-def _expression_test(expression: Any, variables: Collection[str]) -> Callable[[Row, Values], bool]:
+def _expression_test(expression: Any, variables: Collection[str]) -> Callable[[Document, Values], bool]:
     evaluate = compile_expression(expression, variables=variables)
     return lambda row, values: truthy(evaluate(row, values))
 
@@ -97,7 +96,7 @@ def _add_fields(argument: Any, variables: Collection[str]) -> Step:
             raise UnsupportedQueryError(f"$addFields sets embedded fields at {name!r}")
         evaluations.append((name, compile_expression(expression, variables=variables)))
 
-    def add_fields(row: Row, values: Values) -> Row | None:
+    def add_fields(row: Document, values: Values) -> Document | None:
         result = dict(row)
         for name, evaluate in evaluations:
             value = evaluate(row, values)
@@ -126,7 +125,7 @@ def _replace_root(argument: Any, variables: Collection[str]) -> Step:
 def _replace_with(argument: Any, variables: Collection[str]) -> Step:
     evaluate = compile_expression(argument, variables=variables)
 
-    def replaced(row: Row, values: Values) -> Row | None:
+    def replaced(row: Document, values: Values) -> Document | None:
         value = evaluate(row, values)
         if not isinstance(value, Mapping):
             raise ExpressionError(f"'newRoot' must evaluate to an object, but it is {value!r}")
