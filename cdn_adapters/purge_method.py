@@ -113,11 +113,11 @@ class PurgeMethodPlace(PooledPlace, ABC):
         return PROOF in response.headers
 
     def forbidden(self) -> str:
-        """What mends a refusal."""
+        """Remedy of a refusal, for people."""
         return f"give the adapter the token of {self.software}'s configuration, and that one this host's address"
 
     def remedy(self) -> str:
-        """What mends a cache that knows nothing of purges."""
+        """Remedy of a cache that knows nothing of purges, for people."""
         return f"give {self.software} the configuration of `quaestor cdn config {self.name}`"
 
 

@@ -55,9 +55,9 @@ class VarnishNode(PurgeMethodPlace):
         return proof == "everything" if WHOLE_FIELD in request.headers else proof is not None
 
     def forbidden(self) -> str:
-        """What mends a refusal."""
+        """Remedy of a refusal, for people."""
         return "give VarnishAdapter the token of varnish_vcl, and varnish_vcl this host in purgers"
 
     def remedy(self) -> str:
-        """What mends a Varnish that knows nothing of purges."""
+        """Remedy of a Varnish that knows nothing of purges, for people."""
         return "start Varnish with varnish_vcl, or let your VCL answer purges with 200 and quaestor-purged"
