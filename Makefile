@@ -1,5 +1,5 @@
 # Everything from a fresh clone: each target does its own set-up. `make` alone prints this list.
-# Needs: Debian 12 (or alike), Python 3.11 or 3.12, GNU make. Java and Varnish come from apt when run as root.
+# Needs: Debian 12 (or alike), Python 3.11 or 3.12, GNU make. Java, Varnish and, for tests, other caches come from apt when run as root.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -36,11 +36,11 @@ demo: $(READY) servers ## the whole stack on real data, with a live page; Ctrl-C
 	@$(BIN)/quaestor demo $(ARGS)
 
 .PHONY: test
-test: $(READY) servers ## the tests, without the slow families (TESTS=tests/unit for a part)
+test: $(READY) servers caches ## the tests, without the slow families (TESTS=tests/unit for a part)
 	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
 
 .PHONY: test-all
-test-all: $(READY) servers ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
+test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
 	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(TESTS)
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
@@ -159,6 +159,15 @@ java:
 varnish:
 	@$(call from_apt,command -v varnishd && ls /usr/lib/*/varnish/vmods/libvmod_xkey.so,varnish varnish-modules) \
 		|| $(call say,no Varnish here (apt-get install varnish varnish-modules): going on without)
+
+# Started by the tests alone, each with a folder of its own; what Debian starts by itself when it installs them is not used.
+.PHONY: caches
+caches:
+	@$(call from_apt,command -v nginx && ls /usr/lib/nginx/modules/ngx_http_cache_purge_module.so,nginx-light libnginx-mod-http-cache-purge) \
+		|| $(call say,no nginx here (apt-get install nginx-light libnginx-mod-http-cache-purge): going on without)
+	@$(call from_apt,command -v squid,squid) || $(call say,no Squid here (apt-get install squid): going on without)
+	@$(call from_apt,command -v traffic_server,trafficserver) \
+		|| $(call say,no Traffic Server here (apt-get install trafficserver): going on without)
 
 .PHONY: chromium
 chromium:

@@ -9,7 +9,7 @@ from cdn_adapters.answers import Accepted, Answer, Delivered, Pace, Rejected, Th
 from cdn_adapters.azure_front_door import AzureFrontDoor
 from cdn_adapters.batching import BatchLimits, Outcome, PurgeEvent
 from cdn_adapters.bunny import Bunny
-from cdn_adapters.capabilities import Capabilities, Cost, Owner, Rate, TagField, Unit
+from cdn_adapters.capabilities import Capabilities, Cost, LifetimeField, Owner, Rate, TagField, Unit
 from cdn_adapters.cloudflare import Cloudflare
 from cdn_adapters.cloudfront import CloudFront
 from cdn_adapters.delivery import Delivery
@@ -19,15 +19,19 @@ from cdn_adapters.google_cloud_cdn import GoogleCloudCdn
 from cdn_adapters.keycdn import KeyCdn
 from cdn_adapters.memory import MemoryAdapter, MemoryCdn
 from cdn_adapters.netlify import Netlify
+from cdn_adapters.nginx import Nginx
 from cdn_adapters.place import Connection, Place, Target
-from cdn_adapters.provider_configuration import HOSTED, provider_configuration
+from cdn_adapters.provider_configuration import CACHES, HOSTED, provider_configuration
+from cdn_adapters.squid import Squid
 from cdn_adapters.tiers import Tiers
+from cdn_adapters.traffic_server import TrafficServer
 from cdn_adapters.varnish import VarnishAdapter
 from cdn_adapters.vcl import varnish_vcl
 from cdn_adapters.vercel import Vercel
 from cdn_adapters.webhook import Webhook
 
 __all__ = [
+    "CACHES",
     "HOSTED",
     "Accepted",
     "Akamai",
@@ -46,9 +50,11 @@ __all__ = [
     "Fastly",
     "GoogleCloudCdn",
     "KeyCdn",
+    "LifetimeField",
     "MemoryAdapter",
     "MemoryCdn",
     "Netlify",
+    "Nginx",
     "Outcome",
     "Owner",
     "Pace",
@@ -56,10 +62,12 @@ __all__ = [
     "PurgeEvent",
     "Rate",
     "Rejected",
+    "Squid",
     "TagField",
     "Target",
     "Throttled",
     "Tiers",
+    "TrafficServer",
     "Unit",
     "VarnishAdapter",
     "Vercel",

@@ -77,6 +77,23 @@ class TagField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LifetimeField:
+    """Response field that tells a place how long it may keep an answer, for one that does not know CDN-Cache-Control.
+
+    name: lower case.
+    form: its value, with {lives_s}, the lifetime counted from when the answer's Age was 0, or {until_s}, its end in seconds
+        since the epoch.
+    """
+
+    name: str
+    form: str
+
+    def header(self, *, lives_s: int, until_s: int) -> tuple[bytes, bytes]:
+        """The field for one lifetime."""
+        return self.name.encode("ascii"), self.form.format(lives_s=lives_s, until_s=until_s).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """Price of purges.
 
@@ -99,6 +116,7 @@ class Capabilities:
     batch_bytes: of all targets of one request together, with one byte between two.
     soft: whether it can expire instead of remove; done only on request.
     tag_field: None: it knows no tags.
+    lifetime_field: None: CDN-Cache-Control tells it.
     rates: its token buckets; a purge takes from each that names its kind. None: it is not limited, and every process sends
         its own purges instead of one for all.
     asynchronous: whether a purge is only accepted at first, and its completion is to be asked for.
@@ -116,6 +134,7 @@ class Capabilities:
     batch_bytes: int = UNBOUNDED
     soft: bool = False
     tag_field: TagField | None = None
+    lifetime_field: LifetimeField | None = None
     rates: tuple[Rate, ...] = ()
     asynchronous: bool = False
     open_targets: int = UNBOUNDED

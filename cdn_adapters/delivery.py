@@ -44,6 +44,7 @@ class Delivery:
         self._observe = observe
         self._budget_usd = budget_usd
         self._sender: Sender | None = None
+        self._telemetry: Telemetry | None = None
         self._doubtful = False
         self._batches = PurgeBatches(partial(sending, place), place=place.address, limits=limits, observe=observe)
 
@@ -55,6 +56,16 @@ class Delivery:
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """See CdnAdapter."""
         return self._place.response_headers(tags)
+
+    def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
+        """See LifetimeCdn."""
+        field = self._place.capabilities.lifetime_field
+        return [] if field is None else [field.header(lives_s=lives_s, until_s=until_s)]
+
+    @property
+    def places(self) -> list[Place]:
+        """The place."""
+        return [self._place]
 
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
         """See CdnAdapter. After a retryable CdnError the purge is kept and repeated until the place has taken it."""
@@ -72,6 +83,7 @@ class Delivery:
 
         below: senders of what is filled by this.
         """
+        self._telemetry = telemetry
         self._sender = Sender(
             self._place,
             outbox,
@@ -86,9 +98,16 @@ class Delivery:
 
     async def put(self, *, tags: Sequence[str], urls: Sequence[str], until_ms: int) -> Callable[[], Awaitable[None]]:
         """See QueuedCdn."""
-        if self._sender is None:
+        if self._sender is None or self._telemetry is None:
             raise ConfigurationError(f"{self.name} was not begun: call begin() first")
-        return await self._sender.put(self._place.targets(tags=tags, urls=urls), until_ms=until_ms)
+        targets = self._place.targets(tags=tags, urls=urls)
+        if not targets and (tags or urls):
+            why = (
+                f"{self._place.address} can be purged by {', '.join(self._place.capabilities.kinds)} only, which does not"
+                " express this: what it keeps is served until its lifetime is over"
+            )
+            self._telemetry.failure("cdn", "cdn.not_purged", why, cdn=self.name)
+        return await self._sender.put(targets, until_ms=until_ms)
 
     def copies_live_ms(self) -> int | None:
         """See BoundedCdn."""

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from cdn_adapters.delivery import Delivery
+from cdn_adapters.place import Place
 from cdn_adapters.sender import Sender
 from quaestor.cdn_ports import CdnReport, DiagnosedCdn, Facts, Finding, ReportingCdn
 from quaestor.clock import system_clock
 from quaestor.errors import CdnError, ConfigurationError
 from quaestor.observability.telemetry import Telemetry
-from quaestor.ports import BoundedCdn, CdnAdapter
+from quaestor.ports import BoundedCdn, CdnAdapter, LifetimeCdn
 from quaestor.purge_ports import PurgeOutbox
 
 _RETRY_S = 1.0
@@ -51,6 +52,17 @@ class FanOut:
         """The headers that any of the adapters asks for, each once."""
         asked = (header for adapter in self._adapters for header in adapter.response_headers(tags))
         return list(dict.fromkeys(asked))
+
+    def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
+        """See LifetimeCdn: those that any of them asks for, each once."""
+        told = (one for one in self._adapters if isinstance(one, LifetimeCdn))
+        asked = (header for one in told for header in one.lifetime_headers(lives_s=lives_s, until_s=until_s))
+        return list(dict.fromkeys(asked))
+
+    @property
+    def places(self) -> list[Place]:
+        """The places that are purged through queues."""
+        return [one for adapter in self._adapters if isinstance(adapter, Delivery | FanOut) for one in adapter.places]
 
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
         """See CdnAdapter. Raises one CdnError for all that failed, retryable if one of them is."""

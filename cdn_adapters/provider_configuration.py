@@ -1,4 +1,4 @@
-"""Configuration that a hosted provider needs, filled in for one application; printed by `quaestor cdn config`."""
+"""Configuration that a cache or a hosted provider needs, filled in for one application; printed by `quaestor cdn config`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final
 
+from cdn_adapters.vcl import varnish_vcl
 from quaestor.errors import ConfigurationError
 
 _FILES: Final = {
@@ -24,25 +25,51 @@ _FILES: Final = {
 }
 HOSTED: Final = tuple(_FILES)
 """Names of the providers."""
+_CACHES: Final = {"nginx": "nginx.conf", "squid": "squid.conf", "ats": "ats.sh"}
+_VARNISH: Final = {"app_host": "127.0.0.1", "app_port": "8000", "token": "", "purger": "127.0.0.1"}
+"""What the VCL is filled in with, and what stands in it otherwise."""
+CACHES: Final = ("varnish", *_CACHES)
+"""Names of the caches that one runs oneself."""
 _PLACE = re.compile(r"@([a-z_]+)@")
-_VALUE = re.compile(r"[A-Za-z0-9._:-]+")
+_VALUE = re.compile(r"[A-Za-z0-9._:/=-]+")
 
 
 def provider_configuration(name: str, values: Mapping[str, str] | None = None) -> str:
     """The text, in the provider's own format.
 
     values: what stands between @ in it: host, origin, account, and so on; what is not given stays as it is, to be filled in.
+        Of Varnish: app_host, app_port, token and purger, which have values otherwise.
 
     Raises ConfigurationError for a provider that is not known, or a value that has no place in the text or cannot stand in one.
     """
-    if name not in _FILES:
-        raise ConfigurationError(f"no configuration for {name!r}; there are {', '.join(HOSTED)}")
-    text = resources.files(__package__).joinpath("provider_settings", _FILES[name]).read_text()
-    wanted = set(_PLACE.findall(text))
-    for key, value in (values or {}).items():
-        if key not in wanted:
-            raise ConfigurationError(f"{name} needs no {key!r}; it needs {', '.join(sorted(wanted)) or 'nothing'}")
+    given = dict(values or {})
+    for key, value in given.items():
         if not _VALUE.fullmatch(value):
-            raise ConfigurationError(f"{key} {value!r} cannot stand in a configuration: letters, digits and . _ : -")
+            raise ConfigurationError(
+                f"{key} {value!r} cannot stand in a configuration: letters, digits and . _ : / = -"
+            )
+    if name == "varnish":
+        _require_known(name, given, set(_VARNISH))
+        return _vcl(_VARNISH | given)
+    file = _CACHES.get(name) or _FILES.get(name)
+    if file is None:
+        raise ConfigurationError(f"no configuration for {name!r}; there are {', '.join((*CACHES, *HOSTED))}")
+    text = resources.files(__package__).joinpath("provider_settings", file).read_text()
+    _require_known(name, given, set(_PLACE.findall(text)))
+    for key, value in given.items():
         text = text.replace(f"@{key}@", value)
     return text
+
+
+def _require_known(name: str, given: Mapping[str, str], wanted: set[str]) -> None:
+    for key in given:
+        if key not in wanted:
+            raise ConfigurationError(f"{name} needs no {key!r}; it needs {', '.join(sorted(wanted)) or 'nothing'}")
+
+
+def _vcl(values: Mapping[str, str]) -> str:
+    if not values["app_port"].isdecimal():
+        raise ConfigurationError(f"app_port {values['app_port']!r} is not a TCP port")
+    return varnish_vcl(
+        values["app_host"], int(values["app_port"]), purge_token=values["token"] or None, purgers=(values["purger"],)
+    )

@@ -283,8 +283,10 @@ class Sender:
         if capabilities.tiered:
             again.append((TIERS, now_ms + capabilities.effective_within_ms + TIER_SLACK_MS))
         for sender in self._below:  # before this is forgotten, so that it is not lost in between
-            targets = list(dict.fromkeys(target_of(purge.member) for purge in held))
-            await sender.put(targets, until_ms=max(purge.until_ms for purge in held))
+            kinds = sender.place.capabilities.kinds
+            targets = [one for one in dict.fromkeys(target_of(purge.member) for purge in held) if one.by in kinds]
+            if targets:
+                await sender.put(targets, until_ms=max(purge.until_ms for purge in held))
         await self._outbox.done(self.queue, held, again=again, now_ms=now_ms)
         self._count_answer("delivered")
         self._telemetry.invalidations.purges.labels(self.place.name, "done").inc(len(held))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from cdn_adapters.fan_out import FanOut, PendingPurges
 from quaestor.cdn_ports import CdnReport, Facts, Finding
+from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox
 
@@ -22,10 +23,18 @@ class Tiers:
     shield: the tier that asks the application.
     edge: the tier that asks the shield; several of them as a FanOut.
 
-    Tags and URLs must be the same in both: clients' URLs, as the edge is asked.
+    Tags and URLs must be the same in both: clients' URLs, as the edge is asked. What the shield is purged by, the edge must be
+    able to be purged by; raises ConfigurationError otherwise.
     """
 
     def __init__(self, name: str, *, shield: FanOut, edge: FanOut) -> None:
+        for lower in edge.places:
+            for upper in shield.places:
+                if upper.capabilities.kinds[0] not in lower.capabilities.kinds:
+                    raise ConfigurationError(
+                        f"{name}: {upper.name} is purged by {upper.capabilities.kinds[0]}, which {lower.name} cannot be:"
+                        " have both purged by URL, e.g. VarnishAdapter(..., tags=False)"
+                    )
         self.name = name
         self._shield = shield
         self._edge = edge
@@ -38,6 +47,15 @@ class Tiers:
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:
         """The headers that either tier asks for, each once."""
         return list(dict.fromkeys([*self._shield.response_headers(tags), *self._edge.response_headers(tags)]))
+
+    def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
+        """See LifetimeCdn: those that either tier asks for, each once."""
+        both = [
+            one
+            for tier in (self._shield, self._edge)
+            for one in tier.lifetime_headers(lives_s=lives_s, until_s=until_s)
+        ]
+        return list(dict.fromkeys(both))
 
     async def purge(self, *, tags: Sequence[str], urls: Sequence[str]) -> None:
         """See CdnAdapter: the shield, and then the edge."""

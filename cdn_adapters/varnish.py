@@ -20,7 +20,7 @@ class VarnishAdapter(FanOut):
     soft: expire objects instead of removing them. Only of use with a `grace_s` above 0; each then serves about one
         stale answer more.
     token: the `purge_token` given to varnish_vcl.
-    tags: False for a Varnish without xkey: objects are purged by URL.
+    tags: False for a Varnish without xkey, or one that fills caches without tags: objects are purged by URL, all by a ban.
     timeout_s: for one purge request.
     limits: batching, pace and retries, for each node.
     tiered: one of these fills from another, so each purge is repeated a moment later: see docs/cdn.md.

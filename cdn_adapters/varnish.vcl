@@ -1,5 +1,5 @@
 # Varnish in front of a Quaestor application. Written for Varnish 6.0 LTS to 7.x with varnish-modules (xkey).
-# `cdn_adapters.varnish_vcl(...)` fills in the @places@; `varnishd -f` then takes it as it is.
+# `cdn_adapters.varnish_vcl(...)` fills in what stands between @; `varnishd -f` then takes it as it is.
 #
 # What is kept, and for how long, the application says in CDN-Cache-Control (RFC 9213); nothing else is kept, and nothing is
 # served after that. What must go earlier is purged by tag (xkey) or by URL.
@@ -41,11 +41,17 @@ sub vcl_recv {
             set req.http.quaestor-purged = xkey.softpurge(req.http.xkey-softpurge);
             return (synth(200, "Purged"));
         }
+        if (req.http.quaestor-purge-everything) {
+            ban("obj.status != 0");
+            set req.http.quaestor-purged = "everything";
+            return (synth(200, "Purged"));
+        }
         # By URL: looked up like any request, but without waiting for a fetch under way.
         set req.hash_ignore_busy = true;
         return (hash);
     }
     unset req.http.quaestor-purge-token;
+    unset req.http.quaestor-purge-everything;
 
     if (req.method == "PRI") {
         return (synth(405));

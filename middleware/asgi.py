@@ -228,7 +228,7 @@ class QuaestorMiddleware:
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
             refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
-            asked_whole=self._asked_whole, never_stored=self._never_stored,
+            asked_whole=self._asked_whole, never_stored=self._never_stored, purge_again=self._engine.purge_again,
         )  # fmt: skip
         await Exchange(context).run()
 

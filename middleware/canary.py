@@ -6,7 +6,7 @@ import secrets
 
 from middleware.interface import Engine, RawHeaders, Send
 from quaestor.invalidation.effects.canary import MARK, canary_tag
-from quaestor.ports import CdnAdapter
+from quaestor.ports import CdnAdapter, LifetimeCdn
 
 LIVES_S = 60
 
@@ -23,14 +23,17 @@ class CanaryEndpoint:
 
     async def __call__(self, method: str, send: Send) -> None:
         body = b"" if method == "HEAD" else secrets.token_hex(16).encode()
+        now_ms = self._engine.read_path.clock()
         headers: RawHeaders = [
             (b"content-type", b"text/plain"),
             (b"cache-control", b"public, max-age=0, must-revalidate"),
             (b"cdn-cache-control", b"max-age=%d" % LIVES_S),
-            (MARK.encode(), b"%d" % self._engine.read_path.clock()),
+            (MARK.encode(), b"%d" % now_ms),
         ]
         for adapter in self._cdn:
             headers += adapter.response_headers((canary_tag(self._engine.settings.scope),))
+            if isinstance(adapter, LifetimeCdn):
+                headers += adapter.lifetime_headers(lives_s=LIVES_S, until_s=now_ms // 1000 + LIVES_S)
         if method not in ("GET", "HEAD"):
             await send({"type": "http.response.start", "status": 405, "headers": [(b"allow", b"GET, HEAD")]})
             await send({"type": "http.response.body", "body": b""})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from middleware.never_stored import NeverStored
 from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.verification import Verifications
+from quaestor.model import Dependent
 from quaestor.policy import RoutePolicy
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts
@@ -34,6 +35,7 @@ class ExchangeContext:
     credentials: the request carried some, and only answers that their origin lets be shared in spite of that are for it.
     asked_whole: routes whose handlers are shown no conditions.
     never_stored: requests of whose handlers nothing is noticed.
+    purge_again: purges what died while it was being sent.
     """
 
     app: App
@@ -52,6 +54,7 @@ class ExchangeContext:
     credentials: bool = False
     asked_whole: AskedWhole = field(default_factory=AskedWhole)
     never_stored: NeverStored = field(default_factory=NeverStored)
+    purge_again: Callable[[Dependent], None] = lambda _: None
 
     @property
     def policy(self) -> RoutePolicy:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from middleware.interface import RawHeaders
 from quaestor.model import Uncacheable
 from quaestor.policy import DEFAULT, RoutePolicy
-from quaestor.ports import BoundedCdn, CdnAdapter
+from quaestor.ports import BoundedCdn, CdnAdapter, LifetimeCdn
 from quaestor.read_path import explaining
 from quaestor.read_path.asked_fields import EVERYTHING
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
@@ -37,8 +37,11 @@ CONNECTION = frozenset(
 )  # fmt: skip
 """Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
 _LIFETIMES = frozenset(
-    {b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control", LIFETIME}
-)
+    {
+        b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control", b"x-accel-expires",
+        LIFETIME,
+    }
+)  # fmt: skip
 _NOT_MODIFIED = frozenset(
     {
         b"age", b"cache-control", b"cache-status", b"cdn-cache-control", b"content-location", b"date", b"etag", b"expires",
@@ -222,6 +225,7 @@ class HeaderPolicy:
     def __init__(self, settings: Settings, cdn: Sequence[CdnAdapter]) -> None:
         self._cdn = tuple(cdn)
         self._bounded = tuple(adapter for adapter in cdn if isinstance(adapter, BoundedCdn))
+        self._lifetimes = tuple(adapter for adapter in cdn if isinstance(adapter, LifetimeCdn))
         self._estimated = settings.client_ttl == "estimated"
         self._sketch = settings.client_ttl == "sketch"
         self._debug = settings.debug_header
@@ -229,6 +233,7 @@ class HeaderPolicy:
         self._not_modified = _NOT_MODIFIED | {
             name for adapter in self._cdn for name, _ in adapter.response_headers(("t",))
         }
+        self._not_modified |= {name for name, _ in self._lifetime_headers(lives_s=0, until_s=0)}
         self.purges = bool(cdn)
         self.leaves_copies = self.purges or self._estimated
 
@@ -361,6 +366,11 @@ class HeaderPolicy:
         at_most_ms = min((ms for one in self._bounded if (ms := one.copies_live_ms()) is not None), default=None)
         return None if at_most_ms is None else at_most_ms // 1000
 
+    def _lifetime_headers(self, *, lives_s: int, until_s: int) -> RawHeaders:
+        """What CDNs are told of a lifetime that do not know CDN-Cache-Control."""
+        told = (one.lifetime_headers(lives_s=lives_s, until_s=until_s) for one in self._lifetimes)
+        return list(dict.fromkeys(header for headers in told for header in headers))
+
     def _fixed(self, resident: Resident, policy: RoutePolicy, cdn_at_most_s: int | None) -> RawHeaders:
         response = resident.response
         given = response.headers
@@ -383,6 +393,7 @@ class HeaderPolicy:
             fixed.append((b"vary", names))
         if self._cdn and not policy.personal and not unkeyed:
             fixed.append((b"cdn-cache-control", b"max-age=%d%s" % (cdn_s, transform)))
+            fixed += self._lifetime_headers(lives_s=cdn_s, until_s=resident.copies_from_ms // 1000 + cdn_s)
             for adapter in self._cdn:
                 fixed += adapter.response_headers(response.tags)
         return fixed

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
+from quaestor.model import Dependent
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CacheSketch, CdnAdapter, QueryRegistry
 from quaestor.read_path.service import ReadPath
@@ -39,6 +40,9 @@ class Engine(Protocol):
 
     def add_cdn(self, adapter: CdnAdapter) -> None:
         """Have this CDN purged of what dies."""
+
+    def purge_again(self, dependent: Dependent) -> None:
+        """Purge all CDNs of copies that were still on their way when they were purged."""
 
     async def start(self) -> None:
         """Start the background work."""

@@ -8,6 +8,7 @@ from middleware.context import ExchangeContext
 from middleware.headers import LIFETIME
 from middleware.interface import RawHeaders, Send
 from middleware.partial_answers import in_part
+from middleware.sending_watched import send_watched, watched
 from quaestor.model import CachedResponse
 from quaestor.read_path import ranges, validation
 from quaestor.read_path.request import RequestFacts
@@ -69,9 +70,15 @@ async def send_entry(
         status, headers, body = in_part(response, facts, headers)
     if status in (206, 416):
         headers = [field for field in headers if field[0] != LIFETIME]
+    watch = leave and outgoing.purges and not by_itself and bool(body) and watched(response)
+    if watch:
+        resident.rendered = None  # so that the next one for it comes here as well
     # Fresh messages and a fresh list: whoever wraps us may change them.
     await context.send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await context.send({"type": "http.response.body", "body": body})
+    if watch:
+        await send_watched(context, response, body)
+    else:
+        await context.send({"type": "http.response.body", "body": body})
     return True
 
 

@@ -18,7 +18,7 @@ from quaestor.capture.clients import WatchClient
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.invalidation.effects.manual import ManualInvalidation
-from quaestor.model import Query
+from quaestor.model import Dependent, Query
 from quaestor.observability.hooks import FailureObserver, InvalidationObserver, ReadObserver
 from quaestor.parts import build_parts
 from quaestor.ports import CdnAdapter, LifetimeEstimator
@@ -76,6 +76,10 @@ class Quaestor:
     def add_cdn(self, adapter: CdnAdapter) -> None:
         """Purge this CDN too, and tag responses for it."""
         self.parts.effects.cdn.append(adapter)
+
+    def purge_again(self, dependent: Dependent) -> None:
+        """Purge all CDNs of copies that were still on their way when they were purged."""
+        self.parts.effects.purge_again(dependent)
 
     def on_read(self, observer: ReadObserver) -> None:
         """Call observer on the event loop with each request that is answered from cache or by its handler; not with those that

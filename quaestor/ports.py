@@ -266,6 +266,18 @@ class BoundedCdn(Protocol):
         """Longest life of copies in this CDN that are handed out now; None: as long as otherwise. No I/O."""
 
 
+@runtime_checkable
+class LifetimeCdn(Protocol):
+    """A CDN adapter whose CDN learns from other fields than CDN-Cache-Control how long it may keep an answer."""
+
+    def lifetime_headers(self, *, lives_s: int, until_s: int) -> list[tuple[bytes, bytes]]:
+        """Headers that say so; none if CDN-Cache-Control does.
+
+        lives_s: counted from when the answer's Age was 0.
+        until_s: its end, in seconds since the epoch.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
     """Registrations of one response, activated.

@@ -11,7 +11,7 @@ from quaestor.capture import current
 from quaestor.capture.commands import Understood
 from quaestor.capture.recorder import ReadInProgress
 from quaestor.errors import SketchError
-from quaestor.model import CapturedRead, Operation, Query, Version
+from quaestor.model import CapturedRead, Dependent, Operation, Query, Version
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import Tracing
 from quaestor.ports import CdnAdapter, DependencyIndex, Leases, Registered, SketchState
@@ -195,6 +195,7 @@ class HandEngine:
         self.index = MemoryIndex() if index is None else index
         self.cdn: list[CdnAdapter] = []
         self.life: list[str] = []
+        self.purged_again: list[Dependent] = []
         self.read_path = ReadPath(
             registry=self.registry,
             store=self.store,
@@ -209,6 +210,9 @@ class HandEngine:
 
     def add_cdn(self, adapter: CdnAdapter) -> None:
         self.cdn.append(adapter)
+
+    def purge_again(self, dependent: Dependent) -> None:
+        self.purged_again.append(dependent)
 
     async def start(self) -> None:
         self.life.append("start")

@@ -10,7 +10,9 @@ from quaestor.errors import ConfigurationError
 
 
 def config(
-    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="fastly, cloudflare, cloudfront, akamai, ...")],
+    provider: Annotated[
+        str, typer.Argument(metavar="PROVIDER", help="varnish, nginx, squid, ats, fastly, cloudflare, ...")
+    ],
     values: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="What stands between @ in it; may be repeated."),

@@ -13,7 +13,7 @@ class InvalidationMetrics:
     widened: queries, by reason.
     evicted: cached responses. withdrawn: registrations that a full node guards no longer.
     rechecks: by their outcome (vocabularies.RECHECKS); recheck_s: how long each took.
-    purges: by CDN and result.
+    purges: by CDN and result. sent_dead: answers that died while they were being sent, and were purged again.
     latency_s: database write to evicted entry.
     purge_latency_s: database write to acknowledged purge.
     """
@@ -33,5 +33,8 @@ class InvalidationMetrics:
         )
         self.recheck_s = families.histogram("recheck_seconds", "word of a change to verdict")
         self.purges = families.counters("purges", "CDN purges", cdn=None, result=frozenset({"done", "failed"}))
+        self.sent_dead = families.counter(
+            "sent_dead", "answers invalidated while they were being sent, and purged again"
+        )
         self.latency_s = families.histogram("invalidation_latency_seconds", "database write to evicted entry")
         self.purge_latency_s = families.histogram("purge_latency_seconds", "database write to acknowledged purge")

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pymongo import AsyncMongoClient
 
 from cdn_adapters import (
+    CACHES,
     HOSTED,
     Accepted,
     Akamai,
@@ -29,9 +30,11 @@ from cdn_adapters import (
     Fastly,
     GoogleCloudCdn,
     KeyCdn,
+    LifetimeField,
     MemoryAdapter,
     MemoryCdn,
     Netlify,
+    Nginx,
     Outcome,
     Owner,
     Pace,
@@ -39,10 +42,12 @@ from cdn_adapters import (
     PurgeEvent,
     Rate,
     Rejected,
+    Squid,
     TagField,
     Target,
     Throttled,
     Tiers,
+    TrafficServer,
     Unit,
     VarnishAdapter,
     Vercel,
@@ -228,11 +233,14 @@ def hosted(token: str) -> Sequence[Place]:
         Vercel("project", token=token),
         Netlify("site", token=token),
         Webhook("https://purger.example/purge", key=token),
+        Nginx("http://localhost:8080", token=token),
+        Squid("http://localhost:3128", token=token),
+        TrafficServer("http://localhost:8080", token=token),
     )
 
 
 def configurations() -> str:
-    return "".join(provider_configuration(name) for name in HOSTED)
+    return "".join(provider_configuration(name) for name in (*CACHES, *HOSTED))
 
 
 def capabilities() -> Capabilities:
@@ -240,6 +248,7 @@ def capabilities() -> Capabilities:
     return Capabilities(
         kinds=("tag", "url"),
         tag_field=TagField(name="cache-tag", separator=","),
+        lifetime_field=LifetimeField(name="edge-control", form="max-age={lives_s}"),
         rates=(rate,),
         cost=Cost(free_a_month=1_000, usd_a_target=0.005),
         asynchronous=True,

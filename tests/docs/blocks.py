@@ -12,6 +12,7 @@ DOCUMENTS = (
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     *(f"docs/{one.name}" for one in (ROOT / "docs").glob("*.md")),
+    *(f"docs/cdn/{one.name}" for one in (ROOT / "docs" / "cdn").glob("*.md")),
 )
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -4,6 +4,7 @@ takes, JSON is what its reader understands."""
 from __future__ import annotations
 
 import ast
+import base64
 import inspect
 import json
 import os
@@ -18,8 +19,10 @@ import httpx
 import pymongo
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from quaestor.cli.main import app as command_line
+from tests.cdn_contracts.google_cloud_cdn import service_account
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.support import eventually
 
@@ -163,16 +166,23 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
 }
 """What each block presumes, and how it is used after it has run."""
+USES |= {block.name: (APP, None) for block in PYTHON if block.document.startswith("docs/cdn/")}
+SECRETS = {"QUAESTOR_WEBHOOK_KEY": "whsec_" + base64.b64encode(b"a webhook's key of 32 characters").decode()}
+"""Environment variables whose values have a form."""
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
-async def test_python(block: Block, mongo_url: str, tmp_path: Path) -> None:
+async def test_python(block: Block, mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs; an app caches, and answers anew after a write from outside."""
+    for name in re.findall(r'os\.environ\["(\w+)"\]', block.text):
+        monkeypatch.setenv(name, SECRETS.get(name, "a-secret-of-enough-characters"))
     assert block.name in USES, "say in USES what it presumes and how it is used"
     presumed, use = USES[block.name]
+    (tmp_path / "purger.json").write_text(service_account("http://127.0.0.1:9/token"))
     (tmp_path / "secret").write_text("a-token-of-enough-characters-0123456789")
     text = URL.sub(mongo_url, f"{presumed}\n{block.text}")
     text = text.replace("/run/secrets/quaestor", str(tmp_path / "secret"))
+    text = text.replace("/run/secrets/purger.json", str(tmp_path / "purger.json"))
     text = text.replace("/var/lib/quaestor/statistics", str(tmp_path)).replace("since_ms=...", "since_ms=0")
     names: Names = {"__name__": "document"}
     code = compile(text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -204,6 +214,10 @@ def test_shell(block: Block) -> None:
         while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
             words.pop(0)
         match words:
+            case ["quaestor", "cdn", "config", *_]:
+                printed = CliRunner().invoke(command_line, words[1:])
+                assert printed.exit_code == 0, (line, printed.exception)
+                assert printed.stdout
             case ["quaestor", *arguments]:
                 parse(root, "quaestor", arguments)
             case ["make", target, *_]:
@@ -212,7 +226,7 @@ def test_shell(block: Block) -> None:
                 for package in packages:
                     if found := re.fullmatch(r"quaestor(\w+)", package):  # its brackets are gone
                         assert f"\n{found[1]} = [" in (ROOT / "pyproject.toml").read_text()
-            case [] | ["export" | "curl" | "uvicorn", *_]:
+            case [] | ["export" | "curl" | "apt-get" | "uvicorn", *_]:
                 pass
             case _:
                 pytest.fail(f"nobody knows this command: {line}")

@@ -10,19 +10,24 @@ from functools import partial
 import httpx
 import pytest
 
-from cdn_adapters import Tiers, VarnishAdapter, varnish_vcl
+from cdn_adapters import Delivery, FanOut, Nginx, Tiers, VarnishAdapter, varnish_vcl
 from quaestor.demo.servers import HOST, Server, running, varnish_server
+from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox
 from tests.end_to_end.origin import Answer, Origin
+from tests.end_to_end.real_caches import NGINX_PURGE, nginx_server
 from tests.end_to_end.varnish_site import TOKEN, behind, needs_varnish, path, tagged
 from tests.support import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.anyio, needs_varnish]
 __all__ = ["behind", "path"]
+needs_nginx = pytest.mark.skipif(
+    not NGINX_PURGE.exists(), reason="not on this machine: apt-get install nginx-light libnginx-mod-http-cache-purge"
+)
 
-ROUNDS = 20
+each_count = pytest.mark.parametrize("rounds", [20, pytest.param(1_000, marks=pytest.mark.slow)])
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +59,16 @@ def version(number: int, tag: str) -> Answer:
     return Answer(answer.headers, body=f"version {number}")
 
 
+@each_count
 async def test_a_purge_reaches_the_edge_after_the_shield(
-    shield: Server, edge: Server, behind: Origin, web: httpx.AsyncClient, path: str, redis_url: str, prefix: str
+    shield: Server,
+    edge: Server,
+    behind: Origin,
+    web: httpx.AsyncClient,
+    path: str,
+    redis_url: str,
+    prefix: str,
+    rounds: int,
 ) -> None:
     """A write, its purge, and reads all the while: once both tiers were purged, and again a moment later, nothing old is read."""
     client = shared_client(redis_url, timeout_s=PATIENCE_S)
@@ -69,7 +82,7 @@ async def test_a_purge_reaches_the_edge_after_the_shield(
         sizes = [await outbox.size(queue) for queue in await outbox.queues()]
         return not any(size.waiting or size.taken for size in sizes)
 
-    for number in range(ROUNDS):
+    for number in range(rounds):
         behind.answers[path] = version(number, path)
         wait = await tiers.put(tags=[path], urls=[], until_ms=int(time.time() * 1_000) + 600_000)
         purged = asyncio.create_task(_awaited(wait))
@@ -100,3 +113,51 @@ async def test_without_the_order_the_edge_keeps_what_the_shield_had(
     assert (await web.get(path)).text == "version 0"
     await upper.aclose()
     await lower.aclose()
+
+
+@needs_nginx
+@each_count
+async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, prefix: str, rounds: int) -> None:
+    """The same with an edge that knows no tags: both are purged by URL."""
+    client = shared_client(redis_url, timeout_s=PATIENCE_S)
+    outbox = RedisOutbox(client, deployment=prefix)
+    vcl = varnish_vcl(HOST, behind.port, purge_token=TOKEN, fills_caches=True)
+    with (
+        running(partial(varnish_server, vcl=vcl), "varnish-shield") as shield,
+        running(partial(nginx_server, app_port=shield.port), "nginx-edge") as edge,
+    ):
+        upper = VarnishAdapter(shield.url, token=TOKEN, tags=False, timeout_s=PATIENCE_S)
+        lower = FanOut("nginx", [Delivery(Nginx(edge.url, token=TOKEN, timeout_s=PATIENCE_S))])
+        tiers = Tiers("nginx", shield=upper, edge=lower)
+        tiers.begin(outbox, telemetry=Telemetry(), repurge_after_ms=30)
+        found = []
+
+        async def settled() -> bool:
+            sizes = [await outbox.size(queue) for queue in await outbox.queues()]
+            return not any(size.waiting or size.taken for size in sizes)
+
+        async with httpx.AsyncClient(base_url=edge.url, timeout=PATIENCE_S, trust_env=False) as web:
+            for number in range(rounds):
+                until_s = int(time.time()) + 600
+                told = tiers.lifetime_headers(lives_s=600, until_s=until_s)
+                fields = {name.decode(): value.decode() for name, value in told} | {"cdn-cache-control": "max-age=600"}
+                behind.answers[path] = Answer(fields, body=f"version {number}")
+                wait = await tiers.put(tags=["t"], urls=[edge.url + path], until_ms=until_s * 1_000)
+                purged = asyncio.create_task(_awaited(wait))
+                while not purged.done():
+                    await web.get(path)
+                await eventually(settled)
+                before = len(behind.asked)
+                found.append([(await web.get(path)).text for _ in range(2)])
+                assert len(behind.asked) - before <= 1, "nothing is kept, so nothing is shown"
+        await tiers.aclose()
+    await client.aclose()
+    assert found == [[f"version {number}"] * 2 for number in range(rounds)]
+
+
+async def test_tiers_that_cannot_be_purged_by_the_same_are_refused() -> None:
+    """A tag that the edge does not know would be purged in the shield alone."""
+    shield = VarnishAdapter("http://shield:6081", token=TOKEN)
+    edge = FanOut("nginx", [Delivery(Nginx("http://edge:8080", token=TOKEN))])
+    with pytest.raises(ConfigurationError, match="tags=False"):
+        Tiers("nginx", shield=shield, edge=edge)

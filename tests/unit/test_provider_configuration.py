@@ -1,4 +1,7 @@
-"""Configurations of hosted providers are well formed, and say what is still to be filled in."""
+"""Configurations of caches and hosted providers are well formed, and say what is still to be filled in.
+
+Those of caches are also compiled by the real programs: tests/end_to_end/test_real_caches.py.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,37 @@ from pathlib import Path
 
 import pytest
 
-from cdn_adapters import HOSTED, provider_configuration
+from cdn_adapters import CACHES, HOSTED, provider_configuration
 from quaestor.errors import ConfigurationError
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+
+def braces(text: str) -> None:
+    assert text.count("{") == text.count("}")
+
+
+def lines(text: str) -> None:
+    """Each a directive with a value."""
+    assert all(len(line.split()) >= 2 for line in text.splitlines() if line and not line.startswith("#"))
+
+
 PARSED = {
-    "fastly": lambda text: text.count("{") == text.count("}") or pytest.fail("braces"),
+    "varnish": braces,
+    "nginx": braces,
+    "squid": lines,
+    "fastly": braces,
     "webhook": ast.parse,
     "netlify": tomllib.loads,
 }
 
 
-@pytest.mark.parametrize("name", HOSTED)
+@pytest.mark.parametrize("name", [*CACHES, *HOSTED])
 def test_a_configuration_is_in_the_provider_s_format(name: str) -> None:
     """JSON, TOML, Python or a shell script: what reads it can parse it, before and after it was filled in."""
     text = provider_configuration(name)
     values = dict.fromkeys(re.findall(r"@([a-z_]+)@", text), "value-1")
+    values |= {"purger": "10.0.0.9", "app_port": "8001", "token": "value-10"} if name == "varnish" else {}
     for one in (text, provider_configuration(name, values)):
         if name in PARSED:
             PARSED[name](one)
@@ -39,12 +57,20 @@ def test_a_configuration_is_in_the_provider_s_format(name: str) -> None:
 
 def test_what_cannot_stand_in_a_configuration_is_refused() -> None:
     """The message names the value and what is possible."""
-    with pytest.raises(ConfigurationError, match="fastly, cloudflare"):
+    with pytest.raises(ConfigurationError, match="varnish, nginx, squid, ats, fastly, cloudflare"):
         provider_configuration("akamay")
     with pytest.raises(ConfigurationError, match="host"):
         provider_configuration("cloudflare", {"hots": "shop.example"})
     with pytest.raises(ConfigurationError, match="cannot stand"):
         provider_configuration("cloudflare", {"host": '"} or true'})
+    for name in ("nginx", "squid", "ats", "varnish"):
+        with pytest.raises(ConfigurationError, match="cannot stand"):
+            provider_configuration(name, {"token": "a;b c"})
+        with pytest.raises(ConfigurationError, match=f"{name} needs no 'tokn'"):
+            provider_configuration(name, {"tokn": "value"})
+    for values in ({"app_port": "http"}, {"token": "a:b-c-d-e"}, {"purger": "10.0.0.9"}):
+        with pytest.raises(ConfigurationError, match=r"app_port|purge_token"):
+            provider_configuration("varnish", values)
 
 
 @pytest.mark.parametrize("name", HOSTED)
@@ -54,4 +80,13 @@ def test_each_provider_has_a_page_that_says_how_it_was_tested(name: str) -> None
     assert "Tested on its contract, not on the real thing" in page
     assert re.search(r"Limits, read 20\d\d-\d\d", page)
     assert f"quaestor cdn config {name}" in page
+    assert f": cdn/{name}.md\n" in (DOCS.parent / "mkdocs.yml").read_text()
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_each_cache_has_a_page_that_says_on_what_it_was_tested(name: str) -> None:
+    """On the real thing, with its version; and in the navigation."""
+    page = (DOCS / "cdn" / f"{name}.md").read_text()
+    assert re.search(r"Tested on the real thing: [A-Z a-z]+ [0-9.]+", page)
+    assert f"quaestor cdn config {name} " in page
     assert f": cdn/{name}.md\n" in (DOCS.parent / "mkdocs.yml").read_text()

@@ -161,6 +161,10 @@ class Effects:
         """Forget everything that is stored, and let clients revalidate all they have: nothing of it can be trusted."""
         self._submit(lambda _: self._spawn(self._start_over(why)))
 
+    def purge_again(self, dependent: Dependent) -> None:
+        """Purge what died while it was being sent: a CDN may have stored it only after the purge."""
+        self._submit(lambda _: self._spawn(self.purging.again(dependent)))
+
     def _submit(self, act: Callable[[asyncio.AbstractEventLoop], object]) -> None:
         loop = self._loop
         if loop is not None:

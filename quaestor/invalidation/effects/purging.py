@@ -88,6 +88,13 @@ class Purging:
 
         return purge
 
+    async def again(self, dependent: Dependent) -> None:
+        """Purge what died while it was being sent, in every CDN."""
+        self._telemetry.invalidations.sent_dead.inc()
+        wait = await self.put((dependent,))
+        if wait is not None:
+            await wait()
+
     async def purge_tag(self, tag: str, *, until_ms: int) -> None:
         """Purge whatever carries this tag; no copy is alive after until_ms."""
         await (await self._put_all((tag,), (), until_ms))()

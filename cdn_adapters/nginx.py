@@ -1,0 +1,28 @@
+"""nginx with the module cache_purge (Debian: libnginx-mod-http-cache-purge): purges by URL, in one nginx."""
+
+from __future__ import annotations
+
+from pydantic import SecretStr
+
+from cdn_adapters.capabilities import URL, Capabilities, LifetimeField
+from cdn_adapters.purge_method import PurgeMethodPlace
+
+
+class Nginx(PurgeMethodPlace):
+    """One nginx with the configuration of `quaestor cdn config nginx`. Implements Place.
+
+    address: base URL as this process reaches it, e.g. "http://10.0.0.5:8080". Raises ConfigurationError for anything else.
+    token: the one in its configuration.
+    timeout_s: for one purge request.
+
+    It knows no tags and cannot be emptied at once. It keeps what `X-Accel-Expires` lets it keep, until a moment by its own clock.
+    """
+
+    name = "nginx"
+    software = "nginx"
+    capabilities = Capabilities(
+        kinds=(URL,), batch={URL: 100}, lifetime_field=LifetimeField(name="x-accel-expires", form="@{until_s}")
+    )
+
+    def __init__(self, address: str, *, token: str | SecretStr, timeout_s: float = 2.0) -> None:
+        super().__init__(address, token=token, timeout_s=timeout_s)

@@ -1,0 +1,134 @@
+"""Cache of one's own that is purged by requests with the method PURGE: what Varnish, nginx, Squid and Traffic Server share."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import SecretStr
+
+from cdn_adapters.answers import Answer, Delivered, Rejected
+from cdn_adapters.capabilities import URL, Capabilities
+from cdn_adapters.place import Connection, Target
+from cdn_adapters.pooled import Pooled, PooledPlace
+from cdn_adapters.secret_settings import secret
+from quaestor.errors import CdnError, ConfigurationError
+
+TOKEN_FIELD = "quaestor-purge-token"
+WHOLE_FIELD = "quaestor-purge-everything"
+PROOF = "quaestor-purged"
+"""Field on the answer to a purge: that it was the printed configuration that took it, not something that answers anything."""
+_KEEP_ALIVE_S = 4.0
+"""Below what these caches keep an idle connection for (Varnish: 5 s), so that it is seldom they that close it."""
+_CONNECTIONS = 8
+
+
+class PurgeMethodPlace(PooledPlace, ABC):
+    """Place that is asked directly, with a token, by the method PURGE; the base of all of them. Implements Place.
+
+    software: what it is called, for people.
+    address: base URL, as this process reaches it. Raises ConfigurationError if it is not an http(s) URL.
+    token: what its configuration asks for; None: it goes by addresses alone.
+    timeout_s: for one purge request.
+    """
+
+    name: str
+    software: str
+    address: str
+    capabilities: Capabilities
+
+    def __init__(self, address: str, *, token: str | SecretStr | None, timeout_s: float) -> None:
+        _check(address, self.software)
+        self.address = address
+        self.base = address.rstrip("/")
+        self._token = None if token is None else secret(token, f"the purge token of {self.software}")
+        self._timeout_s = timeout_s
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        """A pool of connections."""
+        limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE_S)
+        async with httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False) as client:
+            yield Pooled(self, client)
+
+    async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
+        """Purge a batch on these connections: see Connection."""
+        requests = self.requests(client, targets)
+        outcomes = await asyncio.gather(
+            *(self._answer(client, request) for request in requests), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return next((one for one in outcomes if isinstance(one, Rejected)), Delivered())
+
+    def requests(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> list[httpx.Request]:
+        """The requests that purge a batch: here, one for each URL."""
+        return [self.by_url(client, target.value) for target in targets if target.by == URL]
+
+    def by_url(self, client: httpx.AsyncClient, url: str, fields: Mapping[str, str] | None = None) -> httpx.Request:
+        """The request that purges one URL, as the client spelled it that fetched the object."""
+        parts = urlsplit(url)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query or url.endswith("?") else "")
+        # The target as it is: httpx would spell some characters differently.
+        return self.request(
+            client, {"host": parts.netloc.lower()} | dict(fields or {}), extensions={"target": target.encode("ascii")}
+        )
+
+    def request(
+        self, client: httpx.AsyncClient, fields: Mapping[str, str], extensions: dict[str, object] | None = None
+    ) -> httpx.Request:
+        """A purge request with these fields and the token."""
+        token = {} if self._token is None else {TOKEN_FIELD: self._token.get_secret_value()}
+        return client.build_request("PURGE", self.base + "/", headers={**token, **fields}, extensions=extensions or {})
+
+    async def _answer(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+        try:
+            try:
+                response = await client.send(request)
+            except httpx.RemoteProtocolError:
+                response = await client.send(request)  # it closed an idle connection just then
+        except httpx.HTTPError as error:
+            raise CdnError(
+                f"{self.software} at {self.base} did not answer a purge: {error or type(error).__name__}"
+            ) from error
+        if response.status_code in (200, 404) and self.proved(request, response):  # 404: there was nothing to purge
+            return Delivered()
+        if response.status_code == 403:
+            return Rejected(reason=self.forbidden(), place_wide=True)
+        why = f"what answers at {self.base} ({response.status_code}) does not purge: {self.remedy()}"
+        if response.status_code >= 500:
+            raise CdnError(why)
+        return Rejected(reason=why, place_wide=True)
+
+    def proved(self, request: httpx.Request, response: httpx.Response) -> bool:
+        """Whether it shows that the printed configuration has taken a purge."""
+        return PROOF in response.headers
+
+    def forbidden(self) -> str:
+        """Remedy of a refusal, for people."""
+        return f"give the adapter the token of {self.software}'s configuration, and that one this host's address"
+
+    def remedy(self) -> str:
+        """Remedy of a cache that knows nothing of purges, for people."""
+        return f"give {self.software} the configuration of `quaestor cdn config {self.name}`"
+
+
+def _check(address: str, software: str) -> None:
+    try:
+        url = httpx.URL(address)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise ConfigurationError(
+            f"{address!r} is not the URL of a cache ({software}): {error}; write http://host:port"
+        ) from error
+    if url.userinfo:  # the address is shown: in metrics, logs and names of queues
+        raise ConfigurationError(f"the URL of a cache ({software}) has no user and no password; write http://host:port")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigurationError(f"{address!r} is not the URL of a cache ({software}); write http://host:port")
