@@ -2,27 +2,31 @@
 positives.
 
 Longer lifetimes mean more hits and more stale ones, so estimators are compared at equal staleness: each is run with several
-of its parameters, and its hits are read off between the two points around that staleness. The oracle knows when everything
-changes. Seeds are the same for all; the table has means. Run: python -m benchmarks.ttl_estimators [--requests 100000] [--seeds 5]
+of its parameters, and its hits are the most that it has at no more than that staleness, linearly between its runs. Beside
+them stand the oracle, which knows when everything changes, and the bound of what can be reached without that (`ttl_bound`).
+Seeds are the same for all; each figure is a mean with half of its 95 % confidence interval.
+Run: python -m benchmarks.ttl_estimators [--requests 100000] [--seeds 5] [--only NAME]
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from benchmarks import harness
-from quaestor.simulation.comparison import compared, oracle
-from quaestor.simulation.simulate import System, simulated, summed_up
+from benchmarks.ttl_bound import bound
+from quaestor.simulation.comparison import oracle, production
+from quaestor.simulation.simulate import Figures, System, interval, simulated, summed_up
 from quaestor.simulation.workload import Mix, Workload, synthetic
 from quaestor.ttl.parameters import TtlParameters, Tuning
 
-Points = dict[str, dict[str, tuple[float, float]]]
+Runs = dict[str, list[Figures]]
+Curve = list[tuple[float, float]]
 
+TTL_MIN_MS = 100
 COMMON: dict[str, Any] = {"rate_hz": 200.0, "results": 1_000, "clients": 20}
 MIXES = (
     Mix(name="Zipf, 99 % reads", **COMMON),
@@ -32,51 +36,77 @@ MIXES = (
     Mix(name="cycle, 99 % reads", **COMMON, writes="cycle", period_s=200.0),
 )
 ESTIMATORS: dict[str, Sequence[Tuning]] = {
-    "lifetimes": [Tuning(quantile=one, ttl_min_ms=100) for one in (0.1, 0.3, 0.5, 0.7, 0.9)],
-    "best static": [
-        Tuning(estimator="static", static_ms=one, ttl_min_ms=100) for one in (300, 1_000, 3_000, 10_000, 60_000)
+    "lifetimes": [
+        Tuning(quantile=one, exponent=exponent, ttl_min_ms=TTL_MIN_MS)
+        for exponent in (1.0, 1.5, 2.0)
+        for one in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
     ],
-    "age": [Tuning(estimator="age", fraction=one, ttl_min_ms=100) for one in (0.05, 0.1, 0.2, 0.5, 1.0)],
-    "dynamic": [Tuning(estimator="dynamic", quantile=one, ttl_min_ms=100) for one in (0.1, 0.3, 0.5, 0.7, 0.9)],
+    "best static": [
+        Tuning(estimator="static", static_ms=one, ttl_min_ms=TTL_MIN_MS)
+        for one in (300, 1_000, 3_000, 10_000, 60_000, 300_000)
+    ],
+    "age": [Tuning(estimator="age", fraction=one, ttl_min_ms=TTL_MIN_MS) for one in (0.05, 0.1, 0.2, 0.5, 1.0)],
+    "dynamic": [
+        Tuning(estimator="dynamic", quantile=one, ttl_min_ms=TTL_MIN_MS) for one in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9)
+    ],
 }
-LEVELS = (0.5, 1.0, 1.5)
-"""Staleness at which all are compared, as shares of what `lifetimes` has at the quantile 0.5."""
+LEVELS = (0.25, 0.5, 1.0)
+"""Staleness at which all are compared, as shares of what `lifetimes` has with the default parameters."""
 
 
-def at_staleness(points: Points, stale: float, figure: str) -> float | None:
-    """A figure between the two points around this staleness; None if all are staler."""
-    ordered = sorted((one["stale"][0], one[figure][0]) for one in points.values())
-    if ordered[0][0] > stale:
-        return None
-    for (low, at_low), (high, at_high) in itertools.pairwise(ordered):
-        if low <= stale <= high:
-            return at_low + (at_high - at_low) * ((stale - low) / (high - low) if high > low else 0.0)
-    return ordered[-1][1]
+def at_staleness(curve: Curve, stale: float) -> float | None:
+    """The most hits at no more than this staleness; None if all are staler."""
+    best: tuple[float, float] | None = None
+    for at, hits in sorted(curve):
+        if at > stale:
+            if best is not None and hits > best[1]:
+                return best[1] + (hits - best[1]) * (stale - best[0]) / (at - best[0])
+            if best is not None:
+                continue
+            return None
+        if best is None or hits > best[1]:
+            best = at, hits
+    return None if best is None else best[1]
+
+
+def level(curves: dict[str, list[Curve]], stale: float) -> dict[str, tuple[float, float] | None]:
+    """Fresh hits of each at a staleness, by their curves for each seed; None where one of them is staler throughout."""
+    found: dict[str, tuple[float, float] | None] = {}
+    for name, seeds in curves.items():
+        values = [at_staleness(one, stale) for one in seeds]
+        known = [one for one in values if one is not None]
+        found[name] = interval(known) if len(known) == len(values) else None
+    return found
 
 
 def measured(mix: Mix, *, seeds: int, system: System) -> dict[str, Any]:
     workloads: list[Workload] = [synthetic(mix, seed=seed) for seed in range(seeds)]
-    known = summed_up([simulated(one, oracle(one, ttl_min_ms=100), system, seed=i) for i, one in enumerate(workloads)])
-    points: dict[str, Points] = {}
-    began = time.process_time()
+    known = [simulated(one, oracle(one, ttl_min_ms=TTL_MIN_MS), system, seed=i) for i, one in enumerate(workloads)]
+    runs: dict[str, Runs] = {}
+    began_s = time.process_time()
     for name, tunings in ESTIMATORS.items():
-        candidates = {describe(tuning): TtlParameters(default=tuning) for tuning in tunings}
-        points[name] = compared(workloads, candidates, system)
-    spent_s = time.process_time() - began
-    middle = points["lifetimes"][describe(ESTIMATORS["lifetimes"][2])]["stale"][0]
-    levels = [
-        {
-            "stale": middle * level,
-            "fresh_hits": {name: at_staleness(one, middle * level, "browser_fresh") for name, one in points.items()},
-            "hits": {name: at_staleness(one, middle * level, "browser") for name, one in points.items()},
+        runs[name] = {
+            describe(tuning): [
+                simulated(one, production(TtlParameters(default=tuning)), system, seed=i)
+                for i, one in enumerate(workloads)
+            ]
+            for tuning in tunings
         }
-        for level in LEVELS
-    ]
-    runs = sum(map(len, ESTIMATORS.values())) * seeds
+    spent_s = time.process_time() - began_s
+    curves: dict[str, list[Curve]] = {
+        name: [[(one[i].stale, one[i].browser_fresh) for one in by_tuning.values()] for i in range(seeds)]
+        for name, by_tuning in runs.items()
+    }
+    curves["bound"] = bound(mix, workloads, system, ttl_min_ms=TTL_MIN_MS)
+    curves["oracle"] = [[(one.stale, one.browser_fresh)] for one in known]
+    default = summed_up(runs["lifetimes"][describe(Tuning())])["stale"][0]
     return {
-        "workload": mix.name, "oracle": known, "points": points, "levels": levels,
-        "requests_per_cpu_s": mix.requests * runs / spent_s,
-    }  # fmt: skip
+        "workload": mix.name,
+        "points": {name: {what: summed_up(one) for what, one in each.items()} for name, each in runs.items()},
+        "oracle": summed_up(known),
+        "levels": [{"stale": default * one, "fresh_hits": level(curves, default * one)} for one in LEVELS],
+        "requests_per_cpu_s": mix.requests * seeds * sum(map(len, ESTIMATORS.values())) / spent_s,
+    }
 
 
 def describe(tuning: Tuning) -> str:
@@ -85,8 +115,10 @@ def describe(tuning: Tuning) -> str:
             return f"{tuning.static_ms / 1_000:g} s"
         case "age":
             return f"{tuning.fraction:g} of the age"
-        case _:
+        case "dynamic":
             return f"quantile {tuning.quantile:g}"
+        case _:
+            return f"quantile {tuning.quantile:g}, exponent {tuning.exponent:g}"
 
 
 def show(found: dict[str, Any]) -> None:
@@ -96,30 +128,39 @@ def show(found: dict[str, Any]) -> None:
     for name, points in found["points"].items():
         for what, one in points.items():
             print(
-                f"  {name:12} {what:18} hits {one['browser'][0]:.3f} ± {one['browser'][1]:.3f}, "
-                f"fresh {one['browser_fresh'][0]:.3f}, stale {one['stale'][0]:.4f}, purges {one['purges_hz'][0]:.1f}/s, "
-                f"sketch {one['sketch_mean'][0]:.0f}, false positives {one['false_positives'][0]:.5f}, "
-                f"p99 {one['p99_ms'][0]:.0f} ms"
+                f"  {name:12} {what:26} hits {one['browser'][0]:.3f} ± {one['browser'][1]:.3f}, "
+                f"fresh {one['browser_fresh'][0]:.3f} ± {one['browser_fresh'][1]:.3f}, "
+                f"stale {one['stale'][0]:.4f} ± {one['stale'][1]:.4f}, "
+                f"invalidations {one['invalidations_hz'][0]:.2f}/s, purges {one['purges_hz'][0]:.2f}/s, "
+                f"sketch {one['sketch_mean'][0]:.0f}, false positives {one['false_positives'][0]:.5f}"
             )
-    for level in found["levels"]:
+    for one in found["levels"]:
+        best = one["fresh_hits"]["bound"]
         shown = ", ".join(
-            "-" if value is None else f"{name} {value:.3f} ({value / known['browser_fresh'][0]:.0%} of the oracle's)"
-            for name, value in level["fresh_hits"].items()
+            f"{name} -" if value is None else f"{name} {value[0]:.3f} ± {value[1]:.3f}{of(value, best)}"
+            for name, value in one["fresh_hits"].items()
         )
-        print(f"  fresh hits at {level['stale']:.4f} stale: {shown}")
+        print(f"  fresh hits at {one['stale']:.4f} stale (of the bound): {shown}")
+
+
+def of(value: tuple[float, float], best: tuple[float, float] | None) -> str:
+    return "" if best is None else f" ({value[0] / best[0]:.0%})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default="", help="workloads whose names contain this; nothing is saved then")
     options = parser.parse_args()
     system = System(delta_s=5.0)
     found = []
     for mix in MIXES:
-        found.append(measured(replace(mix, requests=options.requests), seeds=options.seeds, system=system))
-        show(found[-1])
-    harness.save("ttl_estimators", {"requests": options.requests, "seeds": options.seeds, "workloads": found})
+        if options.only in mix.name:
+            found.append(measured(replace(mix, requests=options.requests), seeds=options.seeds, system=system))
+            show(found[-1])
+    if not options.only:
+        harness.save("ttl_estimators", {"requests": options.requests, "seeds": options.seeds, "workloads": found})
 
 
 if __name__ == "__main__":

@@ -196,7 +196,7 @@ def cached(
         5861); one that a write has changed never is.
     tags: for `quaestor.invalidate(tags=[...])`.
     groups: cache groups (RFC 9875).
-    representation: "objects", "ids" or "auto".
+    representation: "objects", "ids", "maintained" or "auto".
     depends_on: what else an answer depends on: a collection (namespace "database.collection" or a pymongo collection)
         and a filter; any write that may touch what it selects invalidates.
     headers, cookies: request fields that the answer depends on, beside those that a FastAPI route declares as

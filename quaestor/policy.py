@@ -40,6 +40,8 @@ class Representation(StrEnum):
     AUTO = "auto"
     OBJECTS = "objects"
     IDS = "ids"
+    MAINTAINED = "maintained"
+    """Whole, and made anew from the result that the grid keeps up to date, not from the database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,8 +41,8 @@ def fit(
     clients: Clients = 100,
     delta: Delta = 60.0,
 ) -> None:
-    """Fit the quantile of each collection to a trace: most fresh hits in browsers, at that staleness. A third of the time is
-    held back to check it."""
+    """Fit quantile and exponent of each collection to a trace: most fresh hits in browsers, at that staleness. A third of the
+    time is held back to check it."""
     workload = _workload(trace, clients, seed=0)
     from quaestor.simulation.fitting import Fit, fitted
     from quaestor.simulation.simulate import System
@@ -50,7 +50,8 @@ def fit(
 
     def show(one: Fit) -> None:
         print(
-            f"{one.kind}: {one.reads} reads, quantile {one.tuning.quantile:g}; held back: fresh hits in browsers "
+            f"{one.kind}: {one.reads} reads, quantile {one.tuning.quantile:g}, exponent {one.tuning.exponent:g}; "
+            "held back: fresh hits in browsers "
             f"{one.before.browser_fresh:.3f} -> {one.after.browser_fresh:.3f}, stale {one.before.stale:.4f} -> "
             f"{one.after.stale:.4f}, purges a second {one.before.purges_hz:.2f} -> {one.after.purges_hz:.2f}",
             flush=True,

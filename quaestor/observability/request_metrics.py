@@ -18,6 +18,7 @@ class RequestMetrics:
     stale_served: by why.
     uncacheable: by reason.
     assembled: lists put together from records.
+    maintained: lists that are to be maintained, by what they were made of.
     rest_problems: of the REST router.
     slow_bodies: requests to the proxy that were given up because their bodies came too slowly, by why.
     own_writes, own_writes_s: answers that waited for their own writes, by what came of it; how long.
@@ -45,6 +46,11 @@ class RequestMetrics:
         )
         self.assembled = families.counters(
             "assembled", "lists put together from records", outcome=frozenset({"hit", "miss"})
+        )
+        self.maintained = families.counters(
+            "maintained_lists",
+            "lists made of their maintained result, or of the database",
+            source=frozenset({"result", "database"}),
         )
         self.rest_problems = families.counters("rest_problems", "problem documents of the REST router", problem=None)
         self.slow_bodies = families.counters(
@@ -108,6 +114,13 @@ class RequestMetrics:
         self.coalesced.labels(where).inc()
         if self._observers:
             self._observers.tell(ReadAnswered(outcome="coalesced", detail=where))
+
+    def list_made(self, *, maintained: bool) -> None:
+        """Count a list that is to be maintained and had to be made.
+
+        maintained: of the maintained result, not of the database.
+        """
+        self.maintained.labels("result" if maintained else "database").inc()
 
     def list_assembled(self, *, ready: bool) -> None:
         """Count a list put together from records.

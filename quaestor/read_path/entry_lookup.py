@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from quaestor.clock import Clock
 from quaestor.errors import StoreError
 from quaestor.model import CachedResponse
@@ -44,6 +46,8 @@ class EntryLookup:
         self._early = early
         self._telemetry = telemetry
         self._served: list[Resident] = []
+        self.served_to: list[Callable[[Sequence[tuple[tuple[str, ...], int]]], None]] = []
+        """Who is told what take_served() returns, too."""
 
     def servable(self, key: str, now_ms: int) -> Resident | None:
         """The entry in memory if it may be served at this moment. No I/O; nothing may be awaited before it is sent."""
@@ -151,6 +155,8 @@ class EntryLookup:
         """The registrations of each entry that was served since the last call, and how often it was. On the event loop."""
         served, self._served = self._served, []
         taken = [(resident.response.registrations, resident.reads) for resident in served]
+        for listener in self.served_to:
+            listener(taken)
         for resident in served:
             self._store.used(resident.response.key, resident.reads)
             resident.reads = 0

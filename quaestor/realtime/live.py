@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from quaestor.errors import SubscriptionError
 from quaestor.incremental import ResultEvent
@@ -35,6 +35,19 @@ class Whole:
     def documents(self) -> tuple[Any, ...]:
         """The documents alone, in the same order."""
         return tuple(document for _, document in self.rows)
+
+
+class Contents(NamedTuple):
+    """Contents of a result at a moment.
+
+    version: every write up to it is contained; 0: the result is not here yet, is being read again, or is followed no longer.
+    sequence: of the newest change that is contained; grows while the stage stays the same.
+    rows: as in Whole.
+    """
+
+    version: Version
+    sequence: int
+    rows: tuple[tuple[Any, Any], ...]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -90,6 +103,15 @@ class SharedResult:
                 self._version = max(self._version, reported.version)
                 self._fresh_as_of_ms = max(self._fresh_as_of_ms, reported.fresh_as_of_ms)
             return self._version, self._fresh_as_of_ms
+
+    def proven(self) -> Version:
+        """Version up to which the rows that are here now contain every write, whatever they contained before; 0: not known."""
+        reported = self.reported
+        with self.lock:
+            current = (
+                not self.needs_full_result and self.replica.known and self.replica.epoch.startswith(reported.stage)
+            )
+            return reported.version if current and self.query_id not in reported.behind else 0
 
     @property
     def begun(self) -> bool:
@@ -180,6 +202,11 @@ class LiveResult:
         """The same as a time: every write that the database performed before then. It stands still if the grid does."""
         return self._shared.contained()[1]
 
+    @property
+    def failed(self) -> bool:
+        """Whether it is followed no longer, though nobody has cancelled it."""
+        return self._error is not None
+
     async def ready(self) -> None:
         """Wait until the result is known. Raises SubscriptionError if it will not be."""
         while not self.known:
@@ -193,6 +220,17 @@ class LiveResult:
         """The result as it is now, whatever events have been taken. O(its length)."""
         with self._shared.lock:
             return self._shared.replica.rows()
+
+    @property
+    def proven(self) -> Version:
+        """The version of contents(). O(1)."""
+        return 0 if self._error is not None or self._cancelled else self._shared.proven()
+
+    def contents(self) -> Contents:
+        """The result as it is now. O(its length)."""
+        with self._shared.lock:
+            version, replica = self.proven, self._shared.replica
+            return Contents(version, replica.sequence, replica.rows() if version else ())
 
     async def cancel(self) -> None:
         """End the subscription. What was not taken is dropped. Does nothing the second time."""

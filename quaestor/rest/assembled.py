@@ -22,7 +22,7 @@ from typing import Any, Final
 from quaestor.capture import Outcome, not_recording, recording
 from quaestor.errors import UncertainMatchError
 from quaestor.invalidation.registry.validity import TOMBSTONE_MS
-from quaestor.model import CapturedRead, SortSpec, Uncacheable
+from quaestor.model import CapturedRead, Query, SortSpec, Uncacheable
 from quaestor.query import CompiledQuery
 from quaestor.rest.etags import list_etag
 from quaestor.rest.record_cache import Engine, Part, RecordCache, entry, ids_digest, part_of
@@ -40,6 +40,7 @@ class Wanted:
     """A list that somebody asks for.
 
     name: in the store, equal for equal queries.
+    query: as the database would be asked.
     predicate: the whole filter, rules included.
 
     place: a function of a record, equal for two that stand at the same place.
@@ -50,6 +51,7 @@ class Wanted:
 
     name: str
     collection: str
+    query: Query
     sort: SortSpec
     predicate: CompiledQuery
     place: Callable[[Mapping[str, Any]], Any]

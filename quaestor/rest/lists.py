@@ -1,4 +1,5 @@
-"""Lists as answers: whole from the database, for the middleware to keep; as ids; or put together from records kept here."""
+"""Lists as answers: whole, for the middleware to keep, from the database or a maintained result; as ids; or put together from
+records kept here."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 
 from quaestor.capture import uncacheable
 from quaestor.errors import QueryError
+from quaestor.event_layer.partitioning import query_hash
 from quaestor.model import Operation, Query
 from quaestor.planning.plan import plan_query
 from quaestor.policy import REPRESENTATION, Representation
@@ -23,8 +25,9 @@ from quaestor.rest.database import Connection
 from quaestor.rest.etags import list_etag
 from quaestor.rest.limits import Limits
 from quaestor.rest.list_parameters import ListQuery, parse_list
+from quaestor.rest.maintained import MaintainedLists, MaintainingEngine
 from quaestor.rest.problems import Problem, not_found
-from quaestor.rest.record_cache import Engine, ids_digest
+from quaestor.rest.record_cache import ids_digest
 from quaestor.rest.records import Records, decode
 from quaestor.rest.representations import Representations
 
@@ -45,7 +48,12 @@ class Lists:
     """
 
     def __init__(
-        self, connection: Connection, *, limits: Limits, engine: Engine | None, representation: Representation
+        self,
+        connection: Connection,
+        *,
+        limits: Limits,
+        engine: MaintainingEngine | None,
+        representation: Representation,
     ) -> None:
         self._connection = connection
         self._limits = limits
@@ -53,6 +61,10 @@ class Lists:
         self._representation = representation
         self._assembled = None if engine is None else AssembledLists(engine, connection.name)
         self._representations = Representations()
+        self._maintained = None if engine is None or not engine.settings.grid else MaintainedLists(engine)
+        self._names: OrderedDict[str, str] = OrderedDict()
+        if engine is not None:
+            engine.read_path.lookup.served_to.append(self._served)
         self._prepared: OrderedDict[tuple[Any, ...], _Prepared] = OrderedDict()
 
     async def answer(self, request: Request, collection: str, records: Records) -> Response:
@@ -62,19 +74,37 @@ class Lists:
         if query.representation is Representation.IDS:
             return await self._ids(request, collection, records, query)
         automatic = kept is Representation.AUTO
-        if wanted is not None and self._serving(wanted) and (not automatic or self._cheaper_as_ids(wanted)):
+        if wanted is None or not self._serving(wanted):
+            return await self._whole(request, collection, records, query, wanted)
+        chosen = self._chosen(wanted) if automatic else kept
+        if chosen is Representation.IDS:
             return await self._put_together(request, wanted, observe=automatic)
-        return await self._whole(request, collection, records, query, wanted)
+        return await self._whole(
+            request, collection, records, query, wanted, maintained=chosen is Representation.MAINTAINED
+        )
 
     async def _whole(
-        self, request: Request, collection: str, records: Records, query: ListQuery, wanted: Wanted | None
+        self,
+        request: Request,
+        collection: str,
+        records: Records,
+        query: ListQuery,
+        wanted: Wanted | None,
+        *,
+        maintained: bool = False,
     ) -> Response:
-        raws = await self._fetch(collection, records, query)
+        found = None
+        if maintained and wanted is not None and self._maintained is not None:
+            found = await self._maintained.records(wanted.name, wanted.query)
+            self._maintained.engine.telemetry.requests.list_made(maintained=found is not None)
+        raws = await self._fetch(collection, records, query) if found is None else found.raws
+        changes = 1 if found is None else found.changes
+        self._require_small(raws)
         documents = [decode(raw) for raw in raws]
         etag = list_etag("objects", raws)
         if wanted is not None:
             keys = [bson.encode({"": document["_id"]}) for document in documents]
-            self._observe(wanted, ids_digest(keys), len(keys), etag)
+            self._observe(wanted, ids_digest(keys), len(keys), etag, size=sum(map(len, raws)), changes=changes)
         return readable(request, b"[" + b",".join(map(strict_json.dumps, documents)) + b"]", etag)
 
     async def _ids(self, request: Request, collection: str, records: Records, query: ListQuery) -> Response:
@@ -84,7 +114,7 @@ class Lists:
         )  # fmt: skip
         if not found:
             await _require_known(collection, records)
-        self._require_bounded(found)
+        self._require_small([record.raw for record in found])
         ids = [decode(record.raw)["_id"] for record in found]
         return readable(request, strict_json.dumps(ids), list_etag("ids", (bson.encode({"": key}) for key in ids)))
 
@@ -93,8 +123,10 @@ class Lists:
         assert self._engine is not None
         ready = self._assembled.ready(wanted)
         found = ready or await self._assembled.answer(wanted)
-        if ready is None and observe:
-            self._observe(wanted, found.ids, found.count, found.etag)
+        if observe and (ready is None or self._representations.changed(wanted.name, found.etag)):
+            self._observe(
+                wanted, found.ids, found.count, found.etag, size=len(found.body), member_hit=ready is not None
+            )
         response = readable(request, found.body, found.etag)
         # Kept here and not by anybody else: outside it is asked for again with its tag.
         response.headers["cache-control"] = "no-cache"
@@ -108,15 +140,48 @@ class Lists:
         read_path, now_ms = self._engine.read_path, self._engine.read_path.clock()
         return read_path.serving(now_ms) and not read_path.lookup.lagging(wanted.name, now_ms)
 
-    def _cheaper_as_ids(self, wanted: Wanted) -> bool:
+    def _chosen(self, wanted: Wanted) -> Representation:
+        """What the cost rule says; a change of mind is logged with its reasons."""
         assert self._engine is not None
-        now_ms = self._engine.read_path.clock()
-        return self._representations.choose(wanted.name, now_ms=now_ms) is Representation.IDS
+        now_ms, before = self._engine.read_path.clock(), self._representations.present(wanted.name)
+        maintainable = self._maintained is not None and self._maintained.takes(wanted.name)
+        chosen = self._representations.choose(wanted.name, now_ms=now_ms, maintainable=maintainable)
+        if before not in (None, chosen):
+            why = self._representations.explained(wanted.name, now_ms=now_ms)
+            self._engine.telemetry.event("rest.representation_changed", list=wanted.name, before=before, **why)
+            if self._maintained is not None:
+                self._maintained.leave(wanted.name)
+        return chosen
 
-    def _observe(self, wanted: Wanted, ids: bytes, length: int, etag: str) -> None:
+    def _observe(
+        self,
+        wanted: Wanted,
+        ids: bytes,
+        length: int,
+        etag: str,
+        *,
+        size: int = 0,
+        member_hit: bool | None = None,
+        changes: int = 1,
+    ) -> None:
+        assert self._engine is not None
+        self._representations.observe(
+            wanted.name, ids=ids, length=length, etag=etag, now_ms=self._engine.read_path.clock(), size=size,
+            member_hit=member_hit, changes=changes,
+        )  # fmt: skip
+
+    def _served(self, served: Sequence[tuple[tuple[str, ...], int]]) -> None:
+        """Count what the middleware answered from memory, once a second."""
         assert self._engine is not None
         now_ms = self._engine.read_path.clock()
-        self._representations.observe(wanted.name, ids=ids, length=length, etag=etag, now_ms=now_ms)
+        for registrations, times in served:
+            for name in {self._names.get(one.rpartition("#")[2]) for one in registrations} - {None}:
+                assert name is not None
+                self._representations.read(name, now_ms=now_ms, times=times)
+                if self._maintained is not None:
+                    self._maintained.used(name)
+        if self._maintained is not None:
+            self._maintained.keep_house()
 
     async def _fetch(self, collection: str, records: Records, query: ListQuery) -> list[bytes]:
         found = await records.many(
@@ -125,11 +190,10 @@ class Lists:
         )  # fmt: skip
         if not found:
             await _require_known(collection, records)
-        self._require_bounded(found)
         return [bytes(record.raw) for record in found]
 
-    def _require_bounded(self, found: Sequence[Any]) -> None:
-        if sum(len(record.raw) for record in found) > self._limits.response_bytes:
+    def _require_small(self, raws: Sequence[bytes]) -> None:
+        if sum(map(len, raws)) > self._limits.response_bytes:
             raise Problem(400, "list-too-large", "The records are too large for one list: ask with a smaller limit.")
 
     # Preparing
@@ -174,14 +238,21 @@ class Lists:
             return None
 
         async def fetch() -> list[bytes]:
-            return await self._fetch(collection, records, query)
+            raws = await self._fetch(collection, records, query)
+            self._require_small(raws)
+            return raws
 
         async def fetch_some(ids: list[Any]) -> list[bytes]:
             return await records.some(collection, ids, most_bytes=self._limits.response_bytes)
 
+        name = f"list:{plan.query_id}"
+        self._names[f"{query_hash(plan.query_id):016x}"] = name
+        if len(self._names) > _PREPARED:
+            self._names.popitem(last=False)
         return Wanted(
-            name=f"list:{plan.query_id}",
+            name=name,
             collection=collection,
+            query=asked,
             sort=query.sort,
             predicate=plan.predicate,
             place=sort_key_function(query.sort),

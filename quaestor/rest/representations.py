@@ -1,44 +1,52 @@
-"""Representations of lists: which are kept as ids, by what was seen of each query and the cost rule.
+"""Representations of lists: which are kept as ids or maintained, by what was seen of each query and the cost rule.
 
-A list that is kept whole is seen here only when it was a miss, so its reads are counted too low; what was seen of it while it was
-kept as ids is remembered for a while. Bounded: the query seen longest ago is forgotten.
+Reads are counted where they are answered: misses and assembled lists here, hits by the middleware's memory, which tells them once
+a second. Changes of a list that is kept whole or as ids are seen when it is read again, so of several in between one is counted;
+of one that is maintained each is. What was seen of writes then is remembered for a while: otherwise a list that is written more
+often than it is read would be given up and taken up again and again. Bounded: the query seen longest ago is forgotten.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from quaestor.policy import Representation
-from quaestor.ttl.representation import Load, choose
+from quaestor.ttl.representation import COSTS_OF, Costs, Load, choose
 from quaestor.ttl.write_rates import WriteRates
 
 MAX_QUERIES: Final = 2_048
 HOLD_MS: Final = 10_000
 """How long a choice stands before it is thought over."""
 EVIDENCE: Final = 3
-"""Changes that must have been seen before a list is kept as ids."""
+"""Changes that must have been seen before a list is kept otherwise than whole."""
 REMEMBERED_MS: Final = 600_000
 _HALF_LIFE_MS: Final = 60_000
+_MEMBER_WEIGHT: Final = 0.1
 
 
 @dataclass(slots=True)
 class _Seen:
     """ids: a digest of those of the newest result, in order.
     etag: of that result.
+    length, record_bytes: of its records, and their mean size.
+    member_hits: see Load; a moving average.
 
-    reads_hz, reads_at_ms: when it was last kept as ids.
+    writes_hz, writes_at_ms: when it was last maintained.
     """
 
     ids: bytes | None = None
     etag: str = ""
     length: int = 0
+    record_bytes: float = 0.0
+    member_hits: float = 0.0
     changes: int = 0
     chosen: Representation = Representation.OBJECTS
     chosen_at_ms: int = 0
-    reads_hz: float = 0.0
-    reads_at_ms: int = 0
+    writes_hz: float = 0.0
+    writes_at_ms: int = -REMEMBERED_MS
 
 
 class Representations:
@@ -51,39 +59,90 @@ class Representations:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
         self._rates = WriteRates(half_life_ms=_HALF_LIFE_MS, max_records=3 * MAX_QUERIES)
 
-    def choose(self, name: str, *, now_ms: int) -> Representation:
-        """Choose how a list is to be kept, at one more read of its query."""
+    def choose(self, name: str, *, now_ms: int, maintainable: bool = False) -> Representation:
+        """Choose how a list is to be kept, at one more read of its query.
+
+        maintainable: whether it may be maintained.
+        """
         seen = self._of(name)
-        self._rates.observe((name, "read"), now_ms=now_ms)
+        self.read(name, now_ms=now_ms)
         if seen.changes < EVIDENCE or now_ms - seen.chosen_at_ms < HOLD_MS:
             return seen.chosen
-        reads_hz = self._rate(name, "read", now_ms)
-        if seen.chosen is Representation.IDS:
-            seen.reads_hz, seen.reads_at_ms = reads_hz, now_ms
-        elif now_ms - seen.reads_at_ms < REMEMBERED_MS:
-            reads_hz = max(reads_hz, seen.reads_hz)
-        load = Load(
-            length=seen.length,
-            reads_hz=reads_hz,
-            changes_hz=self._rate(name, "change", now_ms),
-            moves_hz=self._rate(name, "move", now_ms),
-        )
-        chosen = choose(load, seen.chosen)
+        chosen = choose(self._load(name, seen, now_ms), seen.chosen, maintainable=maintainable)
         seen.chosen_at_ms = now_ms if chosen is not seen.chosen else seen.chosen_at_ms
         seen.chosen = chosen
         return chosen
 
-    def observe(self, name: str, *, ids: bytes, length: int, etag: str, now_ms: int) -> None:
+    def read(self, name: str, *, now_ms: int, times: int = 1) -> None:
+        """Count reads of a list."""
+        self._rates.add((name, "read"), now_ms=now_ms, count=times)
+
+    def present(self, name: str) -> Representation | None:
+        """The representation in which a list is kept now; None: nothing is known of it."""
+        seen = self._seen.get(name)
+        return None if seen is None else seen.chosen
+
+    def observe(
+        self,
+        name: str,
+        *,
+        ids: bytes,
+        length: int,
+        etag: str,
+        now_ms: int,
+        size: int = 0,
+        member_hit: bool | None = None,
+        changes: int = 1,
+    ) -> None:
         """Take note of what the list looks like now.
 
         ids: a digest of the ids in order.
         etag: of the records as well.
+        size: bytes of the records together.
+        member_hit: whether members that had changed were here again already; None: it is not kept as ids.
+        changes: that were made since the last time, as far as is known.
         """
         seen = self._of(name)
         if seen.ids is not None and seen.etag != etag:
             seen.changes += 1
-            self._rates.observe((name, "change" if ids == seen.ids else "move"), now_ms=now_ms)
+            moved = ids != seen.ids
+            self._rates.add((name, "move" if moved else "change"), now_ms=now_ms, count=max(1, changes))
+            if member_hit is not None and not moved:
+                seen.member_hits += _MEMBER_WEIGHT * (member_hit - seen.member_hits)
         seen.ids, seen.etag, seen.length = ids, etag, length
+        seen.record_bytes = size / length if length else 0.0
+
+    def changed(self, name: str, etag: str) -> bool:
+        """Whether a list looks otherwise than when it was last observed."""
+        seen = self._seen.get(name)
+        return seen is not None and seen.etag != etag
+
+    def explained(self, name: str, *, now_ms: int) -> Mapping[str, Any]:
+        """Reasons why a list is kept as it is: what was measured, and what each representation would cost in µs a second."""
+        seen = self._of(name)
+        load = self._load(name, seen, now_ms)
+        costs = {f"{one.value}_us": round(cost(load, Costs()), 1) for one, cost in COSTS_OF.items()}
+        return {
+            "kept": seen.chosen.value, "length": seen.length, "record_bytes": round(seen.record_bytes),
+            "reads_hz": round(load.reads_hz, 3), "changes_hz": round(load.changes_hz, 3),
+            "moves_hz": round(load.moves_hz, 3), "member_hits": round(seen.member_hits, 2), **costs,
+        }  # fmt: skip
+
+    def _load(self, name: str, seen: _Seen, now_ms: int) -> Load:
+        changes_hz, moves_hz = self._rate(name, "change", now_ms), self._rate(name, "move", now_ms)
+        if seen.chosen is Representation.MAINTAINED:
+            seen.writes_hz, seen.writes_at_ms = changes_hz + moves_hz, now_ms
+        elif now_ms - seen.writes_at_ms < REMEMBERED_MS and seen.writes_hz > changes_hz + moves_hz > 0:
+            more = seen.writes_hz / (changes_hz + moves_hz)
+            changes_hz, moves_hz = changes_hz * more, moves_hz * more
+        return Load(
+            length=seen.length,
+            reads_hz=self._rate(name, "read", now_ms),
+            changes_hz=changes_hz,
+            moves_hz=moves_hz,
+            record_bytes=seen.record_bytes,
+            member_hits=seen.member_hits,
+        )
 
     def _of(self, name: str) -> _Seen:
         seen = self._seen.get(name)

@@ -22,8 +22,8 @@ from quaestor.rest.database import Connection
 from quaestor.rest.endpoints import Endpoints, Operation
 from quaestor.rest.limits import Limits
 from quaestor.rest.lists import Lists
+from quaestor.rest.maintained import MaintainingEngine
 from quaestor.rest.problems import Problem
-from quaestor.rest.record_cache import Engine
 from quaestor.rest.sharing import WhoAsks, declaration
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -40,8 +40,9 @@ class QuaestorRouter(APIRouter):
     principal: tells who asks, from the request's own fields, not from what middleware behind the cache adds; None:
         everybody is anonymous. It must verify what it reads. What it raises (HTTPException) is the answer. Answers
         are cached for each principal; if it is a coroutine function they are not cached.
-    quaestor: the application's Quaestor; with it, lists may be kept as ids.
-    representation: "ids": all of them that can; "objects": none; "auto": those for which it is cheaper.
+    quaestor: the application's Quaestor; with it, lists may be kept as ids, or maintained.
+    representation: "ids": all of them that can; "maintained": whole, and followed so that no write makes a query; "objects":
+            neither; "auto": whatever is cheapest for each.
     schemas: JSON schemas by collection: these get documented routes of their own. They describe; to enforce, give the
         collection a validator.
     name: begins the operation ids; to be set when several routers are mounted.
@@ -57,7 +58,7 @@ class QuaestorRouter(APIRouter):
         access: Access | None = None,
         limits: Limits | None = None,
         principal: WhoAsks | None = None,
-        quaestor: Engine | None = None,
+        quaestor: MaintainingEngine | None = None,
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
         representation: Representation | str = Representation.AUTO,
         name: str = "db",
@@ -68,9 +69,10 @@ class QuaestorRouter(APIRouter):
         if representation not in set(Representation):
             raise ConfigurationError(f"representation={representation!r} is none of {', '.join(Representation)}")
         representation = Representation(representation)
-        if representation is Representation.IDS and quaestor is None:
+        if representation in (Representation.IDS, Representation.MAINTAINED) and quaestor is None:
             raise ConfigurationError(
-                "representation='ids' needs the application's Quaestor: QuaestorRouter(..., quaestor=...)"
+                f"representation={representation.value!r} needs the application's Quaestor: "
+                "QuaestorRouter(..., quaestor=...)"
             )
         self._shared = declaration(principal, representation)
         self._name = name

@@ -1,5 +1,5 @@
-"""Fitting of parameters to a recorded workload: for each collection the quantile that gives browsers the most fresh hits
-within a bound on staleness, checked on time that was held back."""
+"""Fitting of parameters to a recorded workload: for each collection the quantile and the exponent that give browsers the most
+fresh hits within a bound on staleness, checked on time that was held back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from quaestor.simulation.simulate import Figures, System, simulated
 from quaestor.simulation.workload import Workload
 from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
 
-QUANTILES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+QUANTILES: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+EXPONENTS: Final = (1.0, 1.5, 2.0)
 LEAST_READS: Final = 200
 """Reads of a collection before anything is fitted to it; with fewer it goes with the others."""
 TRAINED: Final = 2 / 3
@@ -44,7 +45,7 @@ def fitted(
     system: System,
     told: Callable[[Fit], None] = lambda _: None,
 ) -> tuple[TtlParameters, list[Fit]]:
-    """Parameters for all kinds of a workload, and how each was found. Takes one simulation for each quantile and kind.
+    """Parameters for all kinds of a workload, and how each was found. Takes one simulation for each candidate and kind.
 
     base: what is not fitted: bounds, estimator, budgets.
     stale_at_most: share of the requests (0..1) that may be answered with something older; if nothing keeps that, the
@@ -65,8 +66,10 @@ def fitted(
 
 def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most: float, system: System) -> Fit:
     cut_s = workload.length_s * TRAINED
-    trained, held_back = _between(workload, 0.0, cut_s), _between(workload, cut_s, np.inf)
-    candidates = [replace(base, quantile=quantile) for quantile in QUANTILES]
+    trained, held_back = between(workload, 0.0, cut_s), between(workload, cut_s, np.inf)
+    candidates = [
+        replace(base, quantile=quantile, exponent=exponent) for exponent in EXPONENTS for quantile in QUANTILES
+    ]
     figures = [simulated(trained, production(TtlParameters(default=one)), system) for one in candidates]
     allowed = [i for i, one in enumerate(figures) if one.stale <= stale_at_most]
     if allowed:
@@ -89,7 +92,7 @@ def _part(workload: Workload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]
     )  # fmt: skip
 
 
-def _between(workload: Workload, from_s: float, until_s: float) -> Workload:
+def between(workload: Workload, from_s: float, until_s: float) -> Workload:
     """The workload of a time, from its beginning on."""
     read = (workload.read_s >= from_s) & (workload.read_s < until_s)
     written = (workload.write_s >= from_s) & (workload.write_s < until_s)

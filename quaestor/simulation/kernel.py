@@ -50,7 +50,8 @@ SUMS: Final = 4
 NEXT_READ, NEXT_WRITE, PENDING, LISTED, SWEPT_S, BUFFERED = 0, 1, 2, 3, 4, 5
 STATE: Final = 6
 # Columns by result: numbers.
-VERSION, STORED, REGISTERED = 0, 1, 2
+VERSION, STORED, REGISTERED, FRESH_HITS, STALE_ANSWERS = 0, 1, 2, 3, 4
+NUMBERS: Final = 5
 # Columns by result: seconds.
 COPIES_UNTIL, LENGTH, ALIVE_UNTIL, LISTED_FROM, LISTED_UNTIL = 0, 1, 2, 3, 4
 
@@ -218,8 +219,11 @@ def run(
             slot_pair[slot], slot_version[slot] = c * results + k + 1, kept_version
             slot_until[slot], slot_checked[slot] = until, clients[c]
         counters[answered] += 1
-        if kept_version < version:
+        if kept_version == version:
+            numbers[k, FRESH_HITS] += answered == BROWSER
+        else:
             counters[STALE] += 1
+            numbers[k, STALE_ANSWERS] += 1
             if answered == BROWSER:
                 counters[BROWSER_STALE] += 1
             stale_s = now - by_result_s[first_write[k] + kept_version]

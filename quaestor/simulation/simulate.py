@@ -20,6 +20,8 @@ from quaestor.ports import LifetimeEstimator
 from quaestor.simulation import kernel
 from quaestor.simulation.workload import Workload
 
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+
 _LATENCIES_DRAWN = 200_000
 _TOLD = 4_096
 _MOST_LISTED = 65_536
@@ -129,24 +131,32 @@ def simulated(workload: Workload, estimator: LifetimeEstimator, system: System, 
     )
 
 
+def by_result(workload: Workload, estimator: LifetimeEstimator, system: System) -> tuple[Counts, Counts]:
+    """Run a workload: of each result, fresh hits in browsers, and answers with something older than the newest version."""
+    numbers = _run(workload, estimator, system, np.zeros(kernel.COUNTERS, dtype=np.int64), np.zeros(kernel.SUMS))
+    return numbers[:, kernel.FRESH_HITS], numbers[:, kernel.STALE_ANSWERS]
+
+
 def summed_up(runs: Sequence[Figures]) -> dict[str, tuple[float, float]]:
     """Each figure over several runs: its mean, and half the width of its 95 % confidence interval (0 for one run)."""
-    student = _STUDENT.get(len(runs), 1.96)
-    found: dict[str, tuple[float, float]] = {}
-    for name in asdict(runs[0]):
-        values = [float(getattr(one, name)) for one in runs]
-        half = student * stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
-        found[name] = (fmean(values), half)
-    return found
+    return {name: interval([float(getattr(one, name)) for one in runs]) for name in asdict(runs[0])}
 
 
-def _run(workload: Workload, estimator: LifetimeEstimator, system: System, counters: Any, sums: Any) -> None:
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95 % confidence interval (0 for one value)."""
+    student = _STUDENT.get(len(values), 1.96)
+    half = student * stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+    return fmean(values), half
+
+
+def _run(workload: Workload, estimator: LifetimeEstimator, system: System, counters: Any, sums: Any) -> Any:
+    """Returns the columns of numbers by result."""
     results, edges = workload.results, max(1, system.edges)
     order = np.argsort(workload.write_of, kind="stable")
     first = np.searchsorted(workload.write_of[order], np.arange(results)).astype(np.int64)
     by_result_s = np.append(workload.write_s[order], np.inf)
     state = np.zeros(kernel.STATE)
-    numbers = np.zeros((results, 3), dtype=np.int64)
+    numbers = np.zeros((results, kernel.NUMBERS), dtype=np.int64)
     numbers[:, kernel.STORED] = -1
     slots = 1 << (2 * min(len(workload.read_s), workload.clients * results) + 16).bit_length()
     told_of, told_s = np.zeros(_TOLD, dtype=np.int64), np.zeros(_TOLD)
@@ -169,7 +179,7 @@ def _run(workload: Workload, estimator: LifetimeEstimator, system: System, count
         for of, at_s in zip(told_of[:buffered].tolist(), told_s[:buffered].tolist(), strict=True):
             estimator.observe_invalidation(str(of), now_ms=int(at_s * 1_000))
         if asked == kernel.ENDED:
-            return
+            return numbers
         if asked == kernel.TOLD_FULL:
             continue
         of = int(workload.read_of[asked])

@@ -123,7 +123,7 @@ def built(tuning: Tuning, *, false_positive_rate: FalsePositiveRate) -> Lifetime
         inner = DynamicTtl(quantile=tuning.quantile, ttl_min_ms=low_ms, ttl_max_ms=high_ms)
     else:
         inner = TtlEstimator(
-            ttl_min_ms=low_ms, ttl_max_ms=high_ms, quantile=tuning.quantile, alpha=tuning.alpha,
+            ttl_min_ms=low_ms, ttl_max_ms=high_ms, quantile=tuning.quantile, alpha=tuning.alpha, exponent=tuning.exponent,
             cycle=DailyCycle() if tuning.daily else None,
         )  # fmt: skip
     if not (tuning.false_positives or tuning.invalidations_hz):
@@ -144,5 +144,8 @@ def _tuned(estimator: LifetimeEstimator, before: Tuning, after: Tuning) -> Lifet
         return None
     if after.false_positives or after.invalidations_hz:
         return None
-    estimator.tune(ttl_min_ms=after.ttl_min_ms, ttl_max_ms=after.ttl_max_ms, quantile=after.quantile, alpha=after.alpha)
+    estimator.tune(
+        ttl_min_ms=after.ttl_min_ms, ttl_max_ms=after.ttl_max_ms, quantile=after.quantile, alpha=after.alpha,
+        exponent=after.exponent,
+    )  # fmt: skip
     return estimator

@@ -27,6 +27,7 @@ from quaestor.ttl.collection_rates import CollectionRates
 from quaestor.ttl.daily_cycle import DailyCycle
 from quaestor.ttl.history import History, plain
 from quaestor.ttl.quantile_tracking import QuantileTracker
+from quaestor.ttl.typical_lifetimes import TypicalLifetimes
 
 _FOR_EVER_MS = 1 << 62
 
@@ -43,6 +44,8 @@ class TtlEstimator:
     max_queries: beyond this, what is known of the query read longest ago is forgotten.
     tracked: whether TTLs are corrected by what came of those that were given.
     cycle: of the day, if the writes follow one.
+    exponent: of the mean lifetime (0.25..4). 1: every query has the quantile. Above, what lives longer than is usual for its
+        kind gets more, and what lives shorter less, so that the quantile is the share over all of the kind.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class TtlEstimator:
         max_queries: int = 50_000,
         tracked: bool = True,
         cycle: DailyCycle | None = None,
+        exponent: float = 1.0,
     ) -> None:
-        self.tune(ttl_min_ms=ttl_min_ms, ttl_max_ms=ttl_max_ms, quantile=quantile, alpha=alpha)
+        self.tune(ttl_min_ms=ttl_min_ms, ttl_max_ms=ttl_max_ms, quantile=quantile, alpha=alpha, exponent=exponent)
+        self._typical = TypicalLifetimes()
         self._max_queries = max_queries
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._tracker = QuantileTracker(max_open=max_queries if tracked else 0)
@@ -67,12 +72,15 @@ class TtlEstimator:
     def __len__(self) -> int:
         return len(self._histories)
 
-    def tune(self, *, ttl_min_ms: int, ttl_max_ms: int, quantile: float, alpha: float) -> None:
+    def tune(self, *, ttl_min_ms: int, ttl_max_ms: int, quantile: float, alpha: float, exponent: float = 1.0) -> None:
         """Go on with other parameters, and with everything that was learned. Raises ConfigurationError."""
         if not 0 < ttl_min_ms <= ttl_max_ms:
             raise ConfigurationError(f"0 < ttl_min_ms ({ttl_min_ms}) <= ttl_max_ms ({ttl_max_ms}) does not hold")
         if not 0 < quantile < 1 or not 0 <= alpha < 1:
             raise ConfigurationError(f"quantile ({quantile}) or alpha ({alpha}) does not lie between 0 and 1")
+        if not 0.25 <= exponent <= 4:
+            raise ConfigurationError(f"exponent ({exponent}) must lie in 0.25..4")
+        self._exponent = exponent
         self._ttl_min_ms = ttl_min_ms
         self._ttl_max_ms = ttl_max_ms
         self._quantile, self._means = quantile, -math.log1p(-quantile)
@@ -90,7 +98,10 @@ class TtlEstimator:
         rate_per_ms = sum(self._rates_per_ms(distinct, share_hz / 1_000, now_ms))
         if rate_per_ms <= 0:
             return self._ttl_max_ms
-        ttl_ms = self._means / rate_per_ms * self._tracker.factor(kind)
+        mean_ms = 1 / rate_per_ms
+        if self._exponent != 1:
+            mean_ms = self._typical.scaled(kind, mean_ms, self._exponent)
+        ttl_ms = self._means * mean_ms * self._tracker.factor(kind)
         if self._cycle is not None:
             ttl_ms = self._cycle.clock_ms(now_ms, min(ttl_ms, 1e15))
         return int(min(max(ttl_ms, self._ttl_min_ms), self._ttl_max_ms))

@@ -19,6 +19,7 @@ LONGEST_MS: Final = 36_500 * 86_400_000
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "quantile": (1e-6, 1 - 1e-6),
     "alpha": (0.0, 0.999),
+    "exponent": (0.25, 4.0),
     "ttl_min_ms": (1, LONGEST_MS),
     "ttl_max_ms": (1, LONGEST_MS),
     "static_ms": (1, LONGEST_MS),
@@ -36,6 +37,8 @@ class Tuning:
     estimator: "lifetimes" (see `estimator`), or one of the baselines "static", "age", "dynamic".
     quantile: share of the results that change before their lifetime ends (0..1, exclusive); of "lifetimes" and "dynamic".
     alpha: weight of the past when a lifetime is observed (0..1, exclusive of 1); of "lifetimes".
+    exponent: of the mean lifetime; 1: each query has the quantile, above 1: only all of the kind together, and what is written
+        seldom gets longer lifetimes than it, what is written often shorter ones; of "lifetimes".
     daily: whether the writes follow the time of day; of "lifetimes".
     ttl_min_ms, ttl_max_ms: no lifetime lies outside these.
     static_ms: the lifetime of "static".
@@ -47,6 +50,7 @@ class Tuning:
     estimator: str = "lifetimes"
     quantile: float = 0.5
     alpha: float = 0.8
+    exponent: float = 1.0
     daily: bool = False
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000

@@ -176,7 +176,11 @@ async def test_a_rule_by_path_overrides_the_router_and_a_request_both(mongo_url:
         assert not put_together(await site.http.get("/db" + whole))
 
 
-async def test_automatic_lists_become_ids_when_their_members_keep_changing(mongo_url: str, prefix: str) -> None:
+async def test_automatic_lists_become_ids_when_their_members_keep_changing(
+    mongo_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no more lists can be maintained."""
+    monkeypatch.setattr("quaestor.rest.maintained.MOST", 0)
     async with rest_site(mongo_url, prefix) as site:
         site.other.items.insert_many([{"_id": 100 + i, "group": "a", "rank": 100 + i} for i in range(200)])
         path = BY_RANK + "&limit=200"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quaestor.policy import Representation
 from quaestor.rest.representations import EVIDENCE, HOLD_MS, MAX_QUERIES, Representations
-from quaestor.ttl.representation import Costs, Load, choose, ids_cost, objects_cost
+from quaestor.ttl.representation import Costs, Load, choose, ids_cost, maintained_cost, objects_cost
 
 OBJECTS, IDS = Representation.OBJECTS, Representation.IDS
 rates = st.floats(0, 1e4, allow_nan=False)
@@ -71,3 +71,64 @@ def test_what_is_remembered_is_bounded() -> None:
     for n in range(MAX_QUERIES + 10):
         seen.choose(str(n), now_ms=n)
     assert len(seen._seen) == MAX_QUERIES
+
+
+MAINTAINED = Representation.MAINTAINED
+
+
+@given(loads)
+def test_a_choice_among_three_stands_against_its_own_reason(load: Load) -> None:
+    """What was chosen under a load is not left under the same load, maintained lists among them."""
+    for present in Representation.OBJECTS, Representation.IDS, MAINTAINED:
+        chosen = choose(load, present, maintainable=True)
+        assert choose(load, chosen, maintainable=True) is chosen
+
+
+@given(loads)
+def test_maintenance_costs_more_with_every_write(load: Load) -> None:
+    """Also beyond the reads: nothing bounds it."""
+    more = Load(length=load.length, reads_hz=load.reads_hz, changes_hz=load.changes_hz + 1, moves_hz=load.moves_hz)
+    assert maintained_cost(load, Costs()) < maintained_cost(more, Costs())
+
+
+def test_a_hot_list_whose_records_move_is_maintained() -> None:
+    """And is given up when nobody reads it any more, or when it may not be maintained."""
+    hot = Load(length=100, reads_hz=100, changes_hz=5, moves_hz=5)
+    assert choose(hot, OBJECTS, maintainable=True) is MAINTAINED
+    assert choose(hot, OBJECTS) is OBJECTS
+    assert choose(hot, MAINTAINED) is OBJECTS
+    assert choose(Load(length=100, reads_hz=0.1, changes_hz=50, moves_hz=50), MAINTAINED, maintainable=True) is OBJECTS
+    assert choose(Load(length=100, reads_hz=100, changes_hz=0, moves_hz=0), OBJECTS, maintainable=True) is OBJECTS
+
+
+def test_members_that_others_have_read_again_make_ids_cheaper() -> None:
+    alone = Load(length=100, reads_hz=2, changes_hz=2, moves_hz=0)
+    shared = Load(length=100, reads_hz=2, changes_hz=2, moves_hz=0, member_hits=1.0)
+    assert ids_cost(shared, Costs()) < ids_cost(alone, Costs())
+
+
+def test_what_was_seen_of_writes_while_it_was_maintained_is_remembered() -> None:
+    """A list that is written more often than it is read is not taken up again for the one change that a miss shows."""
+    seen = Representations()
+
+    def asked(second: int, changes: int) -> Representation:
+        now_ms = second * 1_000
+        chosen = seen.choose("q", now_ms=now_ms, maintainable=True)
+        seen.read("q", now_ms=now_ms, times=99 if second < 60 else 0)
+        seen.observe("q", ids=b"%d" % second, length=100, etag=str(second), now_ms=now_ms, changes=changes)
+        return chosen
+
+    assert [asked(second, 1) for second in range(60)][-1] is MAINTAINED
+    later = [asked(second, 500) for second in range(60, 400, 10)]
+    assert later[-1] is OBJECTS
+    again = [asked(second, 1) for second in range(400, 860, 10)]
+    assert set(again) == {OBJECTS}
+
+
+def test_it_explains_itself() -> None:
+    """By what was measured, and what each representation would cost."""
+    seen = Representations()
+    observe(seen, 1, now_ms=0)
+    why = seen.explained("q", now_ms=1_000)
+    assert why["kept"] == "objects"
+    assert {"reads_hz", "changes_hz", "moves_hz", "objects_us", "ids_us", "maintained_us"} <= set(why)

@@ -270,3 +270,22 @@ def test_time_in_which_a_result_was_no_longer_guarded_does_not_count() -> None:
     assert estimator.estimate_ms(["q"], write_rate_hz=0, now_ms=NOW_MS + 1_010_000) == pytest.approx(
         20_000 * 0.693, rel=0.01
     )
+
+
+def test_above_one_the_exponent_gives_more_to_what_changes_seldom() -> None:
+    """Of two queries of one kind; with 1 each has its quantile."""
+    given = {}
+    for exponent in (1.0, 2.0):
+        estimator = TtlEstimator(ttl_min_ms=1, ttl_max_ms=10**9, exponent=exponent)
+        for _ in range(50):
+            for query, rate_hz in (("seldom", 0.01), ("often", 1.0)):
+                ttl_ms = estimator.estimate_ms([query], write_rate_hz=rate_hz, now_ms=0, kind="k")
+                given[query, exponent] = ttl_ms
+    assert given["seldom", 1.0] == pytest.approx(100 * given["often", 1.0], rel=0.01)
+    assert given["seldom", 2.0] > 3 * given["seldom", 1.0]
+    assert given["often", 2.0] < given["often", 1.0] / 3
+
+
+def test_an_exponent_outside_its_bounds_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"exponent \(9\) must lie in 0.25..4"):
+        TtlEstimator(ttl_min_ms=1, ttl_max_ms=10, exponent=9)

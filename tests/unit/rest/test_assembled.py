@@ -40,6 +40,7 @@ class World:
         self.wanted = Wanted(
             name="list:x",
             collection="items",
+            query=Query(namespace="shop.items", operation=Operation.FIND, filter={"group": "a"}, sort=SORT),
             sort=SORT,
             predicate=compile_query({"group": "a"}),
             place=sort_key_function(SORT),

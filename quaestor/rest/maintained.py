@@ -1,0 +1,163 @@
+"""Maintained lists: results that the grid keeps up to date, so that a list that a write has changed is made anew without a query.
+
+What is answered stays guarded as ever: the read is noted as the query that it stands for (`capture/maintained_reads.py`), so the
+entry is registered, tagged, listed in the sketch and invalidated by the next write like any other; the write before it purged the
+copies outside, which are filled again from here. Only where the records come from is new. Taken is a result only if it is
+known to contain every write that this process has heard of, own writes included; that takes some milliseconds. What takes longer,
+is not here yet or cannot be maintained is read from the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import bson
+
+from quaestor.capture import current, not_recording
+from quaestor.capture.maintained_reads import note_maintained
+from quaestor.errors import QuaestorError
+from quaestor.event_layer.codec import BSON_OPTIONS
+from quaestor.model import Query
+from quaestor.realtime.live import LiveResult
+from quaestor.realtime.subscriptions import Subscriptions
+from quaestor.rest.record_cache import Engine
+from quaestor.rest.records import decode
+
+MOST: Final = 64
+"""Lists of one router that are maintained at a time: each costs the grid and this process its records."""
+IDLE_MS: Final = 60_000
+"""A list that nobody was answered with for so long is followed no longer."""
+REFUSED_MS: Final = 60_000
+"""After it could not be followed, it is not tried again for so long."""
+_WITHIN_S: Final = 0.5
+_LOOK_EVERY_S: Final = 0.002
+
+
+class MaintainingEngine(Engine, Protocol):
+    """Parts of a Quaestor that are needed to keep lists maintained, too."""
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """Its subscriptions."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Followed:
+    """result: None while it is not here.
+    sequence: of the newest change that was seen.
+    refused_ms: when it could not be followed.
+    """
+
+    used_ms: int
+    task: asyncio.Task[None] | None = None
+    result: LiveResult | None = None
+    sequence: int = 0
+    refused_ms: int | None = None
+
+
+class Maintained(NamedTuple):
+    """A maintained list.
+
+    raws: its records, in order.
+    changes: that were made since it was taken last.
+    """
+
+    raws: list[bytes]
+    changes: int
+
+
+class MaintainedLists:
+    """Maintained lists of one router. Use from one event loop. name: of a list, equal for equal queries."""
+
+    def __init__(self, engine: MaintainingEngine) -> None:
+        self.engine = engine
+        self._followed: dict[str, _Followed] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def takes(self, name: str) -> bool:
+        """Whether this list is maintained, or may be."""
+        followed = self._followed.get(name)
+        if followed is None:
+            return len(self._followed) < MOST
+        refused_ms = followed.refused_ms
+        return refused_ms is None or self.engine.read_path.clock() - refused_ms >= REFUSED_MS
+
+    async def records(self, name: str, query: Query) -> Maintained | None:
+        """The list, noted as read by the request at hand. None: ask the database; it is followed from now on if it can be.
+
+        query: a find without a projection, as the database would be asked.
+        """
+        followed = self._follow(name, query, self.engine.read_path.clock())
+        recorder = current()
+        if followed is None or followed.result is None or recorder is None:
+            return None
+        begun_s = time.perf_counter()
+        # The middleware noted at most this before the handler ran, and own writes that are waited for are not newer.
+        wanted = self.engine.registry.watermark()
+        while (version := followed.result.proven) < wanted:
+            if not version or time.perf_counter() - begun_s > _WITHIN_S:
+                return None
+            await asyncio.sleep(_LOOK_EVERY_S)
+        contents = followed.result.contents()
+        if not contents.version or not contents.rows:  # only the database knows whether there is such a collection
+            return None
+        raws = [bson.encode(document, codec_options=BSON_OPTIONS) for _, document in contents.rows]
+        took_ms = (time.perf_counter() - begun_s) * 1_000
+        note_maintained(recorder, query, list(map(decode, raws)), version=contents.version, duration_ms=took_ms)
+        changes, followed.sequence = contents.sequence - followed.sequence, contents.sequence
+        return Maintained(raws, max(1, changes))
+
+    def used(self, name: str) -> None:
+        """Note that somebody was answered with a list out of the store: it is worth maintaining."""
+        followed = self._followed.get(name)
+        if followed is not None:
+            followed.used_ms = self.engine.read_path.clock()
+
+    def keep_house(self) -> None:
+        """Once a second: leave what nobody asks for, and have the grid tell at once how far it has got."""
+        now_ms = self.engine.read_path.clock()
+        for name in [name for name, one in self._followed.items() if now_ms - one.used_ms > IDLE_MS]:
+            self.leave(name)
+        if any(one.result is not None for one in self._followed.values()):
+            self.engine.read_path.own_writes.expect()
+
+    def leave(self, name: str) -> None:
+        """Follow a list no longer."""
+        followed = self._followed.pop(name, None)
+        if followed is None:
+            return
+        if followed.task is not None:
+            followed.task.cancel()
+        if followed.result is not None:
+            task = asyncio.create_task(followed.result.cancel())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _follow(self, name: str, query: Query, now_ms: int) -> _Followed | None:
+        followed = self._followed.get(name)
+        if followed is not None:
+            followed.used_ms = now_ms
+            if followed.result is not None and followed.result.failed:
+                followed.result, followed.refused_ms = None, now_ms
+            if followed.refused_ms is None or now_ms - followed.refused_ms < REFUSED_MS:
+                return followed
+            self.leave(name)
+        if len(self._followed) >= MOST:
+            return None
+        followed = self._followed[name] = _Followed(used_ms=now_ms)
+        with not_recording():
+            followed.task = asyncio.create_task(self._begin(followed, query))
+        return followed
+
+    async def _begin(self, followed: _Followed, query: Query) -> None:
+        try:
+            followed.result = await self.engine.subscriptions.subscribe(query)
+        except QuaestorError:  # it is counted where it is refused; the database is asked
+            followed.refused_ms = self.engine.read_path.clock()
+        self.engine.read_path.own_writes.expect()
