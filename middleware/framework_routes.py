@@ -38,8 +38,13 @@ class Found:
 
 
 def find(app: Any, scope: Mapping[str, Any], *, method: str) -> Found:
-    """The route that would handle this request, Found() if that cannot be told. O(number of routes)."""
+    """The route that would handle this request, Found() if that cannot be told. O(number of routes).
+
+    app: what is below us; if its routes cannot be told, those of the app that the scope names are asked.
+    """
     routes = routes_of(app)
+    if routes is None:
+        routes = routes_of(scope.get("app"))
     if routes is None:
         return Found()
     return _match(routes, {**scope, "method": method}, 0) or Found()

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from middleware.framework_routes import Found, find, policy_of, routes_of
+from middleware.framework_routes import Found, find, policy_of
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
 from quaestor.policy import DEFAULT, RoutePolicy, Sharing, fingerprint
@@ -221,7 +221,7 @@ class Routes:
         return known
 
     def _found(self, scope: Mapping[str, Any], method: str) -> Found:
-        return find(scope.get("app") if routes_of(self._app) is None else self._app, scope, method=method)
+        return find(self._app, scope, method=method)
 
     def _read(self, scope: Mapping[str, Any], method: str) -> _Route:
         path: str = scope["path"]

@@ -85,7 +85,8 @@ class _Seen:
             gone = now_ms - self._since_ms >= 2 * WINDOW_MS
             self._recent, self._older = _filter(), _filter() if gone else self._recent
             self._since_ms = now_ms
-        return key in self._older or bool(self._recent.add(key))
+        # An empty one is not asked: hashing is most of what it costs.
+        return (bool(len(self._older)) and key in self._older) or bool(self._recent.add(key))
 
 
 def _filter() -> BloomFilter:

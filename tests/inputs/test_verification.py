@@ -2,91 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import httpx
 import pytest
 from fastapi import Request
 
-from quaestor import AdminApi, AdminToken, cached, public
+from quaestor import AdminApi, AdminToken
 from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
-from tests.inputs.movable_clock import MovableClock
-from tests.inputs.verified_site import VerifiedSite, verified_site
+from tests.inputs.unseen_sources import Making, a_counter, a_file, a_memo, a_worker, chance
+from tests.inputs.verified_site import is_hit, is_stored, lifetime_ms, lives_long, verified_site
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
 TOKEN = "0123456789abcdefghijklmnopqrstuvwxyz0123"
-
-Making = Callable[[VerifiedSite, Path], Callable[[Request], Awaitable[Any]]]
-
-
-def a_counter(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
-    async def source(_: Request) -> int:
-        return site.runs
-
-    return source
-
-
-def a_file(site: VerifiedSite, path: Path) -> Callable[[Request], Awaitable[Any]]:
-    """Somebody writes to it each time after it was read."""
-
-    def read() -> str:
-        said = path.read_text() if path.exists() else ""
-        path.write_text(f"{said}.")
-        return said
-
-    async def source(_: Request) -> str:
-        return await anyio.to_thread.run_sync(read)
-
-    return source
-
-
-def chance(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
-    async def source(_: Request) -> float:
-        return random.random()
-
-    return source
-
-
-def a_memo(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
-    """Read from the database, and then used three times."""
-    memo: list[Any] = []
-
-    async def source(_: Request) -> Any:
-        if not memo:
-            memo.extend([await site.seen.rates.find_one({"_id": "eur"})] * 3)
-        return memo.pop()
-
-    return source
-
-
-def a_worker(site: VerifiedSite, _: Path) -> Callable[[Request], Awaitable[Any]]:
-    """A task that was begun earlier, and does what it is asked for by a queue."""
-    asked: asyncio.Queue[asyncio.Future[int]] = asyncio.Queue()
-    tasks: list[asyncio.Task[None]] = []
-
-    async def work() -> None:
-        done = 0
-        while True:
-            (await asked.get()).set_result(done := done + 1)
-
-    async def source(_: Request) -> int:
-        if not tasks:
-            tasks.append(asyncio.create_task(work()))
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        asked.put_nowait(answer)
-        return await answer
-
-    return source
 
 
 @pytest.mark.usefixtures("patient_redis")
@@ -135,82 +66,20 @@ async def test_status_says_which_route_is_not_cached_and_why(mongo_url: str, pre
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_writes_in_between_are_no_divergence(mongo_url: str, prefix: str, settings: dict[str, Any]) -> None:
-    """Hundreds of random writes while everything is verified all the time: whatever differs is excused."""
-    always = {"probation_answers": 200, "probation_ttl_ms": 300, "verify_share": 1.0, "verify_per_second": 1_000.0}
-    async with verified_site(mongo_url, prefix, **always, **settings) as site:
-        await eventually(lambda: _is_stored(site))
-        choose = random.Random(11)
-        done = asyncio.Event()
-
-        def write() -> None:
-            n = choose.randrange(30)
-            match choose.randrange(4):
-                case 0:
-                    site.records.delete_one({"_id": n})
-                case 1:
-                    site.records.replace_one({"_id": n}, {"group": choose.randrange(10), "n": 0}, upsert=True)
-                case _:
-                    site.records.update_one({"_id": n}, {"$inc": {"n": 1}})
-
-        async def write_all() -> None:
-            for _ in range(400):
-                await anyio.to_thread.run_sync(write)
-            done.set()
-
-        async def ask() -> None:
-            while not done.is_set():
-                await site.get(f"/groups/{choose.randrange(10)}")
-                await anyio.lowlevel.checkpoint()  # a hit waits for nothing, and entries live until a write
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(write_all)
-            for _ in range(3):
-                tasks.start_soon(ask)
-        await eventually(lambda: site.verified("excused") > 0 and site.verified("same") > 0)
-        assert site.verified("diverged") == 0
-        assert site.quaestor.read_path.probation.quarantines == []
-
-
-async def test_other_records_that_the_database_was_free_to_choose_are_no_divergence(
-    mongo_url: str, prefix: str
-) -> None:
-    """A new index lets it find others first: nothing was written, and the first answer was right too; it goes all the same."""
-    async with verified_site(mongo_url, prefix, probation_answers=200, ttl_min_ms=600_000) as site:
-
-        async def source(_: Request) -> Any:
-            found = await site.seen.records.find({"group": {"$gte": 0}}).limit(2).to_list()
-            return [record["_id"] for record in found]
-
-        site.source = source
-        await eventually(lambda: _is_hit(site))
-        before = (await site.get())[0]["besides"]
-        site.records.create_index([("group", -1)])
-
-        async def chosen_otherwise() -> bool:
-            return bool((await site.get())[0]["besides"] != before)
-
-        await eventually(chosen_otherwise)
-        await eventually(lambda: site.verified("excused") > 0)
-        assert site.verified("diverged") == 0
-        assert site.quaestor.read_path.probation.quarantines == []
-
-
-@pytest.mark.usefixtures("patient_redis")
 async def test_a_route_that_keeps_its_word_passes_and_its_answers_live_as_long_as_any(
     mongo_url: str, prefix: str, settings: dict[str, Any]
 ) -> None:
     """Until then they live for a moment only."""
     async with verified_site(mongo_url, prefix, probation_answers=1, ttl_min_ms=600_000, **settings) as site:
-        await eventually(lambda: _is_stored(site))
-        assert _lifetime_ms(site) <= 600
+        await eventually(lambda: is_stored(site))
+        assert lifetime_ms(site) <= 600
 
         async def passed() -> bool:
             await site.get()
             return site.passed
 
         await eventually(passed)
-        await eventually(lambda: _lives_long(site))
+        await eventually(lambda: lives_long(site))
         assert site.verified("same") >= 2
         assert site.quaestor.read_path.probation.quarantines == []
 
@@ -228,150 +97,10 @@ async def test_what_begins_to_differ_later_is_found_by_verifying_hits(
             return said[0]
 
         site.source = source
-        await eventually(lambda: _is_hit(site))
+        await eventually(lambda: is_hit(site))
         said[0] = "after"
         await eventually(site.found_out)
         assert (await site.get())[0]["besides"] == "after"
-
-
-async def test_what_is_over_with_its_unit_of_the_clock_need_not_be_what_the_handler_answers_later(
-    mongo_url: str, prefix: str
-) -> None:
-    """A hit at the end of a minute is verified in the next one."""
-    clock = MovableClock()
-    settings = {"probation_answers": 0, "verify_share": 1.0, "verify_per_second": 10.0, "ttl_min_ms": 600_000}
-    async with verified_site(mongo_url, prefix, clock=clock, **settings) as site:
-
-        @site.app.get("/this-minute")
-        async def this_minute() -> list[Any]:
-            minute = clock.now().replace(second=0, microsecond=0)
-            return [str(minute), await site.seen.records.count_documents({"at": {"$gte": minute}})]
-
-        def verifications() -> float:
-            return sum(map(site.verified, ("same", "excused", "diverged")))
-
-        while not site.verified("excused"):
-            known = verifications()
-            await eventually(lambda: _is_hit(site, "/this-minute"))
-            clock.advance(timedelta(minutes=1))
-            await eventually(lambda known=known: verifications() > known)  # type: ignore[misc]
-            assert site.verified("diverged") == 0
-        assert site.quaestor.read_path.probation.quarantines == []
-
-
-async def test_nothing_is_made_again_when_it_is_off(mongo_url: str, prefix: str, tmp_path: Path) -> None:
-    """A site that is verified shows when there would have been something to find."""
-    async with (
-        verified_site(mongo_url, f"{prefix}a", verification=False, ttl_min_ms=600_000) as off,
-        verified_site(mongo_url, f"{prefix}b") as on,
-    ):
-        off.source, on.source = chance(off, tmp_path), chance(on, tmp_path)
-        await eventually(lambda: _is_hit(off))
-        runs = off.runs
-        await eventually(on.found_out)
-        assert (await off.get())[1].startswith("Quaestor; hit")
-        assert off.runs == runs
-
-
-async def test_what_only_a_declaration_vouches_for_is_not_made_again(mongo_url: str, prefix: str) -> None:
-    """`@cached(ttl=...)` on an answer that read nothing: somebody has said how long it may be served."""
-    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
-        runs = 0
-
-        @site.app.get("/declared")
-        @cached(ttl=600)
-        async def declared() -> int:
-            nonlocal runs
-            runs += 1
-            return runs
-
-        async def stored() -> bool:
-            return "hit" in (await site.get("/declared"))[1]
-
-        await eventually(stored)
-        before = runs
-
-        async def passed() -> bool:
-            await site.get()
-            return site.passed
-
-        await eventually(passed)
-        assert runs == before
-
-
-async def test_requests_of_somebody_are_not_made_again(mongo_url: str, prefix: str) -> None:
-    """Nobody's cookie is kept for later, also where an answer is for everybody."""
-    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
-        asked: list[str | None] = []
-
-        @site.app.get("/public")
-        @cached(scope=public())
-        async def shared(request: Request) -> Any:
-            asked.append(request.headers.get("cookie"))
-            return await site.seen.records.find_one({"_id": 1})
-
-        async def stored() -> bool:
-            return "hit" in (await site.get("/public", cookie="session=ann"))[1]
-
-        await eventually(stored)
-        before = len(asked)
-
-        async def passed() -> bool:
-            await site.get()
-            return site.passed
-
-        await eventually(passed)
-        assert len(asked) == before
-
-
-async def test_a_request_is_made_again_in_the_surroundings_that_it_had(mongo_url: str, prefix: str) -> None:
-    """Context variables and the scope as whoever wraps the middleware has set them: an app that relies on them keeps its word."""
-    language: ContextVar[str] = ContextVar("language", default="none")
-    ignored = ("scope.tenant", "state.runs")  # noticed otherwise, and what they decide is not cached
-    async with verified_site(mongo_url, prefix, probation_answers=1, ignored_fields=ignored) as site:
-
-        async def source(request: Request) -> list[Any]:
-            request.state.runs = getattr(request.state, "runs", 0) + 1
-            return [
-                language.get(),
-                request.state.runs,
-                request.scope["tenant"],
-                request.url.path,
-                request.scope["root_path"],
-            ]
-
-        site.source = source
-        inner = site.http._transport.app  # type: ignore[attr-defined]
-
-        async def around(scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                language.set("fr")
-                scope = {**scope, "tenant": "shop", "state": {}}
-            await inner(scope, receive, send)
-
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(around), base_url="http://site") as site.http:
-
-            async def passed() -> bool:
-                assert (await site.get())[0]["besides"][:3] == ["fr", 1, "shop"]
-                return site.passed
-
-            await eventually(passed)
-        assert site.verified("diverged") == 0
-
-
-async def test_a_handler_that_fails_when_it_is_asked_again_is_not_held_against_its_route(
-    mongo_url: str, prefix: str
-) -> None:
-    async with verified_site(mongo_url, prefix, probation_answers=1) as site:
-
-        async def source(_: Request) -> None:
-            if site.runs > 1 and asyncio.current_task().get_name() == "quaestor-verification":  # type: ignore[union-attr]
-                raise RuntimeError("asked twice")
-
-        site.source = source
-        await eventually(lambda: _is_stored(site))
-        await eventually(lambda: site.verified("failed") > 0)
-        assert site.quaestor.read_path.probation.quarantines == []
 
 
 async def test_a_quarantine_ends_and_probation_begins_anew(mongo_url: str, prefix: str, tmp_path: Path) -> None:
@@ -384,7 +113,7 @@ async def test_a_quarantine_ends_and_probation_begins_anew(mongo_url: str, prefi
             return "the same"
 
         site.source = source
-        await eventually(lambda: _is_hit(site))
+        await eventually(lambda: is_hit(site))
 
 
 async def test_other_processes_forget_what_was_found_out_here(mongo_url: str, redis_url: str, prefix: str) -> None:
@@ -403,10 +132,10 @@ async def test_other_processes_forget_what_was_found_out_here(mongo_url: str, re
                 return said[0]
 
             one.source = two.source = source
-            await eventually(lambda: _is_hit(two, "/groups/2"))
+            await eventually(lambda: is_hit(two, "/groups/2"))
             runs = two.runs
-            await eventually(lambda: _is_hit(one))
-            await eventually(lambda: _is_hit(two))
+            await eventually(lambda: is_hit(one))
+            await eventually(lambda: is_hit(two))
             assert two.runs == runs
             said[0] = "after"
             await eventually(one.found_out)
@@ -415,21 +144,3 @@ async def test_other_processes_forget_what_was_found_out_here(mongo_url: str, re
                 return bool((await two.get())[0]["besides"] == "after")
 
             await eventually(heard)
-
-
-async def _is_hit(site: VerifiedSite, path: str = "/groups/1") -> bool:
-    return "; hit" in (await site.get(path))[1]
-
-
-async def _is_stored(site: VerifiedSite) -> bool:
-    return "; stored" in (await site.get())[1]
-
-
-def _lifetime_ms(site: VerifiedSite) -> int:
-    found = list(site.quaestor.parts.storage.memory._entries.values())
-    return max((one.response.fresh_until_ms - one.response.stored_at_ms for one in found), default=0)
-
-
-async def _lives_long(site: VerifiedSite) -> bool:
-    await site.get()
-    return _lifetime_ms(site) >= 600_000

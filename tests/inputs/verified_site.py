@@ -96,3 +96,25 @@ async def verified_site(mongo_url: str, database: str, **settings: Any) -> Async
         await site.quaestor.stop()
         await site.client.close()
         site.other.close()
+
+
+async def is_hit(site: VerifiedSite, path: str = "/groups/1") -> bool:
+    """Whether one more request is answered from the cache."""
+    return "; hit" in (await site.get(path))[1]
+
+
+async def is_stored(site: VerifiedSite) -> bool:
+    """Whether the answer to one more request becomes an entry."""
+    return "; stored" in (await site.get())[1]
+
+
+def lifetime_ms(site: VerifiedSite) -> int:
+    """The longest lifetime of the entries in memory."""
+    found = list(site.quaestor.parts.storage.memory._entries.values())
+    return max((one.response.fresh_until_ms - one.response.stored_at_ms for one in found), default=0)
+
+
+async def lives_long(site: VerifiedSite) -> bool:
+    """Whether, after one more request, an entry lives for as long as any."""
+    await site.get()
+    return lifetime_ms(site) >= 600_000

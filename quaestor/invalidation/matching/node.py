@@ -51,6 +51,8 @@ from quaestor.ttl.write_rates import WriteRates
 _MOST_USED: Final = 10_000
 """More queries than any report names (registry/usage_reports.py)."""
 _LONGEST_ID: Final = 128
+_SPARE_LEASES: Final = 1_000
+"""Leases of what is gone that may be kept, beside as many as there are of what lives."""
 _MOST_FAILURES: Final = 100
 
 Outcome = Activated | Refused | Invalidated
@@ -287,7 +289,9 @@ class MatchingNode:
             live = self._live.get(registration_id)
             if live is not None and live.expires_at_ms <= leases_ms:
                 self._forget(live)
-        self._leases.compact(lambda registration_id, _: registration_id in self._live)
+        self._leases.compact(
+            lambda registration_id, _: registration_id in self._live, most=2 * len(self._live) + _SPARE_LEASES
+        )
         self._retention.trim(now_ms=now_ms)
         gone: list[Invalidated] = []
         for query in self._eviction.shed_load(now_ms=now_ms):

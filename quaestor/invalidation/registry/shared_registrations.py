@@ -32,6 +32,8 @@ MOST_SHARED: Final = 128
 """Responses that rely on one registration before another is made: so much its death costs at once. While that other one is
 being activated, as many again."""
 
+_SPARE_ENDS: Final = 1_000
+"""Ends that are kept beside three for each registration: when the grid forgets it, when nothing needs it, one that is over."""
 _Members = bytes | None
 """Digest of a result's members in their order, and of all of it, if that is compared when its query is run again; None: its
 registration depends on neither."""
@@ -232,7 +234,7 @@ class SharedRegistrations:
                 ended.append(registration_id)
             else:
                 self._note(registration_id, entry)
-        self._ends.compact(self._needed)
+        self._ends.compact(self._needed, most=3 * len(self._entries) + _SPARE_ENDS)
         return ended
 
     def _needed(self, registration_id: str, begins_ms: int) -> bool:
