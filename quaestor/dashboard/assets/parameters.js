@@ -9,6 +9,7 @@ const as = { toShown: (value) => value, toKept: (value) => value, unit: "" };
 export const FIELDS = {
 	quantile: { label: "Quantile", of: ["lifetimes", "dynamic"], words: share, slider: [0.01, 0.99, 0.01], ...as, help: "Share of the results that may change before their lifetime ends." },
 	alpha: { label: "Alpha", of: ["lifetimes"], words: number, slider: [0, 0.99, 0.01], ...as, help: "Weight of the past when a lifetime is observed: larger is steadier and slower." },
+	exponent: { label: "Exponent", of: ["lifetimes"], words: number, slider: [0.25, 4, 0.05], ...as, help: "Above 1, what is written seldom gets longer lifetimes, what is written often shorter ones; the quantile holds for all together." },
 	daily: { label: "Writes follow the time of day", of: ["lifetimes"], words: (value) => (value ? "yes" : "no"), ...as },
 	static_ms: { label: "Lifetime", of: ["static"], words: time, ...seconds },
 	fraction: { label: "Share of the age", of: ["age"], words: share, slider: [0.01, 1, 0.01], ...as },
