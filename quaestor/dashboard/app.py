@@ -103,22 +103,12 @@ class DashboardApp:
             if status == 500:
                 self._telemetry.failure("admin", "admin.failed", repr(error), path=below)
             return await problem(send, status, detail)
-        return await _json(send, answer)
+        return await _json(send, json.dumps(answer).encode())
 
     async def _data(self, scope: Scope, send: Send) -> None:
         body = await self._live.look(latest=b"latest" in scope["query_string"])
         packed = b"gzip" in acceptable(scope["headers"])
-        sent = body.packed if packed else body.plain
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(sent)),
-            (b"cache-control", b"no-store"),
-            *GUARDED,
-        ]
-        if packed:
-            headers.append((b"content-encoding", b"gzip"))
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": sent})
+        await _json(send, body.packed if packed else body.plain, packed=packed)
 
     async def _state(self, token: AdminToken) -> Mapping[str, Any]:
         trace = self._what_if.trace()
@@ -185,14 +175,15 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _json(send: Send, answer: Mapping[str, Any]) -> None:
-    body = json.dumps(answer).encode()
+async def _json(send: Send, body: bytes, *, packed: bool = False) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
         *GUARDED,
     ]
+    if packed:
+        headers.append((b"content-encoding", b"gzip"))
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
