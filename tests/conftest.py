@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, settings
 
 from quaestor.demo import servers
 from quaestor.redis import clients
+from tests import told_at_once, whole_run
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
-from tests.whole_run import pytest_configure  # noqa: F401  a hook
 
 # A property is judged by what is found, not by how long a machine that stands still for a moment takes to draw examples.
 settings.register_profile(
@@ -25,6 +25,12 @@ settings.register_profile(
     suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin what is told of a run."""
+    told_at_once.pytest_configure(config)
+    whole_run.pytest_configure(config)
 
 
 @pytest.fixture(autouse=True, scope="module")
