@@ -1,4 +1,4 @@
-"""Program of one what-if: parameters tried on a recorded trace, in a process of its own, as the lowest of priorities.
+"""Program of one what-if: parameters tried on a recorded trace, in a process of its own, behind the app's own work.
 
 Reads one JSON object, writes one a line: `{"done": 3, "of": 45}` as it goes on, and at the end `{"result": ...}` or
 `{"problem": ...}`.
@@ -29,6 +29,8 @@ SEEDS: Final = 5
 QUANTILES: Final = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9)
 MOST_RECORDS: Final = 150_000
 MOST_READS: Final = 100_000
+_BEHIND_THE_APP: Final = 5
+"""Niceness: a third of what a process of the app gets where cores are short. With the least, an operator would wait for ever."""
 INTERPRETED_READS: Final = 2_000
 """Without numba the event loop takes a hundred times as long."""
 SHOWN: Final = (
@@ -139,7 +141,7 @@ def _finite(figure: Iterable[float]) -> list[float | None]:
 def main() -> None:
     """Answer the request on standard input."""
     with suppress(OSError):
-        os.nice(15)
+        os.nice(_BEHIND_THE_APP)
     try:
         for told in what_if(json.load(sys.stdin)):
             print(json.dumps(told), flush=True)
