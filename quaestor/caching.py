@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeVar
 
+from quaestor.cache_sketch.partitions import valid_group
 from quaestor.errors import ConfigurationError
 from quaestor.model import Document
 from quaestor.namespaces import Collection, namespace_of
@@ -175,6 +176,7 @@ def cached(
     stale_if_error: Duration | None = None,
     tags: Sequence[str] = (),
     groups: Sequence[str] = (),
+    sketch_partition: str | None = None,
     representation: Representation | str | None = None,
     depends_on: Sequence[tuple[Collection, Document]] = (),
     headers: Sequence[str] = (),
@@ -196,6 +198,8 @@ def cached(
         5861); one that a write has changed never is.
     tags: for `quaestor.invalidate(tags=[...])`.
     groups: cache groups (RFC 9875).
+    sketch_partition: group of routes and collections that share a filter of the Cache Sketch, as in the setting
+        `sketch_partitions`; left open: that decides.
     representation: "objects", "ids", "maintained" or "auto".
     depends_on: what else an answer depends on: a collection (namespace "database.collection" or a pymongo collection)
         and a filter; any write that may touch what it selects invalidates.
@@ -233,6 +237,8 @@ def cached(
         given["headers"] = tuple(name.encode() for name in given["headers"])
     if depends_on:
         given["depends_on"] = tuple(_dependency(one) for one in depends_on)
+    if sketch_partition is not None:
+        given["sketch_partition"] = _group(sketch_partition)
     if representation is not None:
         given["representation"] = _representation(representation)
     for name, flag in (("sort_query", sort_query), ("keyed_body", keyed_body), ("bypass", bypass)):
@@ -275,7 +281,8 @@ def _check(policy: RoutePolicy) -> None:
     """Raises ConfigurationError for one declaration that contradicts itself."""
     if policy.closed:
         what = "bypass=True" if policy.bypass else "scope=private()"
-        for name in ("ttl_ms", "cdn_ttl_ms", "stale_while_revalidate_ms", "stale_if_error_ms", "keyed_body"):
+        stored = ("ttl_ms", "cdn_ttl_ms", "stale_while_revalidate_ms", "stale_if_error_ms", "keyed_body")
+        for name in (*stored, "sketch_partition"):
             if getattr(policy, name):
                 raise ConfigurationError(
                     f"{what} and {name.removesuffix('_ms')}={getattr(policy, name)} contradict each other: "
@@ -337,6 +344,14 @@ def _representation(value: Representation | str) -> Representation:
         return Representation(value)
     except ValueError as error:
         raise ConfigurationError(f"representation={value!r} is none of {', '.join(Representation)}") from error
+
+
+def _group(name: str) -> str:
+    if not isinstance(name, str) or not valid_group(name):
+        raise ConfigurationError(
+            f"sketch_partition={name!r} is no name of a group: up to 64 letters and digits of ASCII, '-' and '_'"
+        )
+    return name
 
 
 def _query(query: str | Sequence[str] | None) -> dict[str, Any]:

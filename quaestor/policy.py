@@ -61,6 +61,7 @@ class RoutePolicy:
         that a write has invalidated.
     tags: to invalidate by, besides the answer's own.
     groups: RFC 9875 cache groups.
+    sketch_partition: the group whose filter of the Cache Sketch tells of its answers; empty: the setting decides.
     depends_on: further (namespace, filter) that the answer depends on.
     headers, cookies: request fields that are part of the key; headers are also added to `Vary`, cookies as `Cookie`.
     query: the query parameters that are part of the key; None: all but the tracking ones. The handler does not see
@@ -85,6 +86,7 @@ class RoutePolicy:
     stale_if_error_ms: int = 0
     tags: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    sketch_partition: str = ""
     representation: Representation = Representation.AUTO
     depends_on: tuple[tuple[str, Document], ...] = ()
     headers: tuple[bytes, ...] = ()
@@ -109,12 +111,14 @@ class RoutePolicy:
 
 
 def fingerprint(policy: RoutePolicy) -> bytes:
-    """A digest of what a declaration says about whom an answer is for and by what it dies; empty if it says nothing of the kind.
+    """A digest of what a declaration says about whom an answer is for, by what it dies and where copies of it are looked up;
+    empty if it says nothing of the kind.
 
     Part of the key: a process of the next release, which tags a route or no longer takes it for public, must not be given what
     was stored by the last one's word; `by` counts by its name. The same in every process that runs the same code.
     """
-    if policy.sharing is Sharing.UNDECLARED and not (policy.tags or policy.groups or policy.depends_on):
+    said = policy.tags or policy.groups or policy.depends_on or policy.sketch_partition
+    if policy.sharing is Sharing.UNDECLARED and not said:
         return b""
     by = "" if policy.by is None else getattr(policy.by, "__qualname__", type(policy.by).__qualname__)
     sharing = policy.sharing.value + ("?" if policy.implied else "")
@@ -125,6 +129,8 @@ def fingerprint(policy: RoutePolicy) -> bytes:
             hashed.update(bson.encode(dict(selected)))
         except (BSONError, OverflowError, TypeError):  # refused when it is registered
             hashed.update(b"?")
+    if policy.sketch_partition:
+        hashed.update(f"#{policy.sketch_partition}".encode())
     return hashed.digest()
 
 

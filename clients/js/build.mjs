@@ -20,7 +20,7 @@ const apart = {
 
 /** Names that only these modules use: neither browsers, users of the client nor header fields do. */
 const OWN =
-	/^(?:again|age|answer|asked|failures|first|forget|fresh|gone|held|keep|latest|learn|loading|off|older|partition|personal|retryAt|session|time|until|written)$/;
+	/^(?:again|age|answer|asked|dateBy|etag|failures|first|forget|fresh|gone|held|keep|latest|learn|left|loading|made|off|older|partition|parts|personal|read|recommended|retryAt|session|time|until|written)$/;
 
 const bundles = {
 	client: ["dist/quaestor.min.js", "../../middleware/browser/client.js"],

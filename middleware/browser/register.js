@@ -1,2 +1,2 @@
-/* quaestor e6b88380465f8831 */
+/* quaestor b8512e0a53d63249 */
 var{href:e,search:t}=new URL(import.meta.url);(async(e,{scope:t="/",waiting:a}={})=>{"complete"!==document.readyState&&await new Promise(e=>addEventListener("load",e,{once:!0}));try{let r=await(navigator.serviceWorker?.register(e,{scope:t,updateViaCache:"none"})),n=()=>{let e=r?.waiting;e&&navigator.serviceWorker.controller&&a?.(()=>e.postMessage("skip waiting"))};return n(),r?.addEventListener("updatefound",()=>r.installing?.addEventListener("statechange",n)),r}catch(t){return void console.warn(`quaestor: ${e}: ${t}: pages read without it`)}})(new URL(`worker.js${t}`,e).href);

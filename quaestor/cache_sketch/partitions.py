@@ -32,6 +32,11 @@ def token_of(name: str) -> str:
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
+def valid_group(name: str) -> bool:
+    """Whether a group of answers may have this name."""
+    return _GROUP.fullmatch(name) is not None
+
+
 def in_partition(resource: str, token: str) -> str:
     """The name of a resource in a partition; an empty token is none."""
     return f"{resource}#{token}" if token else resource
@@ -59,7 +64,7 @@ class Partitioning:
             group, grouped, namespace = entry.rpartition("=")
             if entry == EVERY_COLLECTION:
                 self._every = True
-            elif not _NAMESPACE.fullmatch(namespace) or (grouped and not _GROUP.fullmatch(group)):
+            elif not _NAMESPACE.fullmatch(namespace) or (grouped and not valid_group(group)):
                 raise ConfigurationError(
                     f"sketch_partitions names {entry!r}: write 'database.collection', 'group=database.collection', or '*'"
                 )
@@ -70,7 +75,12 @@ class Partitioning:
             else:
                 self._tokens[namespace] = token_of(group or namespace)
 
-    def token(self, namespaces: Iterable[str]) -> str:
-        """The partition of an answer that read these; empty: none, because they are of several, or of none."""
+    def token(self, namespaces: Iterable[str], *, group: str = "") -> str:
+        """The partition of an answer that read these; empty: none, because they are of several, or of none.
+
+        group: what its route says; then it counts alone.
+        """
+        if group:
+            return token_of(group)
         tokens = {self._tokens.get(name) or (token_of(name) if self._every else "") for name in namespaces}
         return tokens.pop() if len(tokens) == 1 else ""

@@ -172,7 +172,8 @@ class EntryAdmission:
             )
             return Verdict(event=Event.UNGUARDED, reasons=(MISSING_READ,), detail=detail)
         ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
-        partition = self._partitioning.token(query.namespace for query in registered.queries)
+        namespaces = (query.namespace for query in registered.queries)
+        partition = self._partitioning.token(namespaces, group=policy.sketch_partition)
         estimated_ms = self._estimated_ms(registered, now_ms) if request.leave else None
         response = guarded_entry(
             answer, registered,

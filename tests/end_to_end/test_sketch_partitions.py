@@ -10,7 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 from quaestor.cache_sketch import MemoryCacheSketch, wire_format
 from quaestor.cache_sketch.partitions import in_partition, token_of
 from quaestor.cache_sketch.sizing import DEFAULT, HEADER_BYTES
+from quaestor.caching import cached
 from quaestor.errors import ConfigurationError
+from quaestor.policy import RoutePolicy, fingerprint
 from quaestor.read_path.structured import dictionary
 from quaestor.settings import Settings
 from tests.end_to_end.site import Site
@@ -76,6 +78,37 @@ async def test_an_answer_names_the_partition_of_what_it_shows(
         answers = (first, await site.get(path), await site.get(path, if_none_match=first.headers["etag"]))
         assert {partition_of(answer) for answer in answers} == {name and token_of(name)}
         assert all("shop" not in answer.headers["quaestor-ttl"] for answer in answers)
+
+
+async def test_a_route_says_which_partition_tells_of_its_answers() -> None:
+    """Whatever collections they read; a group of the setting with that name is the same one. Other routes are the setting's."""
+    routes = {"/a*": cached(sketch_partition="x"), "/c": cached(sketch_partition="y")}
+    site = site_with_sketch(sketch_partitions=("x=shop.b", "shop.c"), routes=routes)
+    expected = {"/a": "x", "/a+b": "x", "/b": "x", "/c": "y", "/d": None}
+    for path, name in expected.items():
+        first = await site.get(path)
+        answers = (first, await site.get(path), await site.get(path, if_none_match=first.headers["etag"]))
+        assert {partition_of(answer) for answer in answers} == {name and token_of(name)}
+        assert site.runs == 1 + list(expected).index(path)
+
+
+async def test_what_is_written_is_named_in_the_partition_of_its_route() -> None:
+    """Beside the union, which tells of everything."""
+    site = site_with_sketch(routes={"/a": cached(sketch_partition="x")})
+    for path in ("/a", "/b"):
+        await site.get(path)
+    now_ms = site.engine.clock.now_ms
+    dependents = await site.engine.index.claim(list(site.engine.registry.leases), now_ms=now_ms)
+    await site.engine.sketch.report_write([one.resource for one in dependents], now_ms=now_ms)
+    own, union = await site.get(f"{PATH}/{token_of('x')}"), await site.get(PATH)
+    assert (names(own.content, "/a"), names(own.content, "/b")) == (True, False)
+    assert (names(union.content, "/a"), names(union.content, "/b")) == (True, True)
+
+
+def test_after_a_deploy_that_moves_a_route_its_answers_are_made_anew() -> None:
+    """No process hands out an entry whose copies are looked up elsewhere than its own declaration says."""
+    moved = {fingerprint(cached(sketch_partition=name).apply(RoutePolicy())) for name in ("x", "y")}
+    assert len(moved | {fingerprint(cached(tags=["x"]).apply(RoutePolicy())), fingerprint(RoutePolicy())}) == 4
 
 
 @pytest.mark.parametrize("declared", ["shop", "shop.", "=shop.a", "x y=shop.a", "x=*", "a=b=shop.a", "shop.a#", ""])

@@ -19,14 +19,15 @@ PROTECTIONS = {
             ("(at > made || !sketch!.has(name))", "true"),
         ],
     ),
-    "a sketch older than the bound": ("client.ts", [("time.now() - this.#bound(wanted),", "0,")]),
-    "own writes": ("client.ts", [("wanted.readYourWrites ? written : 0", "0")]),
-    "the wall clock": ("server_time.ts", [("wall - this.#wall, ", "")]),
-    "the monotonic clock": ("server_time.ts", [(", monotonic - this.#monotonic", "")]),
+    "a sketch older than the bound": ("client.ts", [("time.now() - bound(wanted),", "0,")]),
+    "own writes": ("client.ts", [("wanted.readYourWrites ? known.written : 0", "0")]),
+    "the wall clock": ("server_time.ts", [("wall - wallThen, ", "")]),
+    "the monotonic clock": ("server_time.ts", [(", monotonic - monotonicThen", "")]),
+    "what an answer without a lifetime drops": ("copies.ts", [("if (kept.get(url)?.etag !== etag) drop(url);", "")]),
     "the number that the server repeats": ("sketch_loader.ts", [('if (!found.fresh) throw Error("an old one");', "")]),
     "the age of a sketch on a page's first load": (
         "sketch_loader.ts",
-        [("time.known ? 0 : wall", "0"), ("Math.abs(wall - cached.time - cached.age) < AMISS", "true")],
+        [("known ? 0 : wall", "0"), ("Math.abs(wall - shown) < AMISS", "true")],
     ),
 }
 """What protects from stale copies: module, and what takes its place to be without it."""

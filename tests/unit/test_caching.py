@@ -63,6 +63,7 @@ SAID = [
         {"depends_on": (("shop.fs.files", {}),)},
     ),
     ({"keyed_body": True}, {"keyed_body": True}),
+    ({"sketch_partition": "prices"}, {"sketch_partition": "prices"}),
 ]
 
 
@@ -97,6 +98,10 @@ def test_what_is_said_becomes_the_policy(given: dict[str, Any], expected: dict[s
         ({"scope": private(), "ttl": 5}, r"scope=private\(\) and ttl=5000 contradict"),
         ({"bypass": True, "keyed_body": True}, r"bypass=True and keyed_body=True contradict"),
         ({"scope": per_user(by=nobody), "cdn_ttl": 5}, r"cdn_ttl=5\.0 contradicts scope per-user"),
+        ({"sketch_partition": "shop.items"}, r"sketch_partition='shop.items' is no name of a group"),
+        ({"sketch_partition": ""}, r"sketch_partition='' is no name"),
+        ({"sketch_partition": ["prices"]}, r"sketch_partition=\['prices'\] is no name"),
+        ({"bypass": True, "sketch_partition": "prices"}, r"bypass=True and sketch_partition=prices contradict"),
         ({"keyed_body": True, "browser_ttl": 5}, r"keyed_body=True and a cdn_ttl or browser_ttl contradict"),
     ],
 )

@@ -82,75 +82,155 @@ const ended = (answer: Response): void => void answer.body?.cancel().catch(() =>
 export type Said = "wrote" | "session" | "off";
 
 export class Client {
-	readonly counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
-	readonly #options: All;
-	readonly #tabs = new BroadcastChannel("quaestor");
-	readonly #known: Known;
-	readonly #copies: Copies;
-	/** Names that come without a lifetime: the browser's own rules are theirs. */
-	readonly #others = new Set<string>();
-	/** Until what was known before is known again. */
-	readonly #ready: Promise<unknown>;
-	/** Sessions that began since this client was made. */
-	#sessions = 0;
+	/** What it did. */
+	declare readonly counts: Counts;
+	/** As the global `fetch`, with one option more: `level`. */
+	declare readonly fetch: (input: RequestInfo | URL, init?: Init) => Promise<Response>;
+	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged in. */
+	declare readonly login: () => void;
+	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged out. */
+	declare readonly logout: () => void;
+	/** Have the next reads see what was written by other means than this client: a form, a socket, another origin. */
+	declare readonly wrote: () => void;
+	/** Load the sketch of a partition, or of everything, now. */
+	declare readonly refresh: (partition?: string) => Promise<void>;
+	/** Whether a request to the page's origin is answered from copies where that may be. */
+	declare readonly takes: (request: Request, url: URL) => boolean;
+	/** Take in what another tab says. */
+	declare readonly hear: (said: Said) => void;
 
-	constructor(options: Options = {}) {
-		this.#options = {
+	// Functions in here, and no private members: names that nobody sees from outside become single letters when it is built.
+	constructor(given: Options = {}) {
+		const options: All = {
 			sketch: "/quaestor/sketch",
 			readYourWrites: true,
 			monotonicReads: true,
 			memory: 10_000_000,
 			wait: 200,
 			fetch: (input, init) => fetch(input, init),
-			...options,
+			...given,
 		};
-		this.#known = options.known ?? new Known();
-		this.#copies = copiesWithin(this.#options.memory);
-		this.#tabs.onmessage = ({ data }: MessageEvent<Said>) => this.hear(data);
-		// Answers tell only when they come which partition they are of: until one does, the union is loaded beside them.
-		this.#ready = this.#soon(options.ready).then(() => this.#known.time.known || this.#want(this.#options, ""));
-	}
+		const counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
+		const tabs = new BroadcastChannel("quaestor");
+		const known = options.known ?? new Known();
+		const { time } = known;
+		const copies = copiesWithin(options.memory);
+		/** Names that come without a lifetime: the browser's own rules are theirs. */
+		const others = new Set<string>();
+		/** Sessions that began since this client was made. */
+		let sessions = 0;
 
-	/** As the global `fetch`, with one option more: `level`. */
-	readonly fetch = async (input: RequestInfo | URL, init: Init = {}): Promise<Response> => {
-		const { level, ...rest } = init;
-		const request = new Request(input, rest);
-		const url = new URL(request.url);
-		if (!this.#known.off && url.origin === location.origin) {
-			if (request.method !== "GET" && request.method !== "HEAD") return this.#write(request);
-			if (this.takes(request, url)) return this.#get(request, url, level);
-		}
-		this.counts.passed++;
-		return this.#options.fetch(request);
-	};
+		/** The latest that the server's clock can show now. */
+		const latest = (): number => time.now() || Number.MAX_VALUE;
 
-	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged in. */
-	login(): void {
-		this.#say("session");
-	}
+		/** Δ in ms. */
+		const bound = ({ delta = known.recommended || RECOMMENDED }: Level): number => delta * SECOND;
 
-	/** Forget the answers that were made for one user, in all tabs: call it when somebody has logged out. */
-	logout(): void {
-		this.#say("session");
-	}
+		/** A sketch has to be made then, for this freshness, to know of all that counts. */
+		const after = (wanted: All): number =>
+			Math.max(time.now() - bound(wanted), wanted.readYourWrites ? known.written : 0, wanted.causal ? known.read : 0);
 
-	/** Have the next reads see what was written by other means than this client: a form, a socket, another origin. */
-	wrote(): void {
-		this.#say("wrote");
-	}
+		/** The lifetime that counts. One of an answer that was sent later than the server's clock can show was given by a clock that is wrong. */
+		const lifeOf = (answer: Response): Lifetime | undefined => {
+			const life = lifetime(answer);
+			return life && !(life.personal && options.shared) && life.at <= latest() ? life : undefined;
+		};
 
-	/** Load the sketch of a partition, or of everything, now. */
-	refresh(partition = ""): Promise<void> {
-		const held = this.#known.held(partition);
-		held.loading ??= this.#load(held).finally(() => {
-			held.loading = undefined;
-		});
-		return held.loading;
-	}
+		/** What is waited for, but not for long. */
+		const soon = (done: Promise<unknown> | undefined): Promise<unknown> =>
+			Promise.race([done, new Promise((late) => setTimeout(late, options.wait))]);
 
-	/** Whether a request to the page's origin is answered from copies where that may be. */
-	takes({ method, mode, cache, credentials, integrity, headers }: Request, url: URL): boolean {
-		return (
+		const hear = (said: Said): void => {
+			// Each client counts by what it knows of the server's time itself: until it knows any, what was written or begun lies ahead.
+			const now = latest();
+			if (said === "wrote") {
+				known.written = now;
+				// No sketch before then can be known to have been made after.
+				for (const held of known.parts.values()) {
+					held.retryAt = Math.max(held.retryAt, performance.now() + 2 * SECOND);
+				}
+			} else {
+				known.off ||= said === "off";
+				sessions++;
+				known.session = now;
+				copies.forget(known.off);
+			}
+			options.changed?.();
+		};
+
+		const say = (said: Said): void => {
+			hear(said);
+			tabs.postMessage(said);
+			// A worker that the browser has ended hears only what wakes it.
+			navigator.serviceWorker?.controller?.postMessage(said);
+		};
+
+		const loaded = async (held: Held): Promise<void> => {
+			const { fetch, sketch, delta } = options;
+			const url = held.partition ? `${sketch}/${held.partition}` : sketch;
+			try {
+				const found = await load(fetch, url, time, delta);
+				if (!found.sketch) return say("off");
+				const now = time.now();
+				counts.sketches++;
+				held.failures = 0;
+				known.recommended = found.recommended;
+				// A new sketch that is older than one before: the server's clock was set back, and the others count by another time.
+				if (found.fresh && found.made + GRACE < known.made) {
+					known.again = Math.max(known.made, known.read);
+					known.made = 0;
+					for (const other of known.parts.values()) other.made = -1;
+				}
+				known.made = Math.max(known.made, found.made);
+				// What is only known to have been before the server's time was known was before now.
+				known.written = Math.min(known.written, now);
+				known.session = Math.min(known.session || now, now);
+				known.read = Math.min(known.read, now);
+				copies.dateBy(now);
+				if (found.fresh || found.made >= held.made) {
+					held.sketch = found.sketch;
+					held.made = found.made;
+				}
+				options.changed?.();
+			} catch (error) {
+				held.failures = Math.min(held.failures + 1, 5);
+				if (!counts.refused++) console.warn(`quaestor: ${url}: ${error}: every answer is revalidated`);
+				// The union tells of every partition.
+				if (held.partition) want(options, "");
+			} finally {
+				held.retryAt = performance.now() + SECOND * 2 ** held.failures;
+			}
+		};
+
+		const refresh = (partition = ""): Promise<void> => {
+			const held = known.held(partition);
+			return (held.loading ??= loaded(held).finally(() => {
+				held.loading = undefined;
+			}));
+		};
+
+		/** Have a partition's sketch loaded if it is too old, or soon will be. The first time it is waited for. */
+		const want = (wanted: All, partition: string): void => {
+			const held = known.held(partition);
+			const enough = held.made >= after(wanted);
+			// Half of Δ before it is too old: those who read all the time never wait.
+			if (enough && held.made >= time.now() - bound(options) / 2) return;
+			if (performance.now() < held.retryAt) return;
+			const loading = refresh(held.partition);
+			if (enough || held.first !== undefined) return;
+			held.first = soon(loading).finally(() => {
+				held.first = null;
+			});
+		};
+
+		/** Leave a name without a lifetime to the browser's rules from now on. Whether this answer surely came from the network. */
+		const leave = (name: string, answer: Response): boolean => {
+			if (others.size >= OTHERS) others.clear();
+			others.add(name);
+			return /\bno-store\b/.test(answer.headers.get("cache-control") ?? "");
+		};
+
+		const takes = ({ method, mode, cache, credentials, integrity, headers }: Request, url: URL): boolean =>
 			method === "GET" &&
 			// Of the modes that there are: cors and same-origin.
 			/^[cs]/.test(mode) &&
@@ -159,208 +239,120 @@ export class Client {
 			!integrity &&
 			!headers.has("range") &&
 			!headers.has("authorization") &&
-			this.#options.handles?.(url) !== false
-		);
-	}
+			options.handles?.(url) !== false;
 
-	/** Take in what another tab says. */
-	hear(said: Said): void {
-		const known = this.#known;
-		// Each client counts by what it knows of the server's time itself: until it knows any, what was written or begun lies ahead.
-		const now = known.time.now() || Number.MAX_VALUE;
-		if (said === "wrote") {
-			known.written = now;
-			// No sketch before then can be known to have been made after.
-			for (const held of known.sketches.values()) {
-				held.retryAt = Math.max(held.retryAt, performance.now() + 2 * SECOND);
-			}
-		} else {
-			known.off ||= said === "off";
-			this.#sessions++;
-			known.session = now;
-			this.#copies.forget(known.off);
-		}
-		this.#options.changed?.();
-	}
+		const get = async (request: Request, { href, pathname, search }: URL, level: Init["level"]): Promise<Response> => {
+			const name = resource(pathname, search.slice(1));
+			const session = sessions;
+			await ready;
+			const strong = level === "strong";
+			const wanted: All = { ...options, ...(strong ? { delta: 0, monotonicReads: false } : level) };
 
-	async #get(request: Request, url: URL, level: Init["level"]): Promise<Response> {
-		const name = resource(url.pathname, url.search.slice(1));
-		const sessions = this.#sessions;
-		await this.#ready;
-		const strong = level === "strong";
-		const wanted: All = { ...this.#options, ...(strong ? { delta: 0 } : level) };
-		if (this.#bound(wanted) > 0) {
-			const copy = this.#copies.find(url.href, request);
-			const partition = this.#copies.partition(url.href) ?? this.#known.latest;
-			this.#want(wanted, partition);
-			if (copy && this.#usable(copy, name, wanted)) {
-				request.signal.throwIfAborted();
-				this.counts.memory++;
-				return copy.answer();
-			}
-			if (this.#others.has(name)) {
-				this.counts.passed++;
-				return this.#keep(request, url, name, sessions, await this.#send(request, "default"));
-			}
-			if (this.#known.held(partition).first || this.#vouched(partition, name, 0, wanted)) {
-				const answer = await this.#send(request, "force-cache");
-				const life = this.#life(answer);
-				if (life ? await this.#fits(answer, url, name, wanted, life) : this.#other(answer, name)) {
-					this.counts.cache++;
-					return this.#keep(request, url, name, sessions, answer);
+			const send = (cache: RequestCache): Promise<Response> => {
+				const sent = new Request(request, { cache });
+				// Caches that overlook `no-cache`, because they are told of changes, pass this on.
+				if (cache === "reload") sent.headers.set("cache-control", "no-cache, no-store");
+				return options.fetch(sent);
+			};
+
+			/** Whether a sketch that is young enough, of a partition or the union, tells that what was sent then is not stale. */
+			const vouched = (partition: string, at: number): boolean =>
+				[partition, ""].some((one) => {
+					const { made, sketch } = known.held(one);
+					return made >= after(wanted) && (at > made || !sketch!.has(name));
+				});
+
+			/** Whether a copy is not stale. What was sent later than the server's clock can show was sent before that was set back. */
+			const usable = ({ at, until, partition }: Lifetime): boolean => {
+				const now = time.now();
+				return until > now && at <= now && at > known.again && vouched(partition, at);
+			};
+
+			/** Whether an answer that may have come out of the browser's cache is one that the server might give now. */
+			const fits = async (life: Lifetime): Promise<boolean> => {
+				want(wanted, life.partition);
+				await known.held("").first;
+				if (!usable(life)) await known.held(life.partition).first;
+				return usable(life) && !(life.personal && life.at < known.session);
+			};
+
+			/** Whether an answer would break the promise of monotonic reads. */
+			const older = (answer: Response): boolean =>
+				wanted.monotonicReads && copies.older(href, answer, lifeOf(answer));
+
+			/** Remember an answer, and keep a copy of it if that may be. */
+			const kept = (answer: Response): Response => {
+				const life = lifeOf(answer);
+				const told = time.now();
+				// What does not say when it left may have left just now.
+				const left = life ? life.at + LEAVES : latest();
+				known.read = Math.max(known.read, left);
+				if (life) {
+					others.delete(name);
+					known.latest = life.partition;
 				}
+				const still = (): boolean => !!told && !known.off && !(life?.personal && session !== sessions);
+				copies.keep(href, request, answer, life, left, still);
+				return answer;
+			};
+
+			let answer: Response | undefined;
+			if (bound(wanted) > 0) {
+				const copy = copies.find(href, request);
+				const partition = copies.partition(href) ?? known.latest;
+				want(wanted, partition);
+				if (copy && usable(copy)) {
+					request.signal.throwIfAborted();
+					counts.memory++;
+					return copy.answer();
+				}
+				if (others.has(name)) {
+					counts.passed++;
+					answer = await send("default");
+				} else if (known.held(partition).first || vouched(partition, 0)) {
+					answer = await send("force-cache");
+					const life = lifeOf(answer);
+					if ((life ? await fits(life) : leave(name, answer)) && !older(answer)) counts.cache++;
+					else {
+						ended(answer);
+						answer = undefined;
+					}
+				}
+			}
+			if (!answer) {
+				counts.revalidated++;
+				answer = await send(strong ? "reload" : "no-cache");
+			}
+			if (older(answer)) {
 				ended(answer);
+				answer = await send("reload");
 			}
-		}
-		this.counts.revalidated++;
-		let answer = await this.#send(request, strong ? "reload" : "no-cache");
-		const life = this.#life(answer);
-		if (wanted.monotonicReads && life && this.#copies.older(url.href, answer, life.at)) {
-			ended(answer);
-			answer = await this.#send(request, "reload");
-		}
-		return this.#keep(request, url, name, sessions, answer);
-	}
+			return kept(answer);
+		};
 
-	/** Δ in ms. */
-	#bound({ delta = this.#known.delta || RECOMMENDED }: Level): number {
-		return delta * SECOND;
-	}
-
-	#life(answer: Response): Lifetime | undefined {
-		const life = lifetime(answer);
-		return life?.personal && this.#options.shared ? undefined : life;
-	}
-
-	/** A sketch has to be made then, for this freshness, to know of all that counts. */
-	#after(wanted: All): number {
-		const { time, written, read } = this.#known;
-		return Math.max(time.now() - this.#bound(wanted), wanted.readYourWrites ? written : 0, wanted.causal ? read : 0);
-	}
-
-	/** Have a partition's sketch loaded if it is too old, or soon will be. The first time it is waited for. */
-	#want(wanted: All, partition: string): void {
-		const held = this.#known.held(partition);
-		const enough = held.made >= this.#after(wanted);
-		// Half of Δ before it is too old: those who read all the time never wait.
-		if (enough && held.made >= this.#known.time.now() - this.#bound(this.#options) / 2) return;
-		if (performance.now() < held.retryAt) return;
-		const loading = this.refresh(held.partition);
-		if (enough || held.first !== undefined) return;
-		held.first = this.#soon(loading).finally(() => {
-			held.first = null;
-		});
-	}
-
-	/** What is waited for, but not for long. */
-	#soon(done: Promise<unknown> | undefined): Promise<unknown> {
-		return Promise.race([done, new Promise((late) => setTimeout(late, this.#options.wait))]);
-	}
-
-	/** Whether a sketch that is young enough, of a partition or the union, tells that what was sent then is not stale. */
-	#vouched(partition: string, name: string, at: number, wanted: All): boolean {
-		return [partition, ""].some((one) => {
-			const { made, sketch } = this.#known.held(one);
-			return made >= this.#after(wanted) && (at > made || !sketch!.has(name));
-		});
-	}
-
-	/** Whether a copy is not stale. One that was sent later than the server's clock can show was sent by a clock that is wrong. */
-	#usable({ at, until, sketch }: Lifetime, name: string, wanted: All): boolean {
-		const now = this.#known.time.now();
-		return until > now && at <= now && at > this.#known.again && this.#vouched(sketch, name, at, wanted);
-	}
-
-	/** Whether an answer that may have come out of the browser's cache is one that the server might give now. */
-	async #fits(answer: Response, url: URL, name: string, wanted: All, life: Lifetime): Promise<boolean> {
-		this.#want(wanted, life.sketch);
-		await this.#known.held("").first;
-		if (!this.#usable(life, name, wanted)) await this.#known.held(life.sketch).first;
-		return (
-			this.#usable(life, name, wanted) &&
-			!(life.personal && life.at < this.#known.session) &&
-			!(wanted.monotonicReads && this.#copies.older(url.href, answer, life.at))
-		);
-	}
-
-	/** Leave a name without a lifetime to the browser's rules from now on. Whether this answer surely came from the network. */
-	#other(answer: Response, name: string): boolean {
-		if (this.#others.size >= OTHERS) this.#others.clear();
-		this.#others.add(name);
-		return /\bno-store\b/.test(answer.headers.get("cache-control") ?? "");
-	}
-
-	#keep(request: Request, url: URL, name: string, sessions: number, answer: Response): Response {
-		const life = this.#life(answer);
-		if (life && life.at <= this.#known.time.now()) {
-			this.#others.delete(name);
-			this.#known.latest = life.sketch;
-			this.#known.read = Math.max(this.#known.read, life.at + LEAVES);
-			const still = (): boolean => !this.#known.off && (!life.personal || sessions === this.#sessions);
-			this.#copies.keep(url.href, request, answer, life, still);
-		}
-		return answer;
-	}
-
-	#send(request: Request, cache: RequestCache): Promise<Response> {
-		const sent = new Request(request, { cache });
-		// Caches that overlook `no-cache`, because they are told of changes, pass this on.
-		if (cache === "reload") sent.headers.set("cache-control", "no-cache, no-store");
-		return this.#options.fetch(sent);
-	}
-
-	async #write(request: Request): Promise<Response> {
-		this.counts.passed++;
-		try {
-			return await this.#options.fetch(request);
-		} finally {
-			// Answered or not, it may have been done.
-			this.#say("wrote");
-		}
-	}
-
-	async #load(held: Held): Promise<void> {
-		const known = this.#known;
-		const { fetch, sketch, delta } = this.#options;
-		const url = held.partition ? `${sketch}/${held.partition}` : sketch;
-		try {
-			const found = await load(fetch, url, known.time, delta);
-			if (!found.sketch) return this.#say("off");
-			const now = known.time.now();
-			this.counts.sketches++;
-			held.failures = 0;
-			known.delta = found.delta;
-			// A new sketch that is older than one before: the server's clock was set back, and the others count by another time.
-			if (found.fresh && found.made + GRACE < known.made) {
-				known.again = Math.max(known.made, known.read);
-				known.made = 0;
-				for (const other of known.sketches.values()) other.made = -1;
+		this.counts = counts;
+		this.fetch = async (input, { level, ...rest } = {}) => {
+			const request = new Request(input, rest);
+			const url = new URL(request.url);
+			const own = !known.off && url.origin === location.origin;
+			if (own && takes(request, url)) return get(request, url, level);
+			counts.passed++;
+			try {
+				return await options.fetch(request);
+			} finally {
+				// Answered or not, it may have been done.
+				if (own && request.method !== "GET" && request.method !== "HEAD") say("wrote");
 			}
-			known.made = Math.max(known.made, found.made);
-			// What is only known to have been before the server's time was known was before now.
-			known.written = Math.min(known.written, now);
-			known.session = Math.min(known.session || now, now);
-			known.read = Math.min(known.read, now);
-			if (found.fresh || found.made >= held.made) {
-				held.sketch = found.sketch;
-				held.made = found.made;
-			}
-			this.#options.changed?.();
-		} catch (error) {
-			this.counts.refused++;
-			if (held.failures < 5) held.failures++;
-			if (this.counts.refused === 1) console.warn(`quaestor: ${url}: ${error}: every answer is revalidated`);
-			// The union tells of every partition.
-			if (held.partition) this.#want(this.#options, "");
-		} finally {
-			held.retryAt = performance.now() + SECOND * 2 ** held.failures;
-		}
-	}
+		};
+		this.login = this.logout = () => say("session");
+		this.wrote = () => say("wrote");
+		this.refresh = refresh;
+		this.takes = takes;
+		this.hear = hear;
 
-	#say(said: Said): void {
-		this.hear(said);
-		this.#tabs.postMessage(said);
-		// A worker that the browser has ended hears only what wakes it.
-		navigator.serviceWorker?.controller?.postMessage(said);
+		tabs.onmessage = ({ data }: MessageEvent<Said>) => hear(data);
+		// Until what was known before is known again. Answers tell only when they come which partition they are of: until one does,
+		// the union is loaded beside them.
+		const ready = soon(options.ready).then(() => time.now() || want(options, ""));
 	}
 }

@@ -7,6 +7,8 @@ export interface Copy extends Lifetime {
 	answer: () => Response;
 	/** Header fields of the request that it is for, of those that `Vary` names. */
 	asked: [string, string | null][];
+	/** Its ETag; without one it is like no other version. */
+	etag: unknown;
 	size: number;
 }
 
@@ -17,16 +19,34 @@ const LARGEST = 4;
 /** Bytes that are counted for an answer beside its body. */
 const OVERHEAD = 1000;
 
+/** The newest version that was seen of a URL. */
+interface Version {
+	/** When it left the server, at the latest. */
+	left: number;
+	etag: unknown;
+	/** The partition that it named; undefined: it came without a lifetime. */
+	partition: string | undefined;
+}
+
+/** Whether an answer shows a version of what its URL names, and not only that it cannot be shown now. */
+const shows = ({ status }: Response): boolean => status < 429;
+
 /** What a page keeps. */
 export interface Copies {
 	/** The copy of a URL that answers this request. */
 	find(url: string, request: Request): Copy | undefined;
 	/** The partition that the newest version of a URL named; undefined if none was seen. */
 	partition(url: string): string | undefined;
-	/** Whether an answer may be another version than the newest that was seen, and was sent before it. */
-	older(url: string, answer: Response, at: number): boolean;
-	/** Remember the version of an answer, and keep a copy when its body has come, if it may be kept. `still`: whether it may then. */
-	keep(url: string, request: Request, answer: Response, life: Lifetime, still: () => boolean): void;
+	/** Whether an answer may be an older version than the newest that was seen: any that lost its lifetime may be. */
+	older(url: string, answer: Response, life: Lifetime | undefined): boolean;
+	/**
+	 * Remember the version of an answer, which drops a copy of another one. If it has a lifetime, keep a copy when its body has come.
+	 *
+	 * `left`: when it left the server, at the latest; `still`: whether the copy may be kept then.
+	 */
+	keep(url: string, request: Request, answer: Response, life: Lifetime | undefined, left: number, still: () => boolean): void;
+	/** Nothing that was seen has left the server later than now: before its time was known, that could not be told. */
+	dateBy(now: number): void;
 	/** Drop all copies, or those that were made for one user. */
 	forget(all: boolean): void;
 }
@@ -34,8 +54,7 @@ export interface Copies {
 /** None yet, of so many bytes at most. */
 export const copiesWithin = (limit: number): Copies => {
 	const kept = new Map<string, Copy>();
-	/** The newest version seen of each URL: its lifetime, and its ETag. */
-	const versions = new Map<string, [life: Lifetime, etag: string | null]>();
+	const versions = new Map<string, Version>();
 	const largest = limit / LARGEST;
 	let bytes = 0;
 
@@ -52,26 +71,30 @@ export const copiesWithin = (limit: number): Copies => {
 			kept.set(url, copy);
 			return copy;
 		},
-		partition: (url) => versions.get(url)?.[0].sketch,
-		older(url, answer, at) {
+		partition: (url) => versions.get(url)?.partition,
+		older(url, answer, life) {
 			const newest = versions.get(url);
-			return !!newest && at < newest[0].at && (!newest[1] || answer.headers.get("etag") !== newest[1]);
+			if (!newest || answer.headers.get("etag") === newest.etag) return false;
+			return life ? life.at < newest.left : newest.partition !== undefined && shows(answer);
 		},
-		keep(url, request, answer, life, still) {
+		keep(url, request, answer, life, left, still) {
+			if (!life && !shows(answer)) return;
+			const etag = answer.headers.get("etag") ?? {};
 			const newest = versions.get(url);
 			versions.delete(url);
-			versions.set(url, newest && newest[0].at > life.at ? newest : [life, answer.headers.get("etag")]);
+			versions.set(url, newest && newest.left > left ? newest : { left, etag, partition: life?.partition });
 			if (versions.size > VERSIONS) versions.delete(versions.keys().next().value!);
-			if (answer.status !== 200 || Number(answer.headers.get("content-length")) > largest) return;
+			if (kept.get(url)?.etag !== etag) drop(url);
+			if (!life || answer.status !== 200 || Number(answer.headers.get("content-length")) > largest) return;
 			const bare = new Response(null, answer);
 			const { url: value } = answer;
 			const asked = varies(answer).map((name): [string, string | null] => [name, request.headers.get(name)]);
 			const put = (body: ArrayBuffer): void => {
 				const size = body.byteLength + OVERHEAD;
-				if (size > largest || !still() || kept.get(url)!?.at > life.at) return;
+				if (size > largest || !still() || versions.get(url)?.etag !== etag || kept.get(url)!?.at > life.at) return;
 				drop(url);
 				const made = (): Response => Object.defineProperty(new Response(body, bare), "url", { value });
-				kept.set(url, { ...life, answer: made, asked, size });
+				kept.set(url, { ...life, answer: made, asked, size, etag });
 				bytes += size;
 				for (const oldest of kept.keys()) {
 					if (bytes <= limit) break;
@@ -80,6 +103,9 @@ export const copiesWithin = (limit: number): Copies => {
 			};
 			// A body that breaks off is the reader's to hear of.
 			answer.clone().arrayBuffer().then(put, () => {});
+		},
+		dateBy(now) {
+			for (const version of versions.values()) version.left = Math.min(version.left, now);
 		},
 		forget(all) {
 			for (const [url, copy] of kept) if (all || copy.personal) drop(url);

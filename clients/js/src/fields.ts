@@ -7,7 +7,7 @@ export interface Lifetime {
 	/** When it ends, by the same clock. */
 	until: number;
 	/** The partition of the sketch that tells of it; empty: the union. */
-	sketch: string;
+	partition: string;
 	/** Whether it was made for one user. */
 	personal: boolean;
 }
@@ -26,9 +26,9 @@ export const varies = (answer: Response): string[] => answer.headers.get("vary")
  * Nor has an answer one that another URL gave, or one that depends on what a page cannot see of its own requests.
  */
 export const lifetime = (answer: Response): Lifetime | undefined => {
-	const [, ttl, at, sketch = "", personal] = LIFETIME.exec(answer.headers.get("quaestor-ttl")!) ?? [];
+	const [, ttl, at, partition = "", personal] = LIFETIME.exec(answer.headers.get("quaestor-ttl")!) ?? [];
 	if (!at || answer.redirected || varies(answer).some((name) => name === "*" || name === "cookie")) return;
-	return { at: +at, until: +at + Number(ttl) * 1000, sketch, personal: !!personal };
+	return { at: +at, until: +at + Number(ttl) * 1000, partition, personal: !!personal };
 };
 
 /** What `Quaestor-Sketch` says, by name. */

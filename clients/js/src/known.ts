@@ -1,6 +1,6 @@
 /** What a client knows of the server. Times are the server's, in ms since the epoch. */
 
-import { ServerTime } from "./server_time.ts";
+import { serverTime } from "./server_time.ts";
 import type { Sketch } from "./sketch.ts";
 
 /** Partitions beside the union; answers of further ones are looked up in that, which is never wrong. */
@@ -22,14 +22,14 @@ export interface Held {
 }
 
 export class Known {
-	readonly time = new ServerTime();
-	readonly sketches = new Map<string, Held>();
+	readonly time = serverTime();
+	readonly parts = new Map<string, Held>();
 	/** The partition that an answer named last. */
 	latest = "";
 	/** The latest time that a sketch was made at. */
 	made = 0;
 	/** Seconds that the server recommends for Δ; 0: it said nothing. */
-	delta = 0;
+	recommended = 0;
 	/** Sketches made before do not know of what was written, or, for causal reads, of what was read. */
 	written = 0;
 	read = 0;
@@ -42,11 +42,11 @@ export class Known {
 
 	/** What is held of a partition, or of the union in its place. */
 	held(partition: string): Held {
-		let held = this.sketches.get(partition);
+		let held = this.parts.get(partition);
 		if (!held) {
-			if (partition && this.sketches.size > PARTITIONS) return this.held("");
+			if (partition && this.parts.size > PARTITIONS) return this.held("");
 			held = { partition, made: -1, retryAt: 0, failures: 0 };
-			this.sketches.set(partition, held);
+			this.parts.set(partition, held);
 		}
 		return held;
 	}

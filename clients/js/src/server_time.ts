@@ -11,39 +11,40 @@
 /** Looks closer together than this are counted from the same one: clocks are rounded, and each look would add to the error. */
 const STEP = 1000;
 
-export class ServerTime {
-	#gone = 0;
-	#wall = Date.now();
-	#monotonic = performance.now();
-	/** The server's time when nothing had gone by. */
-	#start: number | undefined;
-
-	/** Whether any answer has told it. */
-	get known(): boolean {
-		return this.#start !== undefined;
-	}
-
+export interface ServerTime {
 	/** What has gone by since the first look, at most. */
-	gone(): number {
+	gone(): number;
+	/** The latest that the server's clock can show now; 0 while nothing is known. */
+	now(): number;
+	/**
+	 * Learn from an answer: it was asked for when `asked` had gone by, and the server's clock showed `time` at most when it was sent.
+	 * If it was surely made after `asked`, what was known before may have been too late.
+	 */
+	learn(time: number, asked: number, surely?: boolean): void;
+}
+
+/** Nothing known yet, and nothing gone by. */
+export const serverTime = (): ServerTime => {
+	let counted = 0;
+	let wallThen = Date.now();
+	let monotonicThen = performance.now();
+	/** The server's time when nothing had gone by; 0: no answer has told it. */
+	let start = 0;
+
+	const gone = (): number => {
 		const wall = Date.now();
 		const monotonic = performance.now();
-		const gone = this.#gone + Math.max(0, wall - this.#wall, monotonic - this.#monotonic);
-		if (gone >= this.#gone + STEP) [this.#gone, this.#wall, this.#monotonic] = [gone, wall, monotonic];
-		return gone;
-	}
+		const further = Math.max(0, wall - wallThen, monotonic - monotonicThen);
+		if (further < STEP) return counted + further;
+		[wallThen, monotonicThen] = [wall, monotonic];
+		return (counted += further);
+	};
 
-	/** The latest that the server's clock can show now; 0 while nothing is known. */
-	now(): number {
-		return this.#start === undefined ? 0 : this.#start + this.gone();
-	}
-
-	/** Learn from an answer: it was asked for when `asked` had gone by, and the server's clock showed `time` at most when it was sent. */
-	learn(time: number, asked: number): void {
-		this.#start = Math.max(this.#start ?? 0, time - asked);
-	}
-
-	/** Learn from an answer that was surely made after `asked`: what was known before may have been too late. */
-	replace(time: number, asked: number): void {
-		this.#start = time - asked;
-	}
-}
+	return {
+		gone,
+		now: () => start && start + gone(),
+		learn: (time, asked, surely) => {
+			start = Math.max(surely ? 0 : start, time - asked);
+		},
+	};
+};

@@ -27,7 +27,7 @@ export interface Found {
 	/** When the server made it: what was written before is in it. */
 	made: number;
 	/** Seconds that the operator recommends for Δ; 0: nothing is said. */
-	delta: number;
+	recommended: number;
 	/** Whether it was surely made after it was asked for. */
 	fresh: boolean;
 }
@@ -42,14 +42,14 @@ interface Answered extends Found {
 const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: number): Promise<Answered> => {
 	const answer = await send(url, { ...init, credentials: "omit", signal: AbortSignal.timeout(PATIENCE) });
 	const said = aboutSketch(answer);
-	const made = digits(said.made);
+	const made = digits(said["made"]);
 	const sketch = "off" in said || !answer.ok ? undefined : readSketch(await answer.arrayBuffer());
 	if (!made || !(sketch || "off" in said)) throw Error(`no sketch, status ${answer.status}`);
 	return {
 		sketch,
 		made,
-		delta: digits(said.delta),
-		fresh: !!nonce && digits(said.nonce) === nonce,
+		recommended: digits(said["delta"]),
+		fresh: !!nonce && digits(said["nonce"]) === nonce,
 		time: Math.max(made, Date.parse(answer.headers.get("date") ?? "") || 0) + SLACK,
 		age: digits(answer.headers.get("age")) * SECOND,
 	};
@@ -69,9 +69,12 @@ export const load = async (send: typeof fetch, url: string, time: ServerTime, de
 	const cached = await ask(send, url, {}).catch(() => undefined);
 	if (cached) {
 		// Nothing but the wall clock could tell that the first answer of all is an old one. The later of the two counts.
-		const now = Math.max(cached.time + cached.age, time.known ? 0 : wall);
-		const agreed = time.known || Math.abs(wall - cached.time - cached.age) < AMISS;
-		if (agreed && cached.made >= Math.max(now, time.now()) - ((delta ?? cached.delta) || RECOMMENDED) * (SECOND / 2)) {
+		const known = time.now();
+		const shown = cached.time + cached.age;
+		const now = Math.max(shown, known ? 0 : wall);
+		const agreed = known || Math.abs(wall - shown) < AMISS;
+		const bound = (delta ?? cached.recommended) || RECOMMENDED;
+		if (agreed && cached.made >= Math.max(now, known) - bound * (SECOND / 2)) {
 			time.learn(now, asked);
 			return cached;
 		}
@@ -80,6 +83,6 @@ export const load = async (send: typeof fetch, url: string, time: ServerTime, de
 	asked = time.gone();
 	const found = await ask(send, `${url}?nonce=${nonce}`, { cache: "reload" }, nonce);
 	if (!found.fresh) throw Error("an old one");
-	time.replace(found.time, asked);
+	time.learn(found.time, asked, true);
 	return found;
 };

@@ -59,7 +59,7 @@ const restore = async (): Promise<void> => {
 	known.written = Math.max(known.written, Math.min(written, known.time.now() || Number.MAX_VALUE));
 	if (away < 0) return;
 	const bodies = await kept.arrayBuffer();
-	known.delta ||= recommended;
+	known.recommended ||= recommended;
 	known.latest ||= latest;
 	let begin = 0;
 	for (const [partition, made, size] of sketches) {
@@ -75,7 +75,7 @@ const restore = async (): Promise<void> => {
 const ready = restore().catch(() => {});
 
 /** Δ in ms. */
-const bound = (): number => (delta || known.delta || RECOMMENDED) * SECOND;
+const bound = (): number => (delta || known.recommended || RECOMMENDED) * SECOND;
 
 let keeping: Promise<unknown> = ready;
 /** Keep what must not be forgotten, one after the other. */
@@ -83,12 +83,12 @@ const keep = (): void => {
 	keeping = keeping
 		.then(async () => {
 			if (known.off) return caches.delete(KEPT);
-			const { time, written, delta, latest } = known;
+			const { time, written, recommended, latest } = known;
 			const now = time.now();
 			if (!now) return;
-			const young = [...known.sketches.values()].filter(({ made }) => made >= now - bound());
+			const young = [...known.parts.values()].filter(({ made }) => made >= now - bound());
 			const sketches = young.map(({ partition, made, sketch }) => [partition, made, sketch!.body.byteLength]);
-			const state = JSON.stringify([now, Date.now(), written, delta, latest, sketches]);
+			const state = JSON.stringify([now, Date.now(), written, recommended, latest, sketches]);
 			const bodies = new Blob(young.map(({ sketch }) => sketch!.body));
 			return (await caches.open(KEPT)).put(STATE, new Response(bodies, { headers: { state } }));
 		})
@@ -115,7 +115,7 @@ const sketch = async (request: Request, partition: string): Promise<Response> =>
 	if (!young(bound() / 2)) return fetch(request);
 	// Pages add two seconds to `Date`, which says whole ones: it may show one less than the latest that the server's clock shows.
 	const date = new Date(known.time.now() - SECOND).toUTCString();
-	const said = `made=${held.made}${known.delta && `, delta=${known.delta}`}`;
+	const said = `made=${held.made}${known.recommended && `, delta=${known.recommended}`}`;
 	return new Response(held.sketch!.body, { headers: { "quaestor-sketch": said, date } });
 };
 

@@ -367,6 +367,96 @@ test("monotonic: an answer older than the one before is asked for again past the
 	}
 });
 
+test("monotonic: an answer that does not say when it left is not gone back from", async () => {
+	const world = new World();
+	const client = world.client();
+	const alwaysDated = world.dated;
+	await read(client, "/a");
+	await settled();
+	world.lag("/a");
+	world.now += 1_000;
+	world.write("/a");
+	world.dated = () => false;
+	assert.equal((await read(client, "/a", { level: "strong" })).version, 1);
+	assert.equal((await read(client, "/a")).version, 1, "neither to memory");
+	world.dated = alwaysDated;
+	assert.equal((await read(client, "/a", { level: { delta: 0 } })).version, 1, "nor to a cache on the way");
+	world.behind.clear();
+	world.now += 5_000;
+	await read(client, "/a");
+	await settled();
+	const asked = world.count("/a");
+	assert.equal((await read(client, "/a")).version, 1);
+	assert.equal(world.count("/a"), asked, "what leaves later is kept again");
+});
+
+test("monotonic: an answer whose lifetime got lost may be any old one, and is asked for again past the caches", async () => {
+	const world = new World();
+	const client = world.client();
+	await read(client, "/a");
+	world.dated = () => false;
+	world.lag("/a");
+	world.dated = () => true;
+	world.now += 1_000;
+	world.write("/a");
+	assert.equal((await read(client, "/a", { level: "strong" })).version, 1);
+	assert.equal((await read(client, "/a", { level: { delta: 0 } })).version, 1);
+	world.extra = () => ({ "quaestor-ttl": "" });
+	await read(client, "/plain");
+	const asked = world.count("/plain");
+	world.write("/plain");
+	await read(client, "/plain");
+	assert.equal(world.count("/plain"), asked + 1, "what never had one is asked for once");
+});
+
+test("monotonic: a version that is not kept takes the place of one that is", async () => {
+	const world = new World();
+	const client = world.client({ memory: 10_000 });
+	await read(client, "/a");
+	await settled();
+	world.now += 1_000;
+	world.write("/a");
+	world.extra = () => ({ "content-length": "1000000" });
+	assert.equal((await read(client, "/a", { level: "strong" })).version, 1);
+	assert.equal((await read(client, "/a")).version, 1);
+});
+
+test("monotonic: before the server's time is known versions count too; an error is no version", async () => {
+	const world = new World();
+	let limited = false;
+	world.sketch = () => new Response("", { status: 503 });
+	const client = world.client({
+		fetch: async (...asked) => {
+			const answer = await world.fetch(...asked);
+			return limited ? new Response('{"version": 7}', { status: 429 }) : answer;
+		},
+	});
+	await read(client, "/a");
+	world.lag("/a");
+	world.now += 1_000;
+	world.write("/a");
+	assert.equal((await read(client, "/a", { level: "strong" })).version, 1);
+	assert.equal((await read(client, "/a")).version, 1);
+	const asked = world.count("/a");
+	limited = true;
+	assert.equal((await read(client, "/a")).version, 7);
+	assert.equal(world.count("/a"), asked + 1, "it is not asked again");
+	limited = false;
+	assert.equal((await read(client, "/a")).version, 1, "what was known before is known");
+});
+
+test("causal: what an answer shows that does not say when it left counts as shown now", async () => {
+	const world = new World();
+	const client = world.client({ causal: true });
+	await read(client, "/effect");
+	await settled();
+	world.now += 5_000;
+	await client.refresh();
+	world.write("/effect");
+	await read(client, "/plain");
+	assert.equal((await read(client, "/effect")).version, 1);
+});
+
 /** Each path names a partition of its own. */
 const apart = (world: World): void => {
 	world.partition = (path) => `of${path.slice(1)}`;
@@ -504,6 +594,9 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 	const world = new World();
 	const delta = pick([10, 30, 60]);
 	if (random() < 0.5) world.partition = (path) => ({ "/a": "one", "/b": "two" })[path] ?? "";
+	// In half of them every fifth answer does not say when it left.
+	const undated = pick([0, 0.2]);
+	world.dated = () => random() >= undated;
 	// One clock at a time: nothing in a browser could tell that both stood still, or that an old answer comes with a clock that is slow by as much.
 	const wrong = pick(["wall", "monotonic"]);
 	let client = world.client({ delta });
@@ -515,7 +608,7 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 		read: async () => {
 			const path = pick(paths);
 			const before = world.now;
-			const level = random() < 0.1 ? ("strong" as const) : undefined;
+			const level = random() < 0.15 ? ("strong" as const) : undefined;
 			const { version } = await read(client, path, level ? { level } : {});
 			const over = world.versions(path)[version + 1];
 			const bound = level ? 0 : delta * 1000;

@@ -51,6 +51,8 @@ export class World {
 	/** When each version of a path was written. */
 	readonly written = new Map<string, number[]>();
 	user = "A";
+	/** Whether the server gives answers a lifetime, by path. */
+	dated: (path: string) => boolean = (path) => !path.startsWith("/plain");
 	/** What the server adds to an answer, by path. */
 	extra: (path: string) => Record<string, string> = () => ({});
 	/** What a way that is not trusted makes of the answer with the sketch. */
@@ -156,7 +158,7 @@ export class World {
 		this.#expiry.set(resource(path, ""), this.now + (TTL + 5) * 1000);
 		const partition = this.partition(path) && `;sketch=${this.partition(path)}`;
 		const lifetime = { "quaestor-ttl": `${TTL};at=${this.now}${partition}${personal ? ";private" : ""}` };
-		const headers = { etag: JSON.stringify(body), ...(path.startsWith("/plain") ? {} : lifetime), ...this.extra(path) };
+		const headers = { etag: JSON.stringify(body), ...(this.dated(path) ? lifetime : {}), ...this.extra(path) };
 		return { body, headers, status: 200 };
 	}
 }
