@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from quaestor.capture.catalog import Catalog
 from quaestor.capture.clients import WatchClient
 from quaestor.capture.pre_images import ImagesResolver
 from quaestor.capture.rereading import Rereader
-from quaestor.errors import ConfigurationError, DependencyError, EventLayerError
+from quaestor.errors import ConfigurationError, DependencyError, EventLayerError, StoreError
 from quaestor.invalidation.effects.canary import Canaries, addresses, canary_tag
 from quaestor.invalidation.effects.manual import ManualInvalidation
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
@@ -24,9 +24,11 @@ from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.store.budget_reports import keep_accounting
+from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring
 from quaestor.tasks import ended
+from quaestor.ttl.canary_watch import CanaryWatch, OwnReports
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.published import PublishedParameters
 from quaestor.ttl.recording import TraceRecorder
@@ -127,21 +129,50 @@ async def tuning(parts: Parts) -> Stop:
     if not isinstance(estimator, ChosenEstimators):
         return _nothing
     published, own = PublishedParameters(parts.storage.layer, scope=parts.settings.scope), estimator.parameters
+    redis, telemetry = parts.storage.redis, parts.telemetry
+    reports = OwnReports() if redis is None else RedisCanaryReports(redis, scope=parts.settings.scope)
+    watch = CanaryWatch(published, reports, telemetry)
+
+    def served(taken: Sequence[tuple[tuple[str, ...], int]]) -> None:
+        if estimator.canary is not None:
+            estimator.canary.served(taken, now_ms=parts.clock())
+
+    async def tune(taken: int) -> tuple[int, bool]:
+        """One look; the number that is taken up, and whether another one counts already."""
+        newest = (await anyio.to_thread.run_sync(published.history))[-1]
+        if newest.number != taken:
+            estimator.take_up(newest.parameters or own, newest.canary)
+            telemetry.ttl.share.set(0 if newest.canary is None else newest.canary.share)
+            telemetry.event("ttl.parameters_taken_up", number=newest.number)
+        if estimator.canary is None:
+            return newest.number, False
+        try:
+            cdn = bool(parts.effects.cdn)
+            ended = await watch.look(newest, estimator.canary, cdn=cdn, now_ms=parts.clock())
+        except StoreError as error:
+            telemetry.failure("store", "ttl.canary_unjudged", error)
+            ended = None
+        return newest.number, ended is not None
 
     async def keep_tuned() -> None:
-        taken = 0
+        taken, again = 0, False
         while True:
             try:
-                newest = (await anyio.to_thread.run_sync(published.history))[-1]
-                if newest.number != taken:
-                    taken = newest.number
-                    estimator.take_up(newest.parameters or own)
-                    parts.telemetry.event("ttl.parameters_taken_up", number=taken)
+                taken, again = await tune(taken)
             except EventLayerError as error:
-                parts.telemetry.failure("event-layer", "ttl.parameters_unread", error)
-            await asyncio.sleep(_TUNED_EVERY_S)
+                again = False
+                telemetry.failure("event-layer", "ttl.parameters_unread", error)
+            if not again:
+                await asyncio.sleep(_TUNED_EVERY_S)
 
-    return _background(keep_tuned(), "quaestor-tuning")
+    parts.read_path.lookup.served_to.append(served)
+    stop = _background(keep_tuned(), "quaestor-tuning")
+
+    async def end() -> None:
+        parts.read_path.lookup.served_to.remove(served)
+        await stop()
+
+    return end
 
 
 async def measuring(parts: Parts) -> Stop:

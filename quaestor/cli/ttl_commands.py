@@ -105,11 +105,73 @@ def apply(
     redis_url: LayerUrl = None,
     deployment: Deployment = None,
     by: Annotated[str | None, typer.Option(help="Who applies it; default: the user's name.")] = None,
+    share: Annotated[
+        int | None,
+        typer.Option(min=1, max=50, help="For so many percent of the results first, as a canary; needs --trace."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace that the canary's figures are predicted from.")] = None,
+    after: Annotated[int, typer.Option(help="Requests of the canary's results before it may be promoted.")] = 2_000,
+    hold: Annotated[float, typer.Option(help="Seconds that it has to be worse than predicted to be rolled back.")] = 60,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Promote it without being asked, if nothing is worse.")
+    ] = False,
 ) -> None:
-    """Publish parameters: every app process takes them up within seconds, without a restart."""
+    """Publish parameters: every app process takes them up within seconds, without a restart. With --share for a part of the
+    results, rolled back by itself when they are worse than predicted."""
     read = _parameters(parameters)
+    if share is None:
+        if trace is not None or promote:
+            raise ConfigurationError("--trace and --promote belong to a canary: say its share with --share, in percent")
+        published, now_ms = _published(redis_url, deployment)
+        _show(published.publish(read, base=on, by=by or getpass.getuser(), now_ms=now_ms))
+        return
+    if trace is None:
+        raise ConfigurationError(
+            "a canary is judged by what a trace predicts: name one with --trace (setting trace_file)"
+        )
     published, now_ms = _published(redis_url, deployment)
-    _show(published.publish(read, base=on, by=by or getpass.getuser(), now_ms=now_ms))
+    from quaestor.cli.canary_commands import prepared, shown
+
+    newest = published.history()[-1]
+    canary = prepared(trace, read, newest.parameters or _own(), share=share, after=after, hold_s=hold, promote=promote)
+    _show(published.begin_canary(canary, base=on, by=by or getpass.getuser(), now_ms=now_ms))
+    print(shown(canary))
+
+
+@commands.command("canary")
+def canary(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
+    """Show the canary's figures beside what was predicted, over all processes."""
+    from quaestor.cli.canary_commands import judgement
+
+    newest = _published(redis_url, deployment)[0].history()[-1]
+    if newest.canary is None:
+        print(
+            f"there is no canary; {newest.number} counts for all results" + (f" ({newest.why})" if newest.why else "")
+        )
+        return
+    one = judgement(command_settings(redis_url=redis_url, deployment=deployment), newest)
+    print(
+        f"{newest.number} by {newest.by}: {newest.canary.share} % of the results, {one.requests} requests: {one.verdict}"
+    )
+    for figure in one.figures:
+        print(f"  {figure}")
+
+
+@commands.command("promote")
+def promote(
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    by: Annotated[str | None, typer.Option(help="Who does it; default: the user's name.")] = None,
+) -> None:
+    """Publish the canary's parameters for all results. Only if nothing of it is worse than predicted, and enough was seen."""
+    from quaestor.cli.canary_commands import judgement
+    from quaestor.ttl.canary_watch import promotable
+
+    published, now_ms = _published(redis_url, deployment)
+    newest = published.history()[-1]
+    settings = command_settings(redis_url=redis_url, deployment=deployment)
+    promoted = promotable(newest, None if newest.canary is None else judgement(settings, newest))
+    _show(published.publish(promoted, base=newest.number, by=by or getpass.getuser(), now_ms=now_ms))
 
 
 @commands.command("rollback")
@@ -118,7 +180,7 @@ def rollback(
     deployment: Deployment = None,
     by: Annotated[str | None, typer.Option(help="Who does it; default: the user's name.")] = None,
 ) -> None:
-    """Publish what counted before the newest publication."""
+    """Publish what counted before the newest publication. Of a canary that is its end."""
     published, now_ms = _published(redis_url, deployment)
     _show(published.rollback(by=by or getpass.getuser(), now_ms=now_ms))
 
@@ -144,13 +206,19 @@ def _compared(
     extras.require("simulation", "the simulation of lifetimes")
     from quaestor.simulation.comparison import compared
     from quaestor.simulation.simulate import System
+
+    candidates = {"settings": _own()} | {str(path): _parameters(path) for path in files}
+    workloads = [_workload(trace, clients, seed=seed) for seed in range(SEEDS)]
+    return compared(workloads, candidates, System(delta_s=delta_s))
+
+
+def _own() -> TtlParameters:
+    """What the settings say."""
     from quaestor.ttl.parameters import TtlParameters, Tuning
 
     settings = command_settings()
     own = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
-    candidates = {"settings": TtlParameters(default=own)} | {str(path): _parameters(path) for path in files}
-    workloads = [_workload(trace, clients, seed=seed) for seed in range(SEEDS)]
-    return compared(workloads, candidates, System(delta_s=delta_s))
+    return TtlParameters(default=own)
 
 
 def _parameters(path: Path) -> TtlParameters:
@@ -176,4 +244,6 @@ def _published(redis_url: str | None, deployment: str | None) -> tuple[Published
 
 def _show(one: Publication) -> None:
     what = "as the settings say" if one.parameters is None else one.parameters.encoded()
-    print(f"{one.number} at {one.at_ms} by {one.by or '-'}: {what}")
+    if one.canary is not None:
+        what += f"; {one.canary.share} % of the results: {one.canary.parameters.encoded()}"
+    print(f"{one.number} at {one.at_ms} by {one.by or '-'}: {what}{f' ({one.why})' if one.why else ''}")

@@ -17,6 +17,7 @@ from quaestor.observability.sketch_metrics import SketchMetrics
 from quaestor.observability.store_metrics import StoreMetrics
 from quaestor.observability.subscription_metrics import SubscriptionMetrics
 from quaestor.observability.tracing import Tracing
+from quaestor.observability.ttl_metrics import TtlMetrics
 from quaestor.observability.verification_metrics import VerificationMetrics
 
 
@@ -25,7 +26,7 @@ class Telemetry(EventLog):
 
     tracing: spans; off by default.
     families: the registry and the vocabularies of its labels.
-    requests, stores, sketch, invalidations, purging, grid, subscriptions, verification: metrics by room.
+    requests, stores, sketch, invalidations, purging, grid, subscriptions, ttl, verification: metrics by room.
     """
 
     def __init__(self, *, tracing: Tracing | None = None) -> None:
@@ -39,6 +40,7 @@ class Telemetry(EventLog):
         self.grid = GridMetrics(self.families)
         self.sketch = SketchMetrics(self.families)
         self.subscriptions = SubscriptionMetrics(self.families)
+        self.ttl = TtlMetrics(self.families)
         self.verification = VerificationMetrics(self.families)
 
     def exposition(self) -> bytes:

@@ -37,6 +37,10 @@ QUEUED = frozenset({"waiting", "taken", "dead"})
 CANARY = frozenset({"ok", "warn", "block"})
 CDN_STATES = frozenset({"ok", "throttled", "dark", "over-budget"})
 """over-budget: what its purges of a month may cost is spent."""
+CANARY_FIGURES = frozenset({"hits", "invalidations", "stale"})
+CANARY_OF = frozenset({"canary", "rest", "low", "high"})
+"""low, high: the band that the canary is judged by."""
+CANARY_ENDS = frozenset({"promoted", "rolled-back"})
 LEVELS = frozenset({"memory", "redis"})
 FALSE_POSITIVES = frozenset({"estimated", "measured"})
 BUDGET = frozenset({"used", "budget"})

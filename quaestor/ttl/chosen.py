@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from quaestor.ports import LifetimeEstimator
 from quaestor.ttl.baselines import AgeTtl, DynamicTtl, StaticTtl
+from quaestor.ttl.canary import Canary
+from quaestor.ttl.canary_arm import CanaryArm
 from quaestor.ttl.constrained import Budgets, ConstrainedEstimator
 from quaestor.ttl.daily_cycle import DailyCycle
 from quaestor.ttl.estimator import TtlEstimator
@@ -22,6 +24,7 @@ class ChosenEstimators:
     What has the same parameters shares one estimator, so an observation is told to as many as there are different ones.
 
     outcomes: of the lifetimes that are given, for whoever shows them; None while nobody does.
+    canary: other parameters for a share of the results; None: there is none.
     """
 
     def __init__(self, parameters: TtlParameters, *, false_positive_rate: FalsePositiveRate) -> None:
@@ -29,11 +32,16 @@ class ChosenEstimators:
         self._estimators: dict[Tuning, LifetimeEstimator] = {}
         self.parameters = parameters
         self.outcomes: Outcomes | None = None
+        self.canary: CanaryArm | None = None
         self.take_up(parameters)
 
-    def take_up(self, parameters: TtlParameters) -> None:
+    def take_up(self, parameters: TtlParameters, canary: Canary | None = None) -> None:
         """Go on with other parameters. An estimator whose parameters are still wanted keeps what it has learned; so does the
-        one for whatever is not named, if only its numbers have changed."""
+        one for whatever is not named, if only its numbers have changed. Those of a canary begin anew, and end with it."""
+        self.canary = None
+        if canary is not None:
+            of_canary = ChosenEstimators(canary.parameters, false_positive_rate=self._rate)
+            self.canary = CanaryArm(canary, of_canary)
         old, before = self._estimators, self.parameters.default
         wanted = dict.fromkeys((parameters.default, *parameters.kinds.values()))
         kept = {tuning: old[tuning] for tuning in wanted if tuning in old}
@@ -50,6 +58,8 @@ class ChosenEstimators:
 
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         """See LifetimeEstimator."""
+        if self.canary is not None and self.canary.has(query_ids):
+            return self.canary.estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
         estimator = self._estimators[self.parameters.of(kind)]
         return estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
 
@@ -64,8 +74,13 @@ class ChosenEstimators:
         kind: str = "",
     ) -> None:
         """See LifetimeEstimator."""
-        self._estimators[self.parameters.of(kind)].observe_read(
+        own_ms = given_ms
+        if self.canary is not None and self.canary.observe_read(
             query_ids, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=given_ms, write_rate_hz=write_rate_hz, kind=kind
+        ):
+            own_ms = None  # the lifetime was not this one's, so nothing that comes of it says anything of this one
+        self._estimators[self.parameters.of(kind)].observe_read(
+            query_ids, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=own_ms, write_rate_hz=write_rate_hz, kind=kind
         )
         if self.outcomes is not None and given_ms is not None:
             self.outcomes.give(query_ids, kind, now_ms=now_ms, given_ms=given_ms, watched_ms=ttl_ms)
@@ -74,6 +89,8 @@ class ChosenEstimators:
         """See LifetimeEstimator."""
         for estimator in self._estimators.values():
             estimator.observe_invalidation(query_id, now_ms=now_ms)
+        if self.canary is not None:
+            self.canary.observe_invalidation(query_id, now_ms=now_ms)
         if self.outcomes is not None:
             self.outcomes.changed(query_id, now_ms=now_ms)
 
@@ -81,6 +98,8 @@ class ChosenEstimators:
         """See LifetimeEstimator."""
         for estimator in self._estimators.values():
             estimator.observe_withdrawal(query_id, now_ms=now_ms)
+        if self.canary is not None:
+            self.canary.observe_withdrawal(query_id, now_ms=now_ms)
         if self.outcomes is not None:
             self.outcomes.withdrawn(query_id, now_ms=now_ms)
 
@@ -96,10 +115,13 @@ class ChosenEstimators:
         self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str
     ) -> dict[str, float | str]:
         """The numbers behind the lifetime that these queries would get now, `ttl_ms`: see TtlEstimator.reasons(). For people."""
+        if self.canary is not None and self.canary.has(query_ids):
+            found = self.canary.estimator.reasons(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+            return {**found, "canary": self.canary.canary.share}
         tuning = self.parameters.of(kind)
         estimator = self._estimators[tuning]
         ttl_ms = estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
-        found: dict[str, float | str] = {
+        found = {
             "estimator": tuning.estimator, "ttl_ms": ttl_ms, "ttl_min_ms": tuning.ttl_min_ms, "ttl_max_ms": tuning.ttl_max_ms,
             "write_rate_hz": write_rate_hz,
         }  # fmt: skip

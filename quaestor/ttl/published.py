@@ -3,7 +3,8 @@
 One stream, one entry for each time something was applied: who, when, which parameters, and which entry it was decided on. An
 entry counts if it was decided on the one that counted last before it; so of two operators who apply at once, one has and the
 other is told, and nothing is ever overwritten. What was applied is the audit trail, and undoing it is applying what was
-there before.
+there before. An entry may begin a canary: its `parameters` are those of all other results then, so a process of an older
+version, which knows of no canaries, does nothing wrong.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Final, NamedTuple
 
 from quaestor.errors import ConfigurationError, EventLayerResetError
 from quaestor.ports import EventLayer
+from quaestor.ttl.canary import Canary, canary_of
 from quaestor.ttl.parameters import TtlParameters, decoded
 
 _AT_ONCE = 1_000
 _LONGEST: Final = 100
+_LONGEST_WHY: Final = 1_000
 
 
 class SupersededError(ConfigurationError):
@@ -29,6 +32,8 @@ class Publication(NamedTuple):
     number: from 1, of those that count.
     base: number that it was decided on; 0: there was none.
     parameters: None: as each app's settings say.
+    canary: other parameters for a share of the results; None: these count for all.
+    why: what a machine says of it; "": a human has done it.
     """
 
     number: int
@@ -36,6 +41,8 @@ class Publication(NamedTuple):
     at_ms: int
     by: str
     parameters: TtlParameters | None
+    canary: Canary | None = None
+    why: str = ""
 
 
 NOTHING: Final = Publication(number=0, base=0, at_ms=0, by="", parameters=None)
@@ -68,14 +75,27 @@ class PublishedParameters:
             if len(entries) < _AT_ONCE:
                 return self._counted
 
-    def publish(self, parameters: TtlParameters | None, *, base: int, by: str, now_ms: int) -> Publication:
+    def publish(
+        self,
+        parameters: TtlParameters | None,
+        *,
+        base: int,
+        by: str,
+        now_ms: int,
+        canary: Canary | None = None,
+        why: str = "",
+    ) -> Publication:
         """Publish parameters that were decided on the entry `base`. Raises SupersededError, and changes nothing, if another
-        one counts by now."""
+        one counts by now. Whatever canary there was is over."""
         newest = self.history()[-1]
         fields = {
             "base": base, "at_ms": now_ms, "by": by[:_LONGEST],
             "parameters": None if parameters is None else json.loads(parameters.encoded()),
         }  # fmt: skip
+        if canary is not None:
+            fields["canary"] = canary.plain()
+        if why:
+            fields["why"] = why[:_LONGEST_WHY]
         if newest.number == base:
             self._layer.append(self._stream, [json.dumps(fields).encode()])
             newest = self.history()[-1]
@@ -93,6 +113,10 @@ class PublishedParameters:
             raise ConfigurationError("nothing was applied that could be rolled back: the settings of each app count")
         return self.publish(counted[-2].parameters, base=counted[-1].number, by=by, now_ms=now_ms)
 
+    def begin_canary(self, canary: Canary, *, base: int, by: str, now_ms: int) -> Publication:
+        """Publish a canary beside what counts. Raises SupersededError, and changes nothing, as publish() does."""
+        return self.publish(self.history()[-1].parameters, base=base, by=by, now_ms=now_ms, canary=canary)
+
     def _count(self, payload: bytes) -> None:
         """What cannot be read, or was decided on something else, does not count."""
         newest = self._counted[-1]
@@ -102,7 +126,9 @@ class PublishedParameters:
                 return
             given = fields["parameters"]
             parameters = None if given is None else decoded(json.dumps(given))
-            one = Publication(newest.number + 1, newest.number, int(fields["at_ms"]), str(fields["by"]), parameters)
-        except (ValueError, KeyError, TypeError, RecursionError, ConfigurationError):
+            canary = canary_of(fields["canary"]) if "canary" in fields else None
+            at_ms, by, why = int(fields["at_ms"]), str(fields["by"]), str(fields.get("why", ""))
+            one = Publication(newest.number + 1, newest.number, at_ms, by, parameters, canary, why)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, ConfigurationError):
             return
         self._counted.append(one)

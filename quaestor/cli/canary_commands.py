@@ -1,0 +1,61 @@
+"""Canary at the command line: its prediction from a trace, and its judgement by what all processes tell."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from quaestor.cli.command_settings import command_settings
+from quaestor.dashboard.simulating import MOST_RECORDS, newest
+from quaestor.errors import ConfigurationError
+from quaestor.redis.clients import shared_client
+from quaestor.settings import Settings
+from quaestor.simulation.canary_prediction import predicted_of
+from quaestor.store.canary_reports import RedisCanaryReports
+from quaestor.ttl.canary import Canary
+from quaestor.ttl.canary_rule import Judgement
+from quaestor.ttl.canary_watch import judgement_of
+from quaestor.ttl.parameters import TtlParameters
+from quaestor.ttl.published import Publication
+from quaestor.ttl.trace_format import read
+
+
+def prepared(
+    trace: Path, chosen: TtlParameters, now: TtlParameters, *, share: int, after: int, hold_s: float, promote: bool
+) -> Canary:
+    """Canary of these parameters, with what the newest part of a trace predicts. Raises ConfigurationError."""
+    if not 0 <= hold_s <= 86_400:
+        raise ConfigurationError(f"--hold is a number of seconds in 0..86400, not {hold_s:g}")
+    delta_ms = command_settings().sketch_delta_s * 1_000
+    known = read(trace)
+    predicted = predicted_of(
+        newest(known.records, MOST_RECORDS), now=now, chosen=chosen, share=share, delta_ms=delta_ms,
+        started_ms=known.started_ms,
+    )  # fmt: skip
+    return Canary(
+        parameters=chosen, share=share, predicted=predicted, after=after, hold_ms=round(hold_s * 1_000),
+        delta_ms=delta_ms, promote=promote,
+    )  # fmt: skip
+
+
+def shown(canary: Canary) -> str:
+    """Prediction of a canary, for people."""
+    lines = [f"predicted for {canary.share} % of the results, against the rest:"]
+    for name, one in canary.predicted.items():
+        lines.append(f"  {name}: {one.now:.4f} -> {one.chosen:.4f}; log odds ratio {one.low:+.2f} to {one.high:+.2f}")
+    return "\n".join(lines)
+
+
+def judgement(settings: Settings, publication: Publication) -> Judgement:
+    """Judgement on the canary of a publication, by what all processes have told. Raises StoreError."""
+
+    async def told() -> Judgement:
+        assert settings.redis_url is not None
+        client = shared_client(settings.redis_url)
+        try:
+            reports = RedisCanaryReports(client, scope=settings.scope)
+            return judgement_of(publication, await reports.all(publication.number))
+        finally:
+            await client.aclose()
+
+    return asyncio.run(told())

@@ -1,0 +1,46 @@
+"""Reports of a canary in the shared Redis: what each process has counted, kept when the process ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from redis.exceptions import RedisError
+
+from quaestor.errors import StoreError
+from quaestor.redis.clients import SharedClient
+from quaestor.ttl.canary_watch import Told, told_of
+
+KEPT_MS: Final = 7 * 86_400_000
+
+
+class RedisCanaryReports:
+    """Reports of one app in `quaestor:{<scope>:ttl}:canary:<number>`, by process; implements CanaryReports."""
+
+    def __init__(self, client: SharedClient, *, scope: str) -> None:
+        self._client = client
+        self._key = f"quaestor:{{{scope}:ttl}}:canary"
+
+    async def tell(self, number: int, process: str, told: Told) -> None:
+        """See CanaryReports."""
+        key = f"{self._key}:{number}"
+        await self._call("HSET", key, process, json.dumps(told.plain()))
+        await self._call("PEXPIRE", key, KEPT_MS)
+
+    async def all(self, number: int) -> list[Told]:
+        """See CanaryReports. What cannot be read does not count."""
+        found = []
+        for text in await self._call("HVALS", f"{self._key}:{number}"):
+            try:
+                told = told_of(json.loads(text))
+            except (ValueError, RecursionError):
+                continue
+            if told is not None:
+                found.append(told)
+        return found
+
+    async def _call(self, *command: str | int) -> Any:
+        try:
+            return await self._client.execute_command(*command)
+        except RedisError as error:
+            raise StoreError(f"what the processes have counted of a canary could not be exchanged: {error}") from error

@@ -1,0 +1,107 @@
+"""Canary: other parameters for a share of the results first, with what is predicted of them. Pure.
+
+A result belongs to it by the hash of its queries, so all processes agree, and all URLs that show the same do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from quaestor.errors import ConfigurationError
+from quaestor.ttl.parameters import TtlParameters, decoded
+
+MOST_SHARE: Final = 50
+"""More than half is no canary: the rest is what it is compared with."""
+_FARTHEST: Final = 100.0
+
+
+class Prediction(NamedTuple):
+    """Prediction of one figure, from a recorded trace.
+
+    low, high: of the logarithm of the odds ratio, canary to rest.
+    now, chosen: the figure itself on that trace (0..1), with the parameters that count and with the canary's.
+    """
+
+    low: float
+    high: float
+    now: float
+    chosen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """Parameters under trial. Raises ConfigurationError for what cannot be.
+
+    parameters: of the canary's results.
+    share: of the results, in percent (1..50).
+    predicted: by figure (see `canary_rule`).
+    after: requests of the canary's results before it may be promoted (100..10,000,000).
+    hold_ms: for so long a figure has to be worse than predicted before it is rolled back (0..86,400,000).
+    delta_ms: what a client may be behind, as the prediction took it.
+    promote: whether it is promoted without being asked.
+    """
+
+    parameters: TtlParameters
+    share: int
+    predicted: Mapping[str, Prediction]
+    after: int = 2_000
+    hold_ms: int = 60_000
+    delta_ms: int = 10_000
+    promote: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("share", 1, MOST_SHARE), ("after", 100, 10_000_000), ("hold_ms", 0, 86_400_000), ("delta_ms", 100, 3_600_000),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise ConfigurationError(
+                    f"{name} of a canary must be a whole number in {low}..{high}, not {str(value)[:50]}"
+                )
+        if not isinstance(self.promote, bool):
+            raise ConfigurationError(f"promote must be true or false, not {str(self.promote)[:50]!r}")
+        if not self.predicted:
+            raise ConfigurationError("a canary needs a prediction to be judged by: try its parameters on a trace first")
+        for name, one in self.predicted.items():
+            if not all(math.isfinite(value) and abs(value) <= _FARTHEST for value in one) or one.low > one.high:
+                raise ConfigurationError(f"the prediction of {name[:50]!r} is none: {str(tuple(one))[:100]}")
+
+    def plain(self) -> dict[str, Any]:
+        """The canary as plain data for JSON."""
+        return {
+            "parameters": json.loads(self.parameters.encoded()), "share": self.share, "after": self.after,
+            "hold_ms": self.hold_ms, "delta_ms": self.delta_ms, "promote": self.promote,
+            "predicted": {name: list(one) for name, one in self.predicted.items()},
+        }  # fmt: skip
+
+
+def canary_of(value: Any) -> Canary:
+    """Canary of plain data. Raises ConfigurationError that says what is wrong with it."""
+    known = {"parameters", "share", "after", "hold_ms", "delta_ms", "promote", "predicted"}
+    if not isinstance(value, dict) or value.keys() != known:
+        raise ConfigurationError(f"a canary is an object of {', '.join(sorted(known))}, and nothing else")
+    try:
+        predicted = {str(name): Prediction(*map(float, one)) for name, one in value["predicted"].items()}
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"the predictions of a canary cannot be read: {str(error)[:100]}") from error
+    return Canary(
+        parameters=decoded(json.dumps(value["parameters"])), predicted=predicted,
+        **{name: value[name] for name in known - {"parameters", "predicted"}},
+    )  # fmt: skip
+
+
+def result_of(hashes: Iterable[int]) -> int:
+    """Number of a result, out of the hashes of its queries, in whatever order they were read."""
+    combined = 0
+    for one in set(hashes):
+        combined ^= one
+    return combined
+
+
+def in_canary(result: int, share: int) -> bool:
+    """Whether a result belongs to a canary of so many percent. Not by the bits that choose a query partition."""
+    return (result >> 16) % 100 < share

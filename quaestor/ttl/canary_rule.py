@@ -1,0 +1,178 @@
+"""Rule that a canary is judged by: figures of its results against those of the rest, moved by what was predicted. Pure.
+
+Compared are odds (events over the others). With requests at random a copy that lives for G answers r G of them for each one that
+it cannot, so the odds of `hits` of two lifetimes are to each other as the lifetimes are, whatever r is; of what is rare the odds
+are the share. So busy hours, and other traffic than in the trace, move canary and rest alike, and the ratio stays.
+
+The band is the rest's figure (both ends of its interval) moved by the predicted log odds ratio. A figure is worse than
+predicted when all of the canary's interval lies beyond the band's bad end. Intervals are Wilson's (JASA 1927), at 99.9 %: they
+are looked at every few seconds, and each look is a chance to be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from quaestor.ttl.canary import Canary, Prediction
+from quaestor.ttl.canary_counts import Counts
+
+Z: Final = 3.29
+"""Of the standard normal distribution, two-sided 99.9 %."""
+LEAST: Final = 100
+"""Observations of a figure, in canary and rest, before anything is said of it."""
+TOLERANCE: Final = math.log(1.25)
+"""Added to both ends of a prediction: a trace is of another hour."""
+
+
+class Figure(NamedTuple):
+    """Figure that is compared: a share.
+
+    events, trials: counts of it.
+    more_is_worse: on which side of the band it is worse than predicted.
+    """
+
+    events: str
+    trials: str
+    more_is_worse: bool
+
+
+FIGURES: Final[Mapping[str, Figure]] = {
+    "hits": Figure("hits", "requests", more_is_worse=False),
+    "invalidations": Figure("invalidations", "lifetimes", more_is_worse=True),
+    "stale": Figure("stale", "requests", more_is_worse=True),
+}
+"""Client hits a request, invalidations of living copies a lifetime, requests that may have been answered with something older."""
+
+
+class Verdict(StrEnum):
+    """Verdict on a canary.
+
+    WAITING: too little was observed.
+    INSIDE: nothing is worse than predicted, after as many requests as were asked for.
+    WORSE: some figure is.
+    """
+
+    WAITING = "waiting"
+    INSIDE = "inside"
+    WORSE = "worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One figure of a canary. Shares (0..1).
+
+    canary, canary_low, canary_high: measured, with its interval.
+    rest: measured.
+    low, high: the band.
+    observed: trials of the canary.
+    enough: whether anything can be said.
+    worse: whether it is worse than predicted.
+    """
+
+    name: str
+    canary: float
+    canary_low: float
+    canary_high: float
+    rest: float
+    low: float
+    high: float
+    observed: int
+    enough: bool
+    worse: bool
+
+    def __str__(self) -> str:
+        """One sentence for people."""
+        where = "worse than" if self.worse else "within" if self.low <= self.canary <= self.high else "beside"
+        told = f"{self.name}: {self.canary:.4f} ({self.canary_low:.4f} to {self.canary_high:.4f}) of {self.observed}, "
+        if not self.enough:
+            return f"{told}too few to be judged"
+        return f"{told}{where} the band of {self.low:.4f} to {self.high:.4f}; the rest: {self.rest:.4f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Judgement on a canary at one moment.
+
+    requests: for its results so far.
+    """
+
+    verdict: Verdict
+    figures: tuple[Judged, ...]
+    requests: int
+
+    @property
+    def why(self) -> str:
+        """The figures that are worse than predicted, in one sentence."""
+        return "; ".join(str(one) for one in self.figures if one.worse)
+
+    def plain(self) -> dict[str, Any]:
+        """The judgement as plain data for JSON."""
+        return {
+            "verdict": self.verdict.value, "requests": self.requests,
+            "figures": [
+                {
+                    "name": one.name, "canary": one.canary, "interval": [one.canary_low, one.canary_high], "rest": one.rest,
+                    "band": [one.low, one.high], "observed": one.observed, "enough": one.enough, "worse": one.worse,
+                }
+                for one in self.figures
+            ],
+        }  # fmt: skip
+
+
+def judged(canary: Canary, own: Counts, rest: Counts, *, cdn: bool) -> Judgement:
+    """Judge a canary by what was counted.
+
+    cdn: whether one stands before the app: it answers what copies can answer, so the app sees no hits to compare.
+    """
+    found = tuple(
+        _figure(name, canary.predicted[name], own, rest)
+        for name in FIGURES
+        if name in canary.predicted and not (cdn and name == "hits")
+    )
+    if any(one.worse for one in found):
+        verdict = Verdict.WORSE
+    elif found and own.requests >= canary.after and all(one.enough for one in found):
+        verdict = Verdict.INSIDE
+    else:
+        verdict = Verdict.WAITING
+    return Judgement(verdict=verdict, figures=found, requests=own.requests)
+
+
+def wilson(events: int, trials: int, z: float = Z) -> tuple[float, float]:
+    """Interval of a share of which `events` in `trials` were seen. Without trials: everything."""
+    if trials < 1:
+        return 0.0, 1.0
+    share = events / trials
+    scale = 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def log_odds(events: float, trials: float) -> float:
+    """Logarithm of the odds, half an event added on both sides: also of nothing there is one."""
+    return math.log((events + 0.5) / (trials - events + 0.5))
+
+
+def _figure(name: str, predicted: Prediction, own: Counts, rest: Counts) -> Judged:
+    figure = FIGURES[name]
+    events, trials = getattr(own, figure.events), getattr(own, figure.trials)
+    of_rest, rest_trials = getattr(rest, figure.events), getattr(rest, figure.trials)
+    canary_low, canary_high = wilson(events, trials)
+    rest_low, rest_high = wilson(of_rest, rest_trials)
+    low = _moved(rest_low, rest_trials, predicted.low - TOLERANCE)
+    high = _moved(rest_high, rest_trials, predicted.high + TOLERANCE)
+    enough = min(trials, rest_trials) >= LEAST
+    beyond = canary_low > high if figure.more_is_worse else canary_high < low
+    return Judged(
+        name=name, canary=events / max(1, trials), canary_low=canary_low, canary_high=canary_high,
+        rest=of_rest / max(1, rest_trials), low=low, high=high, observed=trials, enough=enough, worse=enough and beyond,
+    )  # fmt: skip
+
+
+def _moved(share: float, trials: int, by: float) -> float:
+    return 1 / (1 + math.exp(-log_odds(share * trials, trials) - by))
