@@ -1,4 +1,4 @@
-"""Commands of the group `quaestor ttl`: fit lifetimes to a trace, try them, compare them, apply them, undo that."""
+"""Commands of the group `quaestor ttl`: fit lifetimes to a trace or the history, try, compare, apply them, undo that."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from quaestor.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from quaestor.simulation.workload import Workload
-    from quaestor.ttl.parameters import TtlParameters
+    from quaestor.ttl.parameters import TtlParameters, Tuning
     from quaestor.ttl.published import Publication, PublishedParameters
 
 commands = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help="Lifetimes: learned from a trace, tried, applied, undone.",
+    help="Lifetimes: learned from a trace or the history, tried, applied, undone.",
 )
 """Of the group `quaestor ttl`."""
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Recorded with the setting trace_file.")]
 Clients = Annotated[int, typer.Option(min=1, help="Browsers that the requests are spread over.")]
 Delta = Annotated[float, typer.Option(min=0.1, help="Seconds after which browsers fetch the Cache Sketch again.")]
+Out = Annotated[Path, typer.Option(help="Where the parameters are written.")]
+StaleAtMost = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="Share of the requests that may be answered with something older.")
+]
 SEEDS = 5
 
 
 @commands.command("fit")
 def fit(
     trace: TraceFile,
-    out: Annotated[Path, typer.Option(help="Where the parameters are written.")],
-    stale_at_most: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of the requests that may be answered with something older.")
-    ] = 0.01,
+    out: Out,
+    stale_at_most: StaleAtMost = 0.01,
     clients: Clients = 100,
     delta: Delta = 60.0,
 ) -> None:
-    """Fit quantile and exponent of each collection to a trace: most fresh hits in browsers, at that staleness. A third of the
+    """Fit quantile and exponent of each kind of result to a trace: most fresh hits in browsers, at that staleness. A third of the
     time is held back to check it."""
     workload = _workload(trace, clients, seed=0)
     from quaestor.simulation.fitting import Fit, fitted
     from quaestor.simulation.simulate import System
-    from quaestor.ttl.parameters import Tuning
 
     def show(one: Fit) -> None:
         print(
@@ -57,14 +58,69 @@ def fit(
             flush=True,
         )
 
-    settings = command_settings()
-    base = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
     system = System(delta_s=delta)
-    parameters, found = fitted(workload, base=base, stale_at_most=stale_at_most, system=system, told=show)
+    parameters, found = fitted(workload, base=_own(), stale_at_most=stale_at_most, system=system, told=show)
     if not found:
-        raise ConfigurationError(f"{trace} has too few reads of any collection to fit anything to: record for longer")
+        raise ConfigurationError(f"{trace} has too few reads of any kind to fit anything to: record for longer")
     out.write_text(parameters.encoded() + "\n")
     print(f"written to {out}; try it: quaestor ttl compare {trace} {out}")
+
+
+@commands.command("learn")
+def learn(
+    directory: Annotated[Path, typer.Argument(help="Of `quaestor statistics run`.")],
+    out: Out,
+    stale_at_most: StaleAtMost = 0.01,
+    clients: Clients = 100,
+    delta: Delta = 60.0,
+    master: Annotated[str | None, typer.Option(help="Spark's master; default: local[2].")] = None,
+    on: Annotated[
+        int | None,
+        typer.Option(help="Number of the publication that is learned on, and apply it at once; see `history`."),
+    ] = None,
+    redis_url: LayerUrl = None,
+    deployment: Deployment = None,
+    by: Annotated[str | None, typer.Option(help="Who applies it; default: the user's name.")] = None,
+) -> None:
+    """Learn quantile and exponent of each kind of result from the history of the statistics job, on Spark. A third of the time is
+    held back: what does worse there than the present parameters is not taken."""
+    extras.require("simulation", "the simulation of lifetimes")
+    extras.require("spark", "learning")
+    from quaestor.simulation.simulate import System
+    from quaestor.statistics import learning
+    from quaestor.statistics.session import DEFAULT_MASTER
+    from quaestor.ttl.parameters import TtlParameters
+
+    present = TtlParameters(default=_own())
+    if on is not None:
+        newest = _published(redis_url, deployment)[0].history()[-1]
+        if newest.number != on:
+            raise ConfigurationError(f"number {newest.number} counts, not {on}: see `quaestor ttl history`")
+        present = newest.parameters or present
+    if not out.absolute().parent.is_dir():
+        raise ConfigurationError(f"{out} cannot be written: {out.absolute().parent} is no folder")
+    parameters, found = learning.learn(
+        directory, master=master or DEFAULT_MASTER, present=present, stale_at_most=stale_at_most, clients=clients,
+        system=System(delta_s=delta), ignored=command_settings().control_namespace,
+        progress=lambda done, of: print(f"{done} of {of} tasks of the present stage", flush=True),
+    )  # fmt: skip
+    for one in found:
+        taken = one.tuning == parameters.of(one.kind) != present.of(one.kind)
+        verdict = "taken" if taken else "the present ones stay"
+        print(
+            f"{one.kind}: {one.reads} reads, {one.tuning.estimator}, quantile {one.tuning.quantile:g}, exponent "
+            f"{one.tuning.exponent:g}; held back: fresh hits in browsers {one.before.browser_fresh:.3f} -> "
+            f"{one.after.browser_fresh:.3f}, stale {one.before.stale:.4f} -> {one.after.stale:.4f}, purges a second "
+            f"{one.before.purges_hz:.2f} -> {one.after.purges_hz:.2f}: {verdict}"
+        )
+    if parameters == present:
+        print("nothing does better than what is there: nothing is written or applied")
+        return
+    out.write_text(parameters.encoded() + "\n")
+    print(f"written to {out}")
+    if on is not None:
+        published, now_ms = _published(redis_url, deployment)
+        _show(published.publish(parameters, base=on, by=by or getpass.getuser(), now_ms=now_ms))
 
 
 @commands.command("simulate")
@@ -131,9 +187,10 @@ def apply(
         )
     published, now_ms = _published(redis_url, deployment)
     from quaestor.cli.canary_commands import prepared, shown
+    from quaestor.ttl.parameters import TtlParameters
 
     newest = published.history()[-1]
-    canary = prepared(trace, read, newest.parameters or _own(), share=share, after=after, hold_s=hold, promote=promote)
+    canary = prepared(trace, read, newest.parameters or TtlParameters(default=_own()), share=share, after=after, hold_s=hold, promote=promote)
     _show(published.begin_canary(canary, base=on, by=by or getpass.getuser(), now_ms=now_ms))
     print(shown(canary))
 
@@ -206,19 +263,19 @@ def _compared(
     extras.require("simulation", "the simulation of lifetimes")
     from quaestor.simulation.comparison import compared
     from quaestor.simulation.simulate import System
+    from quaestor.ttl.parameters import TtlParameters
 
-    candidates = {"settings": _own()} | {str(path): _parameters(path) for path in files}
+    candidates = {"settings": TtlParameters(default=_own())} | {str(path): _parameters(path) for path in files}
     workloads = [_workload(trace, clients, seed=seed) for seed in range(SEEDS)]
     return compared(workloads, candidates, System(delta_s=delta_s))
 
 
-def _own() -> TtlParameters:
-    """What the settings say."""
-    from quaestor.ttl.parameters import TtlParameters, Tuning
+def _own() -> Tuning:
+    """As the settings say."""
+    from quaestor.ttl.parameters import Tuning
 
     settings = command_settings()
-    own = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
-    return TtlParameters(default=own)
+    return Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
 
 
 def _parameters(path: Path) -> TtlParameters:

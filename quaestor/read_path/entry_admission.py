@@ -56,6 +56,7 @@ from quaestor.read_path.variant_key import covered
 from quaestor.read_path.vary import Variants
 from quaestor.settings import Settings
 from quaestor.store.memory import Resident, first_copies_until_ms
+from quaestor.ttl.query_classes import kind_of_result
 
 _UNKNOWN = frozenset({Uncacheable.NO_READS, Uncacheable.UNCAPTURED})
 """Reasons that leave it to the origin's own word, where that counts: nothing is known of what the answer shows."""
@@ -246,17 +247,17 @@ class EntryAdmission:
         self._missing_reads.note(response.key, registered)
         if self._settings.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
-        now_ms = response.stored_at_ms
+        now_ms, kind = response.stored_at_ms, self._kind(registered)
         # What something else than the estimate has shortened says nothing of it.
         as_estimated = estimated_ms is not None and first_copies_until_ms(response) - now_ms == estimated_ms
         self._estimator.observe_read(
             registered.query_ids, now_ms=now_ms, ttl_ms=response.fresh_until_ms - now_ms,
-            given_ms=estimated_ms if as_estimated else None, write_rate_hz=registered.write_rate_hz, kind=self._kind(registered),
+            given_ms=estimated_ms if as_estimated else None, write_rate_hz=registered.write_rate_hz, kind=kind,
         )  # fmt: skip
         if self._telemetry.hooks.kept:
             kept = AnswerKept(
-                key=response.key, query_ids=registered.query_ids, kind=self._kind(registered),
-                write_rate_hz=registered.write_rate_hz, given_ms=estimated_ms, cost_ms=response.cost_ms,
+                key=response.key, query_ids=registered.query_ids, kind=kind, write_rate_hz=registered.write_rate_hz,
+                given_ms=estimated_ms, cost_ms=response.cost_ms,
                 depends=partial(explaining.depends, () if registered.queries else outcome.reads, registered),
             )  # fmt: skip
             self._telemetry.hooks.kept.tell(kept)
@@ -308,9 +309,8 @@ class EntryAdmission:
         )
 
     def _kind(self, registered: Registered) -> str:
-        """What the estimator learns of results like this one by: the collections it was read from."""
-        control = self._settings.control_namespace
-        return " ".join(sorted({query.namespace for query in registered.queries} - {control}))
+        """What the estimator learns of results like this one by: collections and classes of the queries it was made of."""
+        return kind_of_result(registered.queries, ignored=self._settings.control_namespace)
 
     async def _admit_explicit(
         self,

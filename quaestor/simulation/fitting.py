@@ -1,11 +1,11 @@
-"""Fitting of parameters to a recorded workload: for each collection the quantile and the exponent that give browsers the most
+"""Fitting of parameters to a recorded workload: for each kind of result the quantile and the exponent that give browsers the most
 fresh hits within a bound on staleness, checked on time that was held back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -17,9 +17,23 @@ from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
 QUANTILES: Final = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 EXPONENTS: Final = (1.0, 1.5, 2.0)
 LEAST_READS: Final = 200
-"""Reads of a collection before anything is fitted to it; with fewer it goes with the others."""
+"""Reads of a kind before anything is fitted to it; with fewer it goes with the others."""
 TRAINED: Final = 2 / 3
 """Share of the time that is fitted to; the rest is held back."""
+
+
+class Judged(Protocol):
+    """Figures that candidates are judged by: shares of the requests (0..1)."""
+
+    @property
+    def browser_fresh(self) -> float:
+        """Answered by the browser's own copy, and that was the newest version."""
+        ...
+
+    @property
+    def stale(self) -> float:
+        """Answered with something older than the newest version."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +81,40 @@ def fitted(
 def _fit(workload: Workload, kind: str, reads: int, base: Tuning, stale_at_most: float, system: System) -> Fit:
     cut_s = workload.length_s * TRAINED
     trained, held_back = between(workload, 0.0, cut_s), between(workload, cut_s, np.inf)
-    candidates = [
-        replace(base, quantile=quantile, exponent=exponent) for exponent in EXPONENTS for quantile in QUANTILES
+    tried = candidates(base)
+    figures = [simulated(trained, production(TtlParameters(default=one)), system) for one in tried]
+    chosen = tried[best(figures, stale_at_most)]
+    before, after = (simulated(held_back, production(TtlParameters(default=one)), system) for one in (base, chosen))
+    return Fit(kind=kind, reads=reads, tuning=chosen, before=before, after=after)
+
+
+def candidates(present: Tuning) -> list[Tuning]:
+    """Parameters that are tried, the present ones first: bounds and budgets stay."""
+    tried = [
+        replace(present, estimator="lifetimes", quantile=quantile, exponent=exponent)
+        for exponent in EXPONENTS
+        for quantile in QUANTILES
     ]
-    figures = [simulated(trained, production(TtlParameters(default=one)), system) for one in candidates]
+    return [present, *(one for one in tried if one != present)]
+
+
+def best(figures: Sequence[Judged], stale_at_most: float) -> int:
+    """Place of the one with the most fresh hits within the bound on staleness (0..1); if none keeps it, of the least stale. The
+    first of equals."""
     allowed = [i for i, one in enumerate(figures) if one.stale <= stale_at_most]
     if allowed:
-        best = max(allowed, key=lambda i: figures[i].browser_fresh)
-    else:
-        best = min(range(len(figures)), key=lambda i: figures[i].stale)
-    before, after = (
-        simulated(held_back, production(TtlParameters(default=one)), system) for one in (base, candidates[best])
-    )
-    return Fit(kind=kind, reads=reads, tuning=candidates[best], before=before, after=after)
+        return max(allowed, key=lambda i: figures[i].browser_fresh)
+    return min(range(len(figures)), key=lambda i: figures[i].stale)
+
+
+def no_worse(after: Judged, before: Judged, stale_at_most: float) -> bool:
+    """Whether parameters may take the place of others: they are less above the bound on staleness, or as little and with as many
+    fresh hits."""
+
+    def cost(one: Judged) -> tuple[float, float]:
+        return max(0.0, one.stale - stale_at_most), -one.browser_fresh
+
+    return cost(after) <= cost(before)
 
 
 def _part(workload: Workload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Workload:

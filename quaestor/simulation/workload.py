@@ -1,4 +1,5 @@
-"""Workloads: who reads which result when, and when which result changes; made by dice, or taken from a recorded trace."""
+"""Workloads: who reads which result when, and when which result changes; made by dice, or taken from a recorded trace or from
+counts in windows."""
 
 from __future__ import annotations
 
@@ -152,4 +153,37 @@ def recorded(trace: Trace, *, clients: int, seed: int) -> Workload:
         write_of=np.array([number for _, number in writes], dtype=np.int32),
         rates_hz=np.array(rates_hz),
         kinds=tuple(kinds),
+    )
+
+
+def counted(
+    kind: str, results: Array, from_s: Array, length_s: Array, reads: Array, changes: Array, *, clients: int
+) -> Workload:
+    """A workload of one kind from counts in windows: what was counted is spread over its window, and clients are drawn.
+
+    results: of each window, what stands for its result.
+    from_s, length_s: when it began, and for how long.
+    reads, changes: counted in it.
+    """
+    dice = np.random.default_rng(0)
+    names, of = np.unique(results, return_inverse=True)
+    begin_s = from_s - from_s.min()
+
+    def spread(counts: Array) -> tuple[Array, Array]:
+        times_s = np.repeat(begin_s, counts) + dice.random(int(np.sum(counts))) * np.repeat(length_s, counts)
+        order = np.argsort(times_s, kind="stable")
+        return times_s[order], np.repeat(of, counts)[order].astype(np.int32)
+
+    (read_s, read_of), (write_s, write_of) = spread(reads), spread(changes)
+    return Workload(
+        name=kind,
+        results=len(names),
+        clients=clients,
+        read_s=read_s,
+        read_of=read_of,
+        read_by=dice.integers(0, clients, len(read_s)).astype(np.int32),
+        write_s=write_s,
+        write_of=write_of,
+        rates_hz=np.zeros(len(names)),
+        kinds=(kind,) * len(names),
     )

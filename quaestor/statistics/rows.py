@@ -6,6 +6,7 @@ Two kinds of rows. `events` are for counting: (at, scope, name, measure, n, item
 |---|---|---|---|
 | collection | namespace | insert, update, replace, delete, collection | the record's key |
 | query | query id | add, change, changeIndex, remove, match, evicted; miss, hit | the key of the record that caused it |
+| kind | query id | miss | the kind of the query's result: `quaestor/ttl/query_classes.py` |
 | deployment | "" | hit (by query or not), unattributed, lost, gap, unreadable, tick | |
 
 Ticks are counted so that windows end while nothing is written: time goes on as long as ingest lives.
@@ -27,9 +28,11 @@ from quaestor.model import AfterImage, Invalidated, OutsideGrid, Registration, U
 from quaestor.ports import StreamEntry
 from quaestor.statistics import key_text
 from quaestor.statistics.registered_queries import RegisteredQueries, understood
+from quaestor.ttl.query_classes import kind_of
 
 COLLECTION: Final = "collection"
 QUERY: Final = "query"
+KIND: Final = "kind"
 DEPLOYMENT: Final = "deployment"
 
 WRITE_MEASURES: Final = ("insert", "update", "replace", "delete", "collection")
@@ -114,6 +117,7 @@ def read_events(entry: StreamEntry, registered: RegisteredQueries, *, leader: bo
         if round_of(message.id):
             return  # renewed: nobody has missed anything
         yield Event(at_ms, QUERY, message.query_id[:MOST_NAME], "miss")
+        yield Event(at_ms, KIND, message.query_id[:MOST_NAME], "miss", 1, kind_of(message.query)[:MOST_NAME])
     elif isinstance(message, Usage):
         for query_id, reads in message.queries:
             yield Event(at_ms, QUERY, query_id[:MOST_NAME], "hit", reads)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from quaestor.errors import ConfigurationError
@@ -37,8 +38,10 @@ def settings(master: str, home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def spark_session(master: str) -> Iterator[Any]:
+def spark_session(master: str, given: Mapping[str, str] = MappingProxyType({})) -> Iterator[Any]:
     """A SparkSession on a JVM of its own, which ends with this process however that ends.
+
+    given: settings that go before ours.
 
     Raises ConfigurationError (no Java, no pyspark or pyarrow, Spark runs in this process already), DependencyError.
     """
@@ -53,7 +56,10 @@ def spark_session(master: str) -> Iterator[Any]:
         warnings.simplefilter("ignore", FutureWarning)  # about pandas, which is not used
         warnings.simplefilter("ignore", UserWarning)
         context = spark_context(
-            settings(master, home), home=home, cleanup=cleanup, remedy="run the statistics in a process of their own"
+            settings(master, home) | dict(given),
+            home=home,
+            cleanup=cleanup,
+            remedy="run what needs another Spark in a process of its own",
         )
         session = SparkSession(context)
         cleanup.callback(_end_session, session)

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any, Final
 
 from quaestor.statistics.appending import append
-from quaestor.statistics.rows import MEASURES
+from quaestor.statistics.rows import KIND, MEASURES
 from quaestor.statistics.table import Table
 
 PARTITION_BY: Final = ("date", "window_s")
@@ -59,10 +59,11 @@ def add_batch(table: Table, frame: Any, *, query: str, batch: int, now_ms: int) 
 
 
 def busiest(frame: Any, *, most: int) -> list[Any]:
-    """Busiest rows of a batch, that are shown: in each window, of each scope, those with the most counted."""
+    """Busiest rows of a batch, that are shown: in each window, of each scope but the kinds, those with the most counted."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
     total = reduce(lambda one, other: one + other, (F.abs(F.col(measure)) for measure in MEASURES))
     place = F.row_number().over(Window.partitionBy("start", "window_s", "scope").orderBy(total.desc(), "name"))
-    return list(frame.withColumn("place", place).where(F.col("place") <= most).drop("place").collect())
+    shown = frame.where(F.col("scope") != KIND)
+    return list(shown.withColumn("place", place).where(F.col("place") <= most).drop("place").collect())

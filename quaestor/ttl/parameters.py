@@ -1,6 +1,7 @@
-"""Parameters of lifetime estimation: which estimator with which numbers, for each collection; as JSON, checked. Pure.
+"""Parameters of lifetime estimation: which estimator with which numbers, for each collection or class of its queries; as JSON,
+checked. Pure.
 
-One object for all collections that are not named, and one for each that is. What is not said of a named collection is as for all.
+One object for all that is not named, and one for each kind that is. What is not said of a named kind is as for all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from quaestor.errors import ConfigurationError
+from quaestor.ttl.query_classes import collections_of
 
 ESTIMATORS: Final = ("lifetimes", "static", "age", "dynamic")
 MOST_KINDS: Final = 64
@@ -80,15 +82,19 @@ class TtlParameters:
     """Parameters of all kinds.
 
     default: for what is not named.
-    kinds: by collection (database.collection; several that one answer was read from: sorted, a space between).
+    kinds: by collection (`shop.items`) or class of its queries (`shop.items:find`; see query_classes); several that one answer
+        was read from: sorted, a space between. Of a class and its collection the class counts.
     """
 
     default: Tuning = field(default_factory=Tuning)
     kinds: Mapping[str, Tuning] = field(default_factory=dict)
 
     def of(self, kind: str) -> Tuning:
-        """Tuning of one kind."""
-        return self.kinds.get(kind, self.default)
+        """Tuning of one kind: its own, that of its collections, or the default."""
+        if not self.kinds:
+            return self.default
+        own = self.kinds.get(kind)
+        return self.kinds.get(collections_of(kind), self.default) if own is None else own
 
     def encoded(self) -> str:
         """The parameters as JSON."""

@@ -30,7 +30,7 @@ class Filled(NamedTuple):
     given_ms: lifetime of copies outside; None: there are none.
     watched_ms: for so long it is guarded; None: until it changes.
     rate_hz: of the writes to its members.
-    kind: collections it was read from.
+    kind: collections it was read from, with the classes of the queries: see query_classes.
     """
 
     at_ms: int

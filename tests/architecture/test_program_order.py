@@ -10,7 +10,7 @@ import pytest
 
 from tests.architecture.sources import SOURCES, name_of
 
-ORDER = ("explain", "rest", "admin", "proxy", "statistics", "doctor", "simulation", "cli")
+ORDER = ("explain", "rest", "admin", "simulation", "proxy", "statistics", "doctor", "cli")
 """Each imports only those before it. The demo stands on top of all, and is imported by the command line when it is asked for."""
 
 

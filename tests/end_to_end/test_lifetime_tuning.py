@@ -67,7 +67,7 @@ async def test_a_real_app_records_what_is_read_and_what_changes(mongo_url: str, 
     assert {Filled, Served, Changed} <= kinds
     filled = [record for record in trace.records if isinstance(record, Filled)]
     assert len(filled) >= 2
-    assert {record.kind for record in filled} == {f"{prefix}.items"}
+    assert {record.kind for record in filled} == {f"{prefix}.items:find"}
     assert len({record.result for record in filled}) == 1
     figures = simulated(recorded(trace, clients=3, seed=1), production(TtlParameters()), System())
     assert figures.requests >= 3

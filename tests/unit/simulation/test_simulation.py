@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 
 from quaestor.errors import ConfigurationError
 from quaestor.simulation.comparison import compared, oracle, pareto, production
+from quaestor.simulation.fitting import best, candidates, no_worse
 from quaestor.simulation.simulate import Figures, System, simulated, summed_up
-from quaestor.simulation.workload import Mix, Workload, recorded, synthetic
+from quaestor.simulation.workload import Mix, Workload, counted, recorded, synthetic
 from quaestor.ttl.baselines import StaticTtl
 from quaestor.ttl.parameters import TtlParameters, Tuning
 from quaestor.ttl.trace_format import Changed, Filled, Served, Trace, Withdrawn
@@ -107,6 +110,55 @@ def test_a_comparison_has_intervals_and_a_front_of_what_nothing_beats() -> None:
     worse["b"] = {"origin_ms": (2.0, 0), "purges_hz": (2.0, 0), "stale": (1.0, 0)}
     assert pareto(worse) == ["a"]
     assert summed_up([simulated(workloads[0], StaticTtl(1), System())])["browser"][1] == 0.0
+
+
+class Shown(NamedTuple):
+    browser_fresh: float
+    stale: float
+
+
+def test_the_most_fresh_hits_within_the_bound_are_chosen_and_the_present_ones_of_equals() -> None:
+    """If nothing keeps the bound, the least stale; the present parameters are tried too, whatever their estimator."""
+    figures = [Shown(0.2, 0.01), Shown(0.5, 0.02), Shown(0.5, 0.02), Shown(0.9, 0.3)]
+    assert best(figures, 0.02) == 1
+    assert best(figures, 0.001) == 0
+    present = Tuning(estimator="static", ttl_max_ms=90_000)
+    assert candidates(present)[0] == present
+    assert {one.estimator for one in candidates(present)[1:]} == {"lifetimes"}
+    assert {one.ttl_max_ms for one in candidates(present)} == {90_000}
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (Shown(0.5, 0.01), True),
+        (Shown(0.4, 0.0), False),
+        (Shown(0.6, 0.02), True),
+        (Shown(0.9, 0.03), False),
+    ],
+    ids=["the same", "fewer hits, less stale than needed", "more hits within the bound", "above the bound"],
+)
+def test_what_is_worse_in_the_time_held_back_is_not_taken(after: Shown, expected: bool) -> None:
+    assert no_worse(after, Shown(0.5, 0.01), 0.02) is expected
+
+
+def test_counts_in_windows_are_a_workload() -> None:
+    """Each read and each change lies in its window and belongs to its result, none is lost, and all are in order."""
+    columns = (
+        np.array([9, -5, 9]),
+        np.array([100, 100, 110]),
+        np.array([10, 10, 10]),
+        np.array([3, 2, 1]),
+        np.array([0, 1, 2]),
+    )
+    found = counted("k", *columns, clients=4)
+    assert (found.results, len(found.read_s), len(found.write_s)) == (2, 6, 3)
+    assert all(0 <= at_s < 10 for at_s in found.read_s[:5])
+    assert 10 <= found.read_s[5] < 20
+    assert sorted(found.read_of.tolist()) == [0, 0, 1, 1, 1, 1]
+    assert found.write_of.tolist() == [0, 1, 1]
+    assert list(found.read_s) == sorted(found.read_s)
+    assert found.kinds == ("k", "k")
 
 
 def test_a_recorded_trace_is_a_workload() -> None:

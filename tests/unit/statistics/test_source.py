@@ -246,6 +246,7 @@ def test_writes_matches_and_reads_are_counted_by_what_they_concern(fed: Feed) ->
         ("query", "q1", "changeIndex"): 1,
         ("query", "q2", "evicted"): 1,
         ("query", "q1", "miss"): 1,
+        ("kind", "q1", "miss"): 1,
         ("query", "q1", "hit"): 8,
         ("deployment", "", "hit"): 10,
         ("deployment", "", "unattributed"): 2,
@@ -264,6 +265,7 @@ def test_what_is_told_to_each_tenant_is_counted(fed: Feed) -> None:
     again, more = fed.batch(end, EVENTS)
     assert sums(rows + more) == {
         ("query", "q", "miss"): 1,
+        ("kind", "q", "miss"): 1,
         ("query", "q", "remove"): 2,
         ("query", "q", "change"): 1,
     }

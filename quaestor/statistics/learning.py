@@ -1,0 +1,232 @@
+"""Learning of lifetimes from the recorded history, on Spark: for each kind of result the parameters that would have done best.
+
+The windows of the statistics job say of every query how often it was read and how often it changed, and of which kind it is.
+Each kind is simulated with each candidate by the estimator of production, as many at a time as Spark has cores: the same job
+fits a day on a laptop and a month on a cluster. Chosen is what gives browsers the most fresh hits within a bound on staleness
+in the first two thirds of the time. The last third, which nothing was fitted to, decides whether it is taken: what does worse
+there than the present parameters is not.
+
+Bounded: of a kind with more than MOST_READS reads a share of its queries is taken, each with all of its reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
+from quaestor.simulation.comparison import production
+from quaestor.simulation.fitting import LEAST_READS, TRAINED, best, between, candidates, no_worse
+from quaestor.simulation.simulate import Figures, System, simulated
+from quaestor.simulation.workload import counted
+from quaestor.statistics.rows import KIND, MATCH_MEASURES, QUERY, READ_MEASURES
+from quaestor.statistics.session import spark_session
+from quaestor.statistics.table import Table
+from quaestor.ttl.parameters import MOST_KINDS, TtlParameters, Tuning
+
+MOST_READS: Final = 500_000
+"""Reads of one kind that are simulated."""
+LEAST_HELD: Final = LEAST_READS // 4
+"""Reads in the time held back before it is believed."""
+_CHANGES: Final = tuple(measure for measure in MATCH_MEASURES if measure != "evicted")
+_TASKS_A_CORE: Final = 4
+_SETTINGS: Final = {
+    "spark.app.name": "quaestor-ttl-learn",
+    "spark.cores.max": str(2**31 - 1),  # it ends, so it may have what is free
+    "spark.sql.adaptive.enabled": "false",  # it would make few tasks of many
+}
+_COLUMNS: Final = ("query", "from_s", "length_s", "reads", "changes")
+_LOOK_EVERY_S: Final = 1.0
+
+Progress = Callable[[int, int], None]
+"""Is told how many tasks are done, and of how many."""
+
+
+class Shares(NamedTuple):
+    """Figures of a simulation: shares of the requests (0..1), and purges a second."""
+
+    browser_fresh: float
+    stale: float
+    purges_hz: float
+
+
+class Tried(NamedTuple):
+    """One candidate on one kind: figures of the time that is fitted to, and of the time held back, with its reads."""
+
+    kind: str
+    candidate: int
+    trained: Shares
+    held_reads: int
+    held: Shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """Parameters learned of one kind.
+
+    reads: of it, in all of the history.
+    tuning: that did best in the time fitted to.
+    before, after: what the present parameters and these do to the time held back.
+    validated: these do no worse there, so they are taken.
+    """
+
+    kind: str
+    reads: int
+    tuning: Tuning
+    before: Shares
+    after: Shares
+    validated: bool
+
+
+def learn(
+    directory: Path,
+    *,
+    master: str,
+    present: TtlParameters,
+    stale_at_most: float,
+    clients: int,
+    system: System,
+    ignored: str = "",
+    progress: Progress = lambda done, of: None,
+) -> tuple[TtlParameters, list[Learned]]:
+    """Learn from the windows in a directory of the statistics job. Returns the present parameters with what was learned and
+    validated in their place, and all that was learned. Takes a Spark of its own.
+
+    present: parameters that count now; bounds and budgets are theirs.
+    stale_at_most: share of the requests (0..1) that may be answered with something older; if nothing keeps that, the
+        least stale is taken.
+    clients: browsers that the requests are spread over.
+    ignored: a namespace of which nothing is learned.
+
+    Raises ConfigurationError if there is too little to learn from, or no Java or pyspark; DependencyError.
+    """
+    table = Table(directory.absolute() / "windows")
+    paths = _shortest_windows(table, directory)
+    with spark_session(master, _SETTINGS) as session:
+        try:
+            session.conf.set("spark.sql.shuffle.partitions", str(2 * session.sparkContext.defaultParallelism))
+            series, reads = _series(session, paths, table.data, ignored)
+            if not reads:
+                raise ConfigurationError(
+                    f"{directory} has fewer than {LEAST_READS} reads of any kind of query: let `quaestor statistics run` go on "
+                    "for longer"
+                )
+            tried = {kind: tuple(candidates(present.of(kind))) for kind in reads}
+            found = _collected(session, _simulated(session, series, tried, clients, system), progress)
+        except QuaestorError:
+            raise
+        except Exception as error:  # Java's errors have no common class
+            raise DependencyError(f"learning on Spark failed: {str(error).strip()[:1_000]}") from error
+    learned = [_chosen(kind, count, tried[kind], found, stale_at_most) for kind, count in reads.items()]
+    room = MOST_KINDS - len(present.kinds)
+    taken = [one for one in learned if one.validated and one.tuning != present.of(one.kind)]
+    kinds = dict(present.kinds) | {one.kind: one.tuning for one in taken if one.kind in present.kinds}
+    kinds |= {one.kind: one.tuning for one in [one for one in taken if one.kind not in kinds][:room]}
+    return TtlParameters(default=present.default, kinds=kinds), learned
+
+
+def _shortest_windows(table: Table, directory: Path) -> list[str]:
+    """Files of the windows that tell most of the time; the others count the same once more."""
+    files = [(int(dict(one.partition)["window_s"]), one.path) for one in table.snapshot().files.values()]
+    if not files:
+        raise ConfigurationError(
+            f"{directory} has no windows: `quaestor statistics run --directory {directory}` makes them"
+        )
+    shortest = min(length_s for length_s, _ in files)
+    return [str(table.root / path) for length_s, path in files if length_s == shortest]
+
+
+def _series(session: Any, paths: Sequence[str], root: Path, ignored: str) -> tuple[Any, dict[str, int]]:
+    """Frame of the windows of the queries whose kind has enough reads, and how many reads each of these kinds has."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    windows = session.read.option("basePath", str(root)).parquet(*paths)
+    named = windows.where(F.col("scope") == KIND).select("name", F.explode("top").alias("one"))
+    kinds = named.groupBy("name").agg(F.max_by(F.col("one.item"), F.col("one.count")).alias("kind"))
+    kinds = kinds.where(~F.startswith("kind", F.lit(f"{ignored}:")))
+    reads, changes = (reduce(add, map(F.col, names)) for names in (READ_MEASURES, _CHANGES))
+    series = (
+        windows.where(F.col("scope") == QUERY)
+        .join(kinds, "name")
+        .select(
+            "kind",
+            F.xxhash64("name").alias("query"),
+            F.unix_timestamp("start").alias("from_s"),
+            F.col("window_s").cast("long").alias("length_s"),
+            reads.alias("reads"),
+            changes.alias("changes"),
+        )
+        .persist()
+    )
+    totals = series.groupBy("kind").agg(F.sum("reads").alias("reads")).where(F.col("reads") >= LEAST_READS)
+    found = {row["kind"]: int(row["reads"]) for row in totals.orderBy(F.desc("reads")).limit(MOST_KINDS).collect()}
+    if not found:
+        return series, found
+    taken = [(kind, int(10_000 * min(1.0, MOST_READS / count))) for kind, count in found.items()]
+    shares = F.broadcast(session.createDataFrame(taken, "kind string, share int"))
+    return series.join(shares, "kind").where(F.pmod("query", F.lit(10_000)) < F.col("share")).drop("share"), found
+
+
+def _simulated(session: Any, series: Any, tried: Mapping[str, tuple[Tuning, ...]], clients: int, system: System) -> Any:
+    """Each kind with each candidate, not computed yet. A kind's windows go to as many tasks as there are cores for it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    cores = int(session.sparkContext.defaultParallelism)
+    chunks = max(1, min(_TASKS_A_CORE * cores // len(tried), *map(len, tried.values())))
+    whole = series.groupBy("kind").agg(F.collect_list(F.struct(*_COLUMNS)).alias("windows"))
+    numbered = F.broadcast(session.range(chunks).select(F.col("id").cast("int").alias("chunk")))
+    each = whole.select("kind", *(F.col(f"windows.{one}").alias(one) for one in _COLUMNS)).crossJoin(numbered)
+    work = partial(_simulate, tried=tried, chunks=chunks, clients=clients, system=system)
+    return each.repartitionByRange(chunks * len(tried), "kind", "chunk").rdd.flatMap(work)
+
+
+def _simulate(
+    row: Any, *, tried: Mapping[str, tuple[Tuning, ...]], chunks: int, clients: int, system: System
+) -> list[Tried]:
+    """Some candidates on one kind, in a Python worker."""
+    kind = str(row["kind"])
+    workload = counted(kind, *(np.array(row[one], dtype=np.int64) for one in _COLUMNS), clients=clients)
+    cut_s = workload.length_s * TRAINED
+    parts = between(workload, 0.0, cut_s), between(workload, cut_s, np.inf)
+    found = []
+    for candidate in range(row["chunk"], len(tried[kind]), chunks):
+        parameters = TtlParameters(default=tried[kind][candidate])
+        trained, held = (simulated(part, production(parameters), system) for part in parts)
+        found.append(Tried(kind, candidate, _shares(trained), len(parts[1].read_s), _shares(held)))
+    return found
+
+
+def _shares(figures: Figures) -> Shares:
+    return Shares(figures.browser_fresh, figures.stale, figures.purges_hz)
+
+
+def _collected(session: Any, results: Any, progress: Progress) -> list[Tried]:
+    tracker, told = session.sparkContext.statusTracker(), (0, 0)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        found = pool.submit(results.collect)
+        while True:
+            try:
+                return list(found.result(timeout=_LOOK_EVERY_S))
+            except NotYet:
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                known = [one for one in stages if one is not None]
+                now = sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+                if now[1] and now != told:
+                    told = now
+                    progress(*told)
+
+
+def _chosen(kind: str, reads: int, tunings: Sequence[Tuning], found: Iterable[Tried], stale_at_most: float) -> Learned:
+    tried = sorted(one for one in found if one.kind == kind)
+    place = best([one.trained for one in tried], stale_at_most)
+    before, after = tried[0].held, tried[place].held
+    validated = tried[place].held_reads >= LEAST_HELD and no_worse(after, before, stale_at_most)
+    return Learned(kind=kind, reads=reads, tuning=tunings[place], before=before, after=after, validated=validated)
