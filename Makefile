@@ -13,8 +13,8 @@ READY := $(VENV)/.ready
 TESTS ?= tests
 # Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start.
 SIDE_BY_SIDE ?= -n 4 --dist loadfile
-# A test that stands still, also where pytest-timeout can't end it, is ended with its worker, and says where it stood.
-ENDED_BY_FORCE := -o faulthandler_timeout=700 -o faulthandler_exit_on_timeout=true --max-worker-restart=1
+# Workers that may end with a test that stood still (tests/ended_by_force.py) before the run is given up.
+MOST_ENDED := --max-worker-restart=3
 BENCHMARKS ?= $(sort $(filter-out harness soak inputs_soak purge_endurance figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
@@ -39,11 +39,11 @@ demo: $(READY) servers ## the whole stack on real data, with a live page; Ctrl-C
 
 .PHONY: test
 test: $(READY) servers caches ## the tests, without the slow families (TESTS=tests/unit for a part)
-	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(ENDED_BY_FORCE) --durations=25 --durations-min=10 $(TESTS)
+	@$(BIN)/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-all
 test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
-	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) --durations=40 --durations-min=10 $(TESTS)
+	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=40 --durations-min=10 $(TESTS)
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
 .PHONY: test-browsers
@@ -114,7 +114,7 @@ $(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST)/.ready servers ## tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
-	@$(LOWEST)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(LOWEST_TESTS)
+	@$(LOWEST)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) $(LOWEST_TESTS)
 
 LOCK := pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 

@@ -36,6 +36,9 @@ LEASES_S: Final = 30.0
 """Longest time that the last one killed may keep the others waiting; added to the announced bound."""
 
 
+KILLED_WITHIN_S: Final = 30.0
+
+
 @dataclass(slots=True)
 class Lane:
     """A range of purges, which one process at a time puts in.
@@ -71,8 +74,8 @@ class Lane:
         assert self.process is not None
         assert self.reader is not None
         self.process.kill()
-        self.process.wait()
-        self.reader.join()
+        self.process.wait(KILLED_WITHIN_S)
+        self.reader.join(KILLED_WITHIN_S)
         self.ready = False
 
     def _read(self, process: subprocess.Popen[str]) -> None:

@@ -248,6 +248,15 @@ class Sender:
         """Send one request and act on the answer; the pause before the next, in seconds."""
         waits = self._waits.under_way([purge.member for purge in held])
         try:
+            return await self._answered(connection, batch, held, waits)
+        except BaseException:  # it is sent again: who waits for it waits for that
+            waits.missed()
+            raise
+
+    async def _answered(
+        self, connection: Connection, batch: Sequence[Target], held: Sequence[QueuedPurge], waits: UnderWay
+    ) -> float:
+        try:
             answer = await connection.send(batch)
         except CdnError as error:
             waits.missed()
@@ -347,9 +356,9 @@ class Sender:
         except StoreError as error:  # the lease ends, and it is sent again
             self._telemetry.failure("store", "cdn.outbox_away", error)
         finally:
+            waits.missed()
             self._open -= targets
             self._wake.set()
-        waits.missed()
 
     async def _release(self, held: Sequence[QueuedPurge]) -> None:
         if held:

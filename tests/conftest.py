@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from quaestor.demo import servers
 from quaestor.redis import clients
-from tests import told_at_once, whole_run
+from tests import ended_by_force, told_at_once, whole_run
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -27,8 +27,14 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare what these tests have of their own."""
+    ended_by_force.pytest_addoption(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin what is told of a run."""
+    """Begin what watches over a run, and what is told of it."""
+    ended_by_force.pytest_configure(config)
     told_at_once.pytest_configure(config)
     whole_run.pytest_configure(config)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from socketserver import BaseServer
 from typing import Any
 
 import anyio
+import uvicorn
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
@@ -32,6 +35,51 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_
         if time.monotonic() > end:
             raise AssertionError(f"did not hold within {within_s} s: {inspect.getsource(condition).strip()}")
         await anyio.sleep(STEP_S)
+
+
+@contextmanager
+def killed_after(within_s: float, process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kills it if the block takes longer: what reads from it then meets its end."""
+    timer = threading.Timer(within_s, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def served(server: BaseServer) -> Iterator[None]:
+    """What the standard library serves with, in a thread of its own until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        threading.Thread(target=server.shutdown, daemon=True).start()  # it waits without a limit
+        thread.join(DEADLINE_S)
+        server.server_close()
+        assert not thread.is_alive(), "it goes on serving"
+
+
+@contextmanager
+def served_by_uvicorn(config: uvicorn.Config, *, within_s: float = 60.0) -> Iterator[str]:
+    """An application in a thread of its own until the block ends; its URL. It starts, and ends, within so many seconds."""
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        end = time.monotonic() + within_s
+        while not server.started:
+            assert thread.is_alive(), "it has ended"
+            assert time.monotonic() < end, f"not started within {within_s} s"
+            time.sleep(STEP_S)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(within_s)
+        assert not thread.is_alive(), "it goes on serving"
 
 
 class Loop:

@@ -190,7 +190,8 @@ def apply(
     from quaestor.ttl.parameters import TtlParameters
 
     newest = published.history()[-1]
-    canary = prepared(trace, read, newest.parameters or TtlParameters(default=_own()), share=share, after=after, hold_s=hold, promote=promote)
+    present = newest.parameters or TtlParameters(default=_own())
+    canary = prepared(trace, read, present, share=share, after=after, hold_s=hold, promote=promote)
     _show(published.begin_canary(canary, base=on, by=by or getpass.getuser(), now_ms=now_ms))
     print(shown(canary))
 

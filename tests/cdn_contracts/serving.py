@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.support import served as in_a_thread
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -131,14 +133,8 @@ def serving(contract: Contract, *, tls: ssl.SSLContext | None = None) -> Iterato
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         served.url = served.url.replace("http:", "https:")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with in_a_thread(server):
         yield served
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _lower(headers: Message) -> dict[str, str]:

@@ -119,7 +119,7 @@ def axe() -> str:
         npm = wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         subprocess.run(
             [wheel / "bin" / "node", npm, "ci", "--silent", "--no-audit", "--no-fund"], cwd=PACKAGE, check=True,
-            env=os.environ | {"PATH": f"{wheel / 'bin'}:{os.environ['PATH']}"},
+            env=os.environ | {"PATH": f"{wheel / 'bin'}:{os.environ['PATH']}"}, timeout=PATIENCE_S,
         )  # fmt: skip
     locked = json.loads((PACKAGE / "package-lock.json").read_text())["packages"]["node_modules/axe-core"]["version"]
     text = path.read_text()

@@ -12,6 +12,7 @@ import httpx
 from middleware import QuaestorMiddleware
 from middleware.interface import App, Receive, Scope, Send
 from quaestor import AdminToken, Dashboard, Quaestor
+from tests.support import PATIENCE_S
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
 VIEWERS = "q9Vx3-Lk7_aB2mNc5TzR8wEy1UoPiJhG"
@@ -40,13 +41,12 @@ async def lifespan(app: App) -> AsyncIterator[None]:
     from_app: asyncio.Queue[Any] = asyncio.Queue()
     running = asyncio.create_task(app({"type": "lifespan"}, to_app.get, from_app.put))  # type: ignore[arg-type]
     await to_app.put({"type": "lifespan.startup"})
-    assert (await from_app.get())["type"] == "lifespan.startup.complete"
+    assert (await asyncio.wait_for(from_app.get(), PATIENCE_S))["type"] == "lifespan.startup.complete"
     try:
         yield
     finally:
         await to_app.put({"type": "lifespan.shutdown"})
-        await from_app.get()
-        await running
+        await asyncio.wait_for(running, PATIENCE_S)
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ def main() -> None:
         chromium(Path(folder) / "profile") as browser,
     ):
         stop = threading.Event()
-        reader = threading.Thread(target=traffic, args=(shop, stop))
+        reader = threading.Thread(target=traffic, args=(shop, stop), daemon=True)
         reader.start()
         page = Page(browser, shop.url)
         page.look(width=1_280)
@@ -52,7 +52,7 @@ def main() -> None:
         page.click("#try")
         becomes(lambda: "Tried on" in page.text("trial"))
         stop.set()
-        reader.join()
+        reader.join(60)
         page.focus("#by")
         for name, width, dark in (("light", 1_280, False), ("dark", 1_280, True), ("phone", 390, False)):
             page.look(width=width, dark=dark)

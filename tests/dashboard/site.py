@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -19,7 +17,7 @@ from pymongo import AsyncMongoClient
 from middleware import QuaestorMiddleware
 from middleware.interface import App, Receive, Scope, Send
 from quaestor import AdminToken, Dashboard, Quaestor, cached, public
-from tests.support import PATIENT
+from tests.support import PATIENT, served_by_uvicorn
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
 VIEWERS = "q9Vx3-Lk7_aB2mNc5TzR8wEy1UoPiJhG"
@@ -91,18 +89,10 @@ def site(mongo_url: str, database: str, trace: Path | None = None, **options: An
         ws="none",
         timeout_graceful_shutdown=5,
     )
-    server = uvicorn.Server(configured)
-    thread = Thread(target=server.run, name="dashboard-site")
     with pymongo.MongoClient[dict[str, Any]](mongo_url) as writer:
         writer[database].items.insert_many([{"_id": i, "group": i % 10, "n": 0} for i in range(50)])
-        thread.start()
         try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
-            url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}{PREFIX}"
-            yield Site(quaestor, url, writer, database)
+            with served_by_uvicorn(configured) as url:
+                yield Site(quaestor, url + PREFIX, writer, database)
         finally:
-            server.should_exit = True
-            thread.join()
             writer.drop_database(database)

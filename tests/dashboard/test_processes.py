@@ -24,7 +24,7 @@ from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.dashboard.running import HERE, OPERATOR, TOKEN, lifespan, watched
 from tests.end_to_end.scripted_origin import PLAIN, answer, scripted_origin, serving
-from tests.support import eventually
+from tests.support import eventually, killed_after
 
 pytestmark = pytest.mark.anyio
 
@@ -120,8 +120,9 @@ def test_the_command_says_where_it_is_and_which_token_it_takes(tmp_path: Path) -
     )  # fmt: skip
     try:
         assert running.stdout is not None
-        token = running.stdout.readline().removeprefix("token: ").strip()
-        url = running.stdout.readline().strip()
+        with killed_after(120, running):
+            token = running.stdout.readline().removeprefix("token: ").strip()
+            url = running.stdout.readline().strip()
         assert url == f"http://127.0.0.1:{port}{HERE}/"
         with httpx.Client(trust_env=False, timeout=20) as client:
 
@@ -136,8 +137,7 @@ def test_the_command_says_where_it_is_and_which_token_it_takes(tmp_path: Path) -
             assert client.get(f"{url}data", headers={"authorization": f"Bearer {token}"}).status_code == 200
     finally:
         running.terminate()
-        running.wait(20)
-        running.stdout.close()  # type: ignore[union-attr]
+        running.communicate(timeout=20)
 
 
 async def test_the_proxy_has_one_if_it_is_asked_for() -> None:

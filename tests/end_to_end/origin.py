@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.support import served
+
 
 @dataclass
 class Answer:
@@ -119,11 +121,5 @@ def origin(port: int) -> Iterator[Origin]:
     """Runs on this loopback port until the block ends."""
     server = _Server(("127.0.0.1", port), _Handler)
     server.origin = Origin(port)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield server.origin
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

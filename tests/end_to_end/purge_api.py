@@ -16,6 +16,7 @@ from cdn_adapters.capabilities import TAG, Capabilities, Owner, Rate, TagField
 from cdn_adapters.place import Connection, Target, cheapest_targets
 from cdn_adapters.tag_field import tag_headers
 from quaestor.errors import CdnError
+from tests.support import served
 
 
 class Account:
@@ -76,14 +77,8 @@ def purge_api(*, per_s: float, burst: int) -> Iterator[Account]:
     server = _Server(("127.0.0.1", 0), _Handler)
     server.account = Account(per_s=per_s, burst=burst)
     server.account.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield server.account
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
 
 
 class AccountPlace:

@@ -88,7 +88,7 @@ def traffic_server(folder: Path, *, app_port: int, port: int | None = None) -> S
         "folder": str(etc), "token": TOKEN, "purger": HOST, "app_host": HOST, "app_port": str(app_port),
         "port": f"{port}:ip-in={HOST}",
     }  # fmt: skip
-    subprocess.run(["sh"], input=provider_configuration("ats", values), text=True, check=True)
+    subprocess.run(["sh"], input=provider_configuration("ats", values), text=True, check=True, timeout=60)
     for name in ("cache", "var/trafficserver", "log"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (etc / "storage.config").write_text(f"{folder}/cache 32M\n")
@@ -150,6 +150,7 @@ class RealCache:
     place: what purges it.
     disk: whether it certainly still has everything when it is started again.
     everything: whether it can be emptied by a purge.
+    purge_waits: whether a purge of what it is fetching just then is answered only when that has come.
     """
 
     name: str
@@ -160,6 +161,7 @@ class RealCache:
     place: Callable[[str], Place]
     disk: bool = False
     everything: bool = False
+    purge_waits: bool = False
 
     def delivery(self, url: str) -> Delivery:
         return Delivery(self.place(url), limits=LIMITS)
@@ -178,7 +180,7 @@ CACHES = {
         ),
         RealCache(
             "squid", "squid", shutil.which("squid", path=SBIN) is not None, squid_server, squid_check,
-            lambda url: Squid(url, token=TOKEN, timeout_s=PATIENCE_S),
+            lambda url: Squid(url, token=TOKEN, timeout_s=PATIENCE_S), purge_waits=True,
         ),
         RealCache(
             "ats", "trafficserver", shutil.which("traffic_server", path=SBIN) is not None, traffic_server,

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -20,13 +21,14 @@ from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.end_to_end.scripted_origin import answer, scripted_origin, serving
-from tests.support import eventually
+from tests.support import eventually, killed_after
 
 pytestmark = pytest.mark.anyio
 
 TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
 FRESH = answer("200 OK", "Cache-Control: max-age=600", body=b"x")
 SHOP = {"host": "shop.example"}
+ENDED_WITHIN_S = 120.0
 
 
 @pytest.mark.usefixtures("patient_redis")
@@ -67,12 +69,18 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+async def last_words(process: subprocess.Popen[str]) -> str:
+    """What it has said when it has ended."""
+    _, told = await anyio.to_thread.run_sync(partial(process.communicate, timeout=ENDED_WITHIN_S))
+    return told
+
+
 async def test_the_command_serves_until_it_is_told_to_stop() -> None:
     async with scripted_origin(lambda _: FRESH) as origin:
         process = start("--origin", origin.url, "--listen", f"{HOST}:0")
         try:
             assert process.stderr is not None
-            with anyio.fail_after(30):
+            with killed_after(ENDED_WITHIN_S, process):
                 line = await anyio.to_thread.run_sync(process.stderr.readline)
             url = next(word for word in line.split() if word.startswith("http://"))
             async with httpx.AsyncClient(base_url=url) as client:
@@ -80,8 +88,7 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
                 assert "hit" in (await client.get("/")).headers["cache-status"]
         finally:
             process.send_signal(signal.SIGTERM)
-            with anyio.fail_after(30):
-                _, told = await anyio.to_thread.run_sync(process.communicate)
+            told = await last_words(process)
         assert "Traceback" not in told
         assert process.returncode in (0, -signal.SIGTERM)
 
@@ -101,7 +108,7 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
 )
 async def test_a_bad_option_is_one_sentence_and_status_2(arguments: list[str], sentence: str) -> None:
     process = start(*arguments)
-    _, told = await anyio.to_thread.run_sync(process.communicate)
+    told = await last_words(process)
     assert process.returncode == 2
     assert sentence in told
     assert len(told.splitlines()) == 1
@@ -112,10 +119,10 @@ async def test_a_port_that_is_taken_and_a_short_token_are_refused(tmp_path: Path
         taken.bind((HOST, 0))
         taken.listen()
         process = start("--origin", "http://a", "--listen", f"{HOST}:{taken.getsockname()[1]}")
-        _, told = await anyio.to_thread.run_sync(process.communicate)
+        told = await last_words(process)
         assert (process.returncode, "cannot listen" in told) == (2, True)
     token = tmp_path / "token"
     token.write_text("short")
     process = start("--origin", "http://a", "--admin-token-file", str(token))
-    _, told = await anyio.to_thread.run_sync(process.communicate)
+    told = await last_words(process)
     assert (process.returncode, "at least 24" in told) == (2, True)

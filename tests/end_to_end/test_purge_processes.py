@@ -12,9 +12,11 @@ import pytest
 from redis import Redis
 
 from tests.end_to_end.purge_api import Account, purge_api
-from tests.support import eventually
+from tests.support import DEADLINE_S, eventually, killed_after
 
 pytestmark = pytest.mark.anyio
+
+PUT_WITHIN_S = 120.0
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -38,15 +40,16 @@ def workers(redis_url: str, deployment: str, account: Account) -> Iterator[Start
     finally:
         for process in started:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=DEADLINE_S)
 
 
 def put_all(process: subprocess.Popen[str], last: int) -> None:
     """Returns when the outbox has everything that this process puts in."""
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip() == f"p{last}":
-            return
+    with killed_after(PUT_WITHIN_S, process):
+        for line in process.stdout:
+            if line.strip() == f"p{last}":
+                return
     raise AssertionError("the worker has ended")
 
 
@@ -84,7 +87,7 @@ async def test_what_was_put_in_is_sent_although_processes_are_killed(redis_url: 
             put_all(lives[-1], 1_000 * round_ + 999)
             victim = lives.pop(random.randrange(len(lives)))
             victim.kill()
-            victim.wait()
+            victim.wait(DEADLINE_S)
         if not lives:
             lives.append(start(0, 1))
         expected = {f"p{n}" for n in range(4_000)}
@@ -103,7 +106,7 @@ async def test_a_million_purges_while_processes_are_killed_again_and_again(redis
             if len(lives) > 3:
                 victim = lives.pop(random.randrange(len(lives)))
                 victim.kill()
-                victim.wait()
+                victim.wait(DEADLINE_S)
         await eventually(lambda: len(account.purged) == total, within_s=1_800)
     with Redis.from_url(redis_url) as redis:
         assert redis.hlen(f"quaestor:{{{prefix}:purges}}:account {account.url}:dead") == 0

@@ -168,13 +168,15 @@ def test_threads_that_read_what_one_of_them_writes(shop: tuple[str, Shop, Databa
 
     with httpx.Client(transport=QuaestorSyncTransport(url), base_url=url, timeout=60) as client:
         stop = threading.Event()
-        readers = [threading.Thread(target=read, args=(client, stop)) for _ in range(3)]
+        readers = [threading.Thread(target=read, args=(client, stop), daemon=True) for _ in range(3)]
         for reader in readers:
             reader.start()
-        for n in range(1, 8):
-            client.put("/db/items/8", json={"group": "a", "rank": 8, "n": n}).raise_for_status()
-            written[0] = n
-        stop.set()
-        for reader in readers:
-            reader.join()
+        try:
+            for n in range(1, 8):
+                client.put("/db/items/8", json={"group": "a", "rank": 8, "n": n}).raise_for_status()
+                written[0] = n
+        finally:
+            stop.set()
+            for reader in readers:
+                reader.join(60)
     assert wrong == []

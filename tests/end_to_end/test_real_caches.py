@@ -82,9 +82,8 @@ async def bodies(web: httpx.AsyncClient, path: str, times: int = 2, **headers: s
 
 def test_the_real_program_takes_the_configuration(kind: RealCache, cache: Server) -> None:
     """As it is printed, with nothing to complain about."""
-    done = subprocess.run(
-        kind.check(cache), env={"PATH": "/usr/sbin:/usr/bin:/bin", **cache.environment}, capture_output=True, text=True
-    )
+    environment = {"PATH": "/usr/sbin:/usr/bin:/bin", **cache.environment}
+    done = subprocess.run(kind.check(cache), env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert COMPLAINT.findall(done.stdout + done.stderr) == []
 
@@ -302,11 +301,13 @@ async def test_a_purge_is_repeated_for_what_was_on_its_way(
     delivery.begin(outbox, telemetry=Telemetry(), repurge_after_ms=1_000)
     (queue,) = [f"{place.name} {place.address}" for place in delivery.places]
     behind.answers[path] = keepable(kind)
-    in_time = False
-    while not in_time:  # the machine may stand still for longer than the pause
+    for _ in range(20):  # the machine may stand still for longer than the pause
         await (await delivery.put(tags=["t"], urls=[cache.url + path], until_ms=until_ms()))()
         (number,) = await bodies(web, path, 1)  # stored only now: it had left before
-        in_time = bool((await outbox.size(queue)).waiting)
+        if (await outbox.size(queue)).waiting:
+            break
+    else:
+        pytest.fail("it was repeated before anything could be on its way, each time")
 
     async def gone() -> bool:
         return await bodies(web, path, 1) != [number]

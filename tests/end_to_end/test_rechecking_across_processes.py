@@ -17,7 +17,7 @@ from quaestor.model import CachedResponse, GridShape
 from tests.end_to_end.rechecking_worker import STARTED_WITHIN_S
 from tests.end_to_end.test_distributed import grid
 from tests.end_to_end.test_rechecking import Gate, Items, Worker, items, worker
-from tests.support import eventually
+from tests.support import DEADLINE_S, eventually, killed_after
 
 __all__ = ["items"]
 
@@ -129,14 +129,15 @@ def process(mongo_url: str, redis_url: str, prefix: str, items: Items) -> Iterat
         started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         yield started
         started.kill()
-        started.communicate()
+        started.communicate(timeout=DEADLINE_S)
 
 
 def says(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdout is not None
-    for line in iter(process.stdout.readline, ""):
-        if line.strip() == word:
-            return
+    with killed_after(2 * STARTED_WITHIN_S, process):  # the thread that reads would wait on
+        for line in iter(process.stdout.readline, ""):
+            if line.strip() == word:
+                return
     raise AssertionError(f"it ended before it said {word!r}")
 
 

@@ -42,7 +42,7 @@ def processes(redis_url: str, prefix: str) -> Iterator[Processes]:
     yield processes
     for process in processes.all:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=DEADLINE_S)
     if names := list(processes.redis.scan_iter(match=f"*{prefix}*")):
         processes.redis.delete(*names)
     processes.redis.close()

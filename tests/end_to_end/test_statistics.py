@@ -73,7 +73,7 @@ class Job:
                 if process.name() == "java":
                     process.send_signal(signal.SIGKILL)
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.wait(60)
         assert psutil.wait_procs(tree, timeout=60)[1] == []
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class Writers:
         self.counts: Counter[tuple[str, str, str]] = Counter()
         self.version = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -132,7 +132,8 @@ class Writers:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
 
 
 def identities(directory: Path) -> list[tuple[str, Any, int, str]]:

@@ -34,7 +34,7 @@ def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
         closing(RedisEventLayer(redis_url, deployment)) as layer,
     ):
         one = ChangeStreamFollower(client, layer, SHAPE, deployment=deployment, heartbeat_ms=100)
-        thread = threading.Thread(target=one.run, args=(stop,))
+        thread = threading.Thread(target=one.run, args=(stop,), daemon=True)
         stream = streams.writes(deployment, 0)
         after = layer.offset_at(stream, system_clock())
         thread.start()
@@ -44,7 +44,8 @@ def ingest(mongo_url: str, redis_url: str, deployment: str) -> Iterator[None]:
             yield
         finally:
             stop.set()
-            thread.join()
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 @pytest.mark.slow

@@ -215,7 +215,7 @@ def test_without_the_package_tracing_says_what_to_install_and_everything_else_wo
         "try:\n    Quaestor(tracing=True)\n"
         "except ConfigurationError as error:\n    assert 'quaestor[otel]' in str(error); print('said so')\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     assert told.stdout == "said so\n"
 
 

@@ -86,8 +86,9 @@ async def test_a_purge_reaches_the_edge_after_the_shield(
         behind.answers[path] = version(number, path)
         wait = await tiers.put(tags=[path], urls=[], until_ms=int(time.time() * 1_000) + 600_000)
         purged = asyncio.create_task(_awaited(wait))
-        while not purged.done():
-            await web.get(path)
+        async with asyncio.timeout(2 * PATIENCE_S):
+            while not purged.done():
+                await web.get(path)
         await eventually(settled)
         stale += (await web.get(path)).text != f"version {number}"
     await tiers.aclose()
@@ -144,8 +145,9 @@ async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, p
                 behind.answers[path] = Answer(fields, body=f"version {number}")
                 wait = await tiers.put(tags=["t"], urls=[edge.url + path], until_ms=until_s * 1_000)
                 purged = asyncio.create_task(_awaited(wait))
-                while not purged.done():
-                    await web.get(path)
+                async with asyncio.timeout(2 * PATIENCE_S):
+                    while not purged.done():
+                        await web.get(path)
                 await eventually(settled)
                 before = len(behind.asked)
                 found.append([(await web.get(path)).text for _ in range(2)])

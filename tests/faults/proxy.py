@@ -7,6 +7,7 @@ when they return.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -27,9 +28,12 @@ class Links:
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._thread.start()
 
-    def to(self, port: int) -> Link:
-        """A new link to what listens on this loopback port, now or later."""
-        link = Link(self, port)
+    def to(self, port: int, *, receive_buffer: int | None = None) -> Link:
+        """A new link to what listens on this loopback port, now or later.
+
+        receive_buffer: bytes that the system takes from it while the link is stalled; None: as many as it likes.
+        """
+        link = Link(self, port, receive_buffer)
         self._links.append(link)
         self.run(link._open())
         return link
@@ -48,8 +52,9 @@ class Links:
 class Link:
     """port: where to connect. pass_() is how it begins."""
 
-    def __init__(self, links: Links, to_port: int) -> None:
+    def __init__(self, links: Links, to_port: int, receive_buffer: int | None) -> None:
         self._links = links
+        self._receive_buffer = receive_buffer
         self._to_port = to_port
         self._server: asyncio.Server | None = None
         self._pairs: dict[_Pair, asyncio.Task[None]] = {}
@@ -138,7 +143,7 @@ class Link:
         self._pairs[pair] = task
         try:
             await self._flowing.wait()
-            up_reader, up_writer = await asyncio.open_connection(HOST, self._to_port)
+            up_reader, up_writer = await self._connect()
             pair.upstream = up_writer
             await asyncio.gather(self._pump(pair, reader, up_writer), self._pump(pair, up_reader, writer))
         except (OSError, asyncio.CancelledError):
@@ -146,6 +151,19 @@ class Link:
         finally:
             pair.abort()
             self._pairs.pop(pair, None)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._receive_buffer is None:
+            return await asyncio.open_connection(HOST, self._to_port)
+        upstream = socket.socket()
+        upstream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        upstream.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(upstream, (HOST, self._to_port))
+        except BaseException:
+            upstream.close()
+            raise
+        return await asyncio.open_connection(sock=upstream)
 
     async def _pump(self, pair: _Pair, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         while data := await source.read(_CHUNK):

@@ -124,6 +124,6 @@ def chromium(profile: Path) -> Iterator[Browser]:
         process.wait(PATIENCE_S)
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
         os.close(commands_in)
         os.close(answers_out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from starlette.routing import Route
 from quaestor.cache_sketch.expiring import ExpiringSketch
 from quaestor.cache_sketch.wire_format import digest
 from quaestor.read_path.key import resource
+from tests.support import served_by_uvicorn
 
 TTL_S = 60
 NO_SKETCH = b"<html>no</html>"
@@ -142,16 +142,5 @@ class Served(Protocol):
 @contextmanager
 def serving(served: Served) -> Iterator[str]:
     """The application on a port of its own; its URL."""
-    server = uvicorn.Server(uvicorn.Config(served.app, port=0, log_level="warning", lifespan="on"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not server.started:
-            assert thread.is_alive()
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with served_by_uvicorn(uvicorn.Config(served.app, port=0, log_level="warning", lifespan="on")) as url:
+        yield url

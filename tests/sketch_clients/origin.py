@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from threading import Thread
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,6 +22,7 @@ import middleware
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.read_path.key import resource
 from tests.sketch_clients.node import CLIENT, run
+from tests.support import served_by_uvicorn
 
 TTL_S = 600
 PAGE = """<!doctype html><link rel="icon" href="data:,"><script type="module">
@@ -190,18 +190,9 @@ class Origin:
 @contextlib.contextmanager
 def serving(origin: Origin) -> Iterator[Origin]:
     """The application on a free port of the loopback interface; `url` is set."""
-    server = uvicorn.Server(uvicorn.Config(origin.app(), port=0, log_level="error", lifespan="off", ws="none"))
-    thread = Thread(target=server.run, name="origin")
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        origin.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    config = uvicorn.Config(origin.app(), port=0, log_level="error", lifespan="off", ws="none")
+    with served_by_uvicorn(config) as origin.url:
         yield origin
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def _now_ms() -> int:

@@ -163,11 +163,11 @@ def test_several_threads_may_share_one(client: httpx.Client, transport: Quaestor
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=read) for _ in range(4)]
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(120)
     assert failed == []
     assert transport.counts.memory > 100
 

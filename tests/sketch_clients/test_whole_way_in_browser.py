@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pymongo
@@ -25,7 +23,7 @@ from quaestor import Quaestor
 from quaestor.demo.servers import HOST, Server, free_port, running, varnish_server
 from tests.end_to_end.varnish_site import TOKEN, needs_varnish
 from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
-from tests.support import PATIENT, eventually
+from tests.support import PATIENT, eventually, served_by_uvicorn
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,7 +65,8 @@ class Site:
     def requests_to_varnish(self) -> int:
         """Those that Varnish has logged: its counters are added up later, as long as a connection stays open."""
         folder = str(Path(self._varnish.folder) / "work")
-        told = subprocess.run(["varnishncsa", "-d", "-n", folder, "-F", "%U"], capture_output=True, check=True).stdout
+        command = ["varnishncsa", "-d", "-n", folder, "-F", "%U"]
+        told = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
         return len(told.splitlines())
 
 
@@ -105,17 +104,9 @@ def application(mongo_url: str, database: str, varnish_url: str, port: int) -> I
         await items.update_one({"_id": key}, {"$set": {"value": value}}, upsert=True)
         return value
 
-    server = uvicorn.Server(uvicorn.Config(app, host=HOST, port=port, log_level="error", ws="none", loop="asyncio"))
-    thread = Thread(target=server.run, name="application")
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
+    config = uvicorn.Config(app, host=HOST, port=port, log_level="error", ws="none", loop="asyncio")
+    with served_by_uvicorn(config):
         yield
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture

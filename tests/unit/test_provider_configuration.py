@@ -51,7 +51,7 @@ def test_a_configuration_is_in_the_provider_s_format(name: str) -> None:
         elif one.lstrip().startswith("{"):
             json.loads(one)
         else:
-            subprocess.run(["bash", "-n"], input=one, text=True, check=True)
+            subprocess.run(["bash", "-n"], input=one, text=True, check=True, timeout=60)
     assert re.findall(r"@[a-z_]+@", provider_configuration(name, values)) == []
 
 

@@ -1,0 +1,263 @@
+"""The whole way on every real cache: a write by anybody purges what it has changed, also what is on its way just then.
+
+The races of small answers are run without the protection too: then an old answer stays in the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from quaestor.demo.servers import Server, free_port, running
+from quaestor.invalidation.effects.canary import Level, canary_tag, check
+from quaestor.model import Version
+from tests.end_to_end.cached_site import NEVER_MS, CachedSite, cached_site, nothing
+from tests.end_to_end.real_caches import RealCache, each_cache
+from tests.faults.proxy import Link, Links
+from tests.support import PATIENCE_S, eventually
+
+pytestmark = [pytest.mark.anyio, each_cache]
+TOGETHER = 5
+"""Answers that race at the same time."""
+each_count = pytest.mark.parametrize("batches", [1, pytest.param(20, marks=pytest.mark.slow)])
+"""A hundred answers when it counts."""
+ATTEMPTS = 20
+LARGE = 600_000
+"""More than all buffers on the way hold."""
+
+
+@pytest.fixture(scope="module")
+def app_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def link(app_port: int) -> Iterator[Link]:
+    links = Links()
+    yield links.to(app_port, receive_buffer=16 * 1024)
+    links.close()
+
+
+@pytest.fixture(scope="module")
+def cache(kind: RealCache, link: Link) -> Iterator[Server]:
+    with running(partial(kind.start, app_port=link.port), kind.name) as server:
+        yield server
+
+
+@pytest.fixture
+def world(kind: RealCache, mongo_url: str, prefix: str, app_port: int, cache: Server) -> dict[str, Any]:
+    """What a site is made with."""
+    return {
+        "mongo_url": mongo_url, "database": prefix, "port": app_port, "place": kind.place(cache.url),
+        "cache_url": cache.url, "deployment": prefix,
+    }  # fmt: skip
+
+
+@dataclass
+class Race:
+    """Fetches of some pages through the cache, whose handlers have read 0 and whose answers have not arrived."""
+
+    site: CachedSite
+    names: list[str]
+    fetching: asyncio.Future[list[int]]
+    go_on: asyncio.Event
+    link: Link | None
+
+    async def write(self) -> Version:
+        """Write 1 to all of them; the last write's version."""
+        return max([await self.site.write(name, 1) for name in self.names])
+
+    async def arrive(self) -> list[int]:
+        """Let them arrive; what they show."""
+        self.go_on.set()
+        if self.link is not None:
+            await asyncio.to_thread(self.link.pass_)
+        return await asyncio.wait_for(asyncio.shield(self.fetching), 2 * PATIENCE_S)
+
+    async def shown(self) -> list[int]:
+        """What the pages show through the cache now."""
+        return [await self.site.get(name) for name in self.names]
+
+    async def purged(self, times: int) -> None:
+        """Return when the cache has acknowledged so many purges of each page."""
+        await eventually(lambda: all(self.site.purges(name) >= times for name in self.names))
+
+
+@asynccontextmanager
+async def racing(site: CachedSite, name: str, link: Link | None = None) -> AsyncIterator[Race]:
+    """A race of pages with this name. At the end of the block everything goes on, whatever has happened in it.
+
+    link: held, so that the answers leave the application and do not arrive. None: the handlers wait when they have read.
+    """
+    for attempt in range(ATTEMPTS):
+        async with begun(site, f"{name}-{attempt}", link) as race:
+            # It may keep to itself what it is not sure of, if the machine stands still just then.
+            if link is None or all(map(site.let, race.names)):
+                yield race
+                return
+    pytest.fail(f"in {ATTEMPTS} attempts the cache was never allowed to keep all answers")
+
+
+@asynccontextmanager
+async def begun(site: CachedSite, name: str, link: Link | None) -> AsyncIterator[Race]:
+    """One attempt."""
+    names = [f"{name}-{number}" for number in range(TOGETHER)]
+    for one in names:
+        await site.write(one, 0)
+    read, go_on = asyncio.Event(), asyncio.Event()
+    reads = 0
+
+    async def hold() -> None:
+        nonlocal reads
+        reads += 1
+        if reads == len(names):
+            if link is not None:
+                await asyncio.to_thread(link.stall)
+                go_on.set()
+            read.set()
+        await go_on.wait()
+
+    site.read = hold
+    race = Race(site, names, asyncio.gather(*map(site.get, names)), go_on, link)
+    try:
+        await asyncio.wait_for(read.wait(), 2 * PATIENCE_S)
+        site.read = nothing
+        if link is not None:
+            await eventually(lambda: all(site.let(one) is not None for one in names))
+        yield race
+    finally:
+        site.read = nothing
+        go_on.set()
+        if link is not None:
+            await asyncio.to_thread(link.pass_)
+        race.fetching.cancel()
+        await asyncio.gather(race.fetching, return_exceptions=True)
+
+
+@pytest.fixture
+def purged_at_once(kind: RealCache) -> None:
+    """A cache that does not wait: what is raced against is then over before the answer comes."""
+    if kind.purge_waits:
+        pytest.skip("a purge of what it is fetching is answered when that has come")
+
+
+async def test_a_write_by_anybody_is_seen_through_the_cache(world: dict[str, Any], prefix: str) -> None:
+    """Kept by the cache until then, and kept again after it; what the write does not change stays."""
+    async with cached_site(**world, repurge_after_ms=100) as site:
+        name, other = f"{prefix}-a", f"{prefix}-b"
+        await site.write(name, 0)
+        await site.write(other, 0)
+        await eventually(lambda: site.kept(other))
+        await eventually(site.settled)
+        await eventually(lambda: site.kept(other))
+        for n in range(1, 6):
+            await eventually(lambda: site.kept(name))
+            await site.write(name, n)
+
+            async def seen(n: int = n) -> bool:
+                return await site.get(name) == n
+
+            await eventually(seen)
+        assert await site.kept(other)
+
+
+async def test_the_canary_goes(world: dict[str, Any], cache: Server) -> None:
+    """So credentials, configuration, lifetimes and purges fit together."""
+    async with cached_site(**world) as site:
+        purge = site.quaestor.parts.effects.purging.of(site.delivery)
+        found = await check(cache.url, canary_tag(site.quaestor.settings.scope), purge)
+        assert found.level is Level.OK, found.sentence
+
+
+@each_count
+async def test_an_answer_that_was_invalidated_before_it_left_is_kept_by_nobody(
+    world: dict[str, Any], prefix: str, batches: int
+) -> None:
+    """Its handler has read, the write comes, and its purge finds nothing: the answer goes out as not storable."""
+    async with cached_site(**world) as site:
+        for batch in range(batches):
+            async with racing(site, f"{prefix}-{batch}") as race:
+                version = await race.write()
+                await eventually(lambda version=version: site.quaestor.registry.watermark() >= version)  # type: ignore[misc]
+                assert await race.arrive() == [0] * TOGETHER
+                assert await race.shown() == [1] * TOGETHER
+
+
+@pytest.mark.usefixtures("purged_at_once")
+async def test_without_the_middleware_the_cache_keeps_it(world: dict[str, Any], prefix: str) -> None:
+    """An application that purges by itself, right after its write, as the manuals say."""
+    async with cached_site(**world, protected=False) as site, racing(site, prefix) as race:
+        await race.write()
+        for name in race.names:
+            await site.purge(name)
+        assert await race.arrive() == [0] * TOGETHER
+        assert await race.shown() == [0] * TOGETHER
+
+
+@pytest.mark.usefixtures("purged_at_once")
+@each_count
+async def test_an_answer_that_had_left_goes_with_the_second_purge(
+    world: dict[str, Any], prefix: str, link: Link, batches: int
+) -> None:
+    """It arrives after the first purge, within `repurge_after_ms`, and the cache keeps it until the second one."""
+    done = 0
+    async with cached_site(**world, repurge_after_ms=2_000) as site:
+        for attempt in range(3 * batches + 10):
+            async with racing(site, f"{prefix}-{attempt}", link) as race:
+                await race.write()
+                await race.purged(1)
+                assert await race.arrive() == [0] * TOGETHER
+                shown = await race.shown()
+                in_time = all(site.purges(name) == 1 for name in race.names)  # else the machine stood still for longer
+                await race.purged(2)
+                await eventually(site.settled)
+                if in_time:
+                    assert shown == [0] * TOGETHER
+                    assert await race.shown() == [1] * TOGETHER
+                    done += 1
+            if done == batches:
+                return
+    pytest.fail(f"{done} of {batches} batches arrived in time")
+
+
+@pytest.mark.usefixtures("purged_at_once")
+async def test_without_the_second_purge_the_cache_keeps_it(world: dict[str, Any], prefix: str, link: Link) -> None:
+    async with cached_site(**world, repurge_after_ms=NEVER_MS) as site, racing(site, prefix, link) as race:
+        await race.write()
+        await race.purged(1)
+        assert await race.arrive() == [0] * TOGETHER
+        assert await race.shown() == [0] * TOGETHER
+
+
+@pytest.mark.usefixtures("purged_at_once")
+@each_count
+async def test_a_large_answer_that_had_left_is_purged_when_it_has_arrived(
+    world: dict[str, Any], prefix: str, link: Link, batches: int
+) -> None:
+    """However long that takes: both purges were over before its first byte came. It is purged when it was sent, and once more."""
+    done = 0
+    async with cached_site(**world, repurge_after_ms=1_000) as site:
+        site.padding = LARGE
+        for attempt in range(3 * batches + 10):
+            async with racing(site, f"{prefix}-{attempt}", link) as race:
+                await race.write()
+                await race.purged(2)
+                await eventually(site.settled)
+                assert await race.arrive() == [0] * TOGETHER
+                in_time = all(
+                    site.purges(name) <= 3 for name in race.names
+                )  # else the last bytes took longer than the setting
+                await race.purged(4)
+                await eventually(site.settled)
+                if in_time:
+                    assert await race.shown() == [1] * TOGETHER
+                    done += 1
+            if done == batches:
+                return
+    pytest.fail(f"{done} of {batches} batches arrived in time")
