@@ -7,97 +7,46 @@ To the caller it is one command as ever: its own reply, its own error. A connect
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary
 
-import hiredis
 import redis.asyncio
-from redis.exceptions import ResponseError
 
-from quaestor.redis.clients import SharedClient, spans_servers
-
-_MOST: Final = 32
-"""Commands of one round trip: who is behind a large reply waits for it."""
-
-_Waiting = list[tuple[tuple[Any, ...], asyncio.Future[Any]]]
+from quaestor.redis.clients import SharedClient
+from quaestor.redis.round_trips import RoundTrips
 
 
 class CommandPipeline:
-    """Commands to one server, or to a cluster, where each goes alone. Use from one event loop at a time."""
+    """Commands to one server, or to a cluster, where each goes alone. Use from one thread at a time; each of its event loops has
+    connections of its own, because streams belong to the loop that opened them."""
 
     def __init__(self, client: SharedClient) -> None:
-        self._spans_servers = spans_servers(client)
-        self._open: _Waiting = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._sending: set[asyncio.Task[None]] = set()
+        self._pool = client.connection_pool if isinstance(client, redis.asyncio.Redis) else None
+        self._by_loop: dict[asyncio.AbstractEventLoop, RoundTrips] = {}
+        self._latest: RoundTrips | None = None
 
     async def execute(self, client: SharedClient, *command: Any) -> Any:
-        """The reply to a command. Raises RedisError, OSError. Who is cancelled before it was sent has not sent it.
+        """The reply to a command that does not block. Raises RedisError, OSError. Who is cancelled before it was sent has not
+        sent it.
 
         client: the one that this was made for.
         """
-        if self._spans_servers:
+        if self._pool is None:
             return await client.execute_command(*command)
+        trips = self._latest
+        if trips is None or trips.loop is not asyncio.get_running_loop():
+            trips = await self._in_this_loop(self._pool)
+        return await trips.ask(command)
+
+    async def _in_this_loop(self, pool: redis.asyncio.ConnectionPool) -> RoundTrips:
         loop = asyncio.get_running_loop()
-        if not self._open or len(self._open) >= _MOST or self._loop is not loop:
-            self._open, self._loop = [], loop
-            task = loop.create_task(self._send(client, self._open))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-        reply = loop.create_future()
-        self._open.append((command, reply))
-        return await reply
-
-    async def _send(self, client: SharedClient, batch: _Waiting) -> None:
-        """Send what has come until now; each of those who wait is given a reply, or the error."""
-        if self._open is batch:
-            self._open = []
-        batch = [(command, reply) for command, reply in batch if not reply.done()]
-        try:
-            answers = await _exchange(client, [command for command, _ in batch]) if batch else []
-        except BaseException as error:
-            for _, reply in batch:
-                if reply.done():
-                    continue
-                if isinstance(error, Exception):
-                    reply.set_exception(error)
-                else:
-                    reply.cancel()
-            if not isinstance(error, Exception):
-                raise
-            return
-        for (_, reply), answer in zip(batch, answers, strict=True):
-            if reply.done():
-                continue
-            if isinstance(answer, ResponseError):
-                reply.set_exception(answer)
-            else:
-                reply.set_result(answer)
-
-
-async def _exchange(client: SharedClient, commands: list[tuple[Any, ...]]) -> list[Any]:
-    """The replies to these, or the server's errors in their place.
-
-    On a connection of the driver's, because its own pipeline puts the commands, with what they hold, into the texts of errors
-    and packs them in Python.
-    """
-    assert isinstance(client, redis.asyncio.Redis)
-    pool = client.connection_pool
-    connection = await pool.get_connection()  # type: ignore[no-untyped-call]
-    answers: list[Any] = []
-    try:
-        await connection.send_packed_command([hiredis.pack_command(command) for command in commands])
-        for _ in commands:
-            try:
-                answers.append(await connection.read_response())
-            except ResponseError as error:
-                answers.append(error)
-    except BaseException:
-        await connection.disconnect(nowait=True)
-        raise
-    finally:
-        await pool.release(connection)
-    return answers
+        for over in [other for other in self._by_loop if other.is_closed()]:
+            await self._by_loop.pop(over).forget()
+        trips = self._by_loop.get(loop)
+        if trips is None:
+            trips = self._by_loop[loop] = RoundTrips(pool)
+        self._latest = trips
+        return trips
 
 
 _pipelines: WeakKeyDictionary[SharedClient, CommandPipeline] = WeakKeyDictionary()

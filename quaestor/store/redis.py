@@ -91,16 +91,17 @@ class RedisStore:
 
     async def get(self, key: str) -> CachedResponse | None:
         """See ResponseStore. None also for an entry that cannot be read."""
+        digest = _digest(key)
         try:
-            data = await self.client.getrange(self.name(key), 0, self._max_bytes)
+            data = await self.client.getrange(f"{self._prefix}{{{digest}}}", 0, self._max_bytes)
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
-        return self._found(data, key)
+        return self._found(data, key, digest)
 
-    def _found(self, data: object, key: str) -> CachedResponse | None:
+    def _found(self, data: object, key: str, digest: str) -> CachedResponse | None:
         response = self._decode(data, key)
         if response is not None:
-            self.budget.found(_digest(key))
+            self.budget.found(digest)
         return response
 
     def used(self, key: str, hits: int) -> None:
@@ -205,14 +206,15 @@ class RedisStore:
         """See Leases. An entry that cannot be read is passed over."""
         passed = None if passing is None else entry_codec.identity(passing)
         arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
-        keys = [self.name(key), self._lease(key)]
+        digest = _digest(key)
+        keys = [f"{self._prefix}{{{digest}}}", f"{self._leases}{{{digest}}}"]
         try:
             for _ in range(_UNREADABLE):
                 passes: list[int | bytes] = [0, b""] if passed is None else [1, passed]
                 found, value = await self._take(keys=keys, args=[*arguments, *passes])
                 if not found:
                     return _TURNS[value]
-                response = self._found(value, key)
+                response = self._found(value, key, digest)
                 if response is not None:
                     return response
                 first, last = entry_codec.IDENTITY_RANGE
