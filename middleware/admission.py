@@ -51,13 +51,14 @@ def wanted(
 def somebody(scope: Scope) -> bool:
     """Whether a middleware around this one, or the server, has found out who is asking: by a client certificate, or by something
     that no field of the request tells us. Uncertain: yes."""
-    user = scope.get("user")
-    if user is not None:
+    if "user" in scope and (user := scope["user"]) is not None:
         try:
             return bool(getattr(user, "is_authenticated", True))
         except Exception:
             return True
-    tls = (scope.get("extensions") or {}).get("tls")
+    if "extensions" not in scope or not scope["extensions"]:
+        return False
+    tls = scope["extensions"].get("tls")
     return bool(tls and (tls.get("client_cert_name") or tls.get("client_cert_chain")))
 
 

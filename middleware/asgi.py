@@ -188,10 +188,10 @@ class QuaestorMiddleware:
             # Answers that their origin lets a shared cache keep in spite of credentials (RFC 9111, section 3.5).
             target, reason = wanted(plan, replace(facts, personal=False), scope, on_error=self._by_failed)
             credentials = target is not None
+        now_ms = self._clock()
         if target is not None and method == "GET" and facts.plain and target.own and not credentials:
             # The same once more, now that whom the request is for is known: declared fields, scopes, variants.
             key = self._read_path.variants.key(target.key, scope["headers"])
-            now_ms = self._clock()
             resident = None if key is None else self._servable(key, now_ms)
             if (
                 resident is not None
@@ -203,7 +203,7 @@ class QuaestorMiddleware:
                 response = resident.response
                 await send({"type": "http.response.start", "status": response.status, "headers": headers.copy()})
                 return await send({"type": "http.response.body", "body": response.body})
-        if target is not None and not self._explicit and not self._read_path.serving(self._clock()):
+        if target is not None and not self._explicit and not self._read_path.serving(now_ms):
             target, reason = None, "not-serving"
         if target is None and facts.only_if_cached and not plan.policy.closed:
             return await refuse(send)
@@ -211,9 +211,9 @@ class QuaestorMiddleware:
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         if plan.policy.representation is not Representation.AUTO:
             scope[REPRESENTATION] = plan.policy.representation
-        return await self._exchange(scope, receive, send, facts, target, plan, credentials=credentials)
+        return await self._exchange(scope, receive, send, facts, target, plan, credentials=credentials).run()
 
-    async def _exchange(
+    def _exchange(
         self,
         scope: Scope,
         receive: Receive,
@@ -223,14 +223,14 @@ class QuaestorMiddleware:
         plan: Plan,
         *,
         credentials: bool = False,
-    ) -> None:
+    ) -> Exchange:
         context = ExchangeContext(
             app=self._app, read_path=self._read_path, outgoing=self._outgoing, routes=self._routes,
             refreshes=self._refreshes, verifications=self._verifications, scope=scope, receive=receive, send=send,
             facts=facts, target=target, plan=plan, shared_state=self._lifespan.shared_state, credentials=credentials,
             asked_whole=self._asked_whole, never_stored=self._never_stored, purge_again=self._engine.purge_again,
         )  # fmt: skip
-        await Exchange(context).run()
+        return Exchange(context)
 
     async def _unsafe(self, scope: Scope, receive: Receive, send: Send) -> None:
         barrier = self._read_path.own_writes
@@ -253,7 +253,8 @@ class QuaestorMiddleware:
             if body.whole is not None:
                 target, _ = wanted(plan, facts, scope, body=body.whole, on_error=self._by_failed)
             if body.whole is not None and target is not None:
-                return await self._exchange(scope, receive, send, replace(facts, has_body=True), target, plan)
+                facts = replace(facts, has_body=True)
+                return await self._exchange(scope, receive, send, facts, target, plan).run()
         return await self._unsafe(scope, receive, send)
 
     def audit(self, app: Any) -> Audit:

@@ -7,7 +7,7 @@ everybody, or in the key.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from typing import Any, Final
+from typing import Any
 
 from quaestor.read_path.asked_fields import AskedFields
 
@@ -33,7 +33,6 @@ _OF_FRAMEWORKS = frozenset(
 _FRAMEWORKS_OWN = ("quaestor.", "starlette.", "fastapi", "litestar", "_ls_", "_quart.")
 KNOWN = _OF_ASGI | _OF_FRAMEWORKS
 """Entries of the scope that come from the server or a framework."""
-_ABSENT: Final = object()
 
 
 class AskedEntries(dict[str, Any]):
@@ -60,7 +59,8 @@ class AskedEntries(dict[str, Any]):
         return (AskedEntries if same.issuperset(given) else TellingEntries)(given, asked, where, same)
 
     def __missing__(self, name: str) -> Any:
-        self._note(name)
+        if name not in self._same:
+            self._note(name)
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
@@ -71,12 +71,10 @@ class AskedEntries(dict[str, Any]):
         return False
 
     def get(self, name: str, default: Any = None) -> Any:
-        value = dict.get(self, name, _ABSENT)
-        if value is not _ABSENT:
-            return value
-        if name not in self._same:
-            self._note(name)
-        return default
+        try:
+            return self[name]  # nothing more is called if it is there
+        except KeyError:
+            return default
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         if name not in self:

@@ -29,9 +29,13 @@ _PASSES_ON = frozenset(
 def _caller(depth: int) -> str:
     """The module that a method of ours was called from, past what only passes on."""
     frame: Any = sys._getframe(depth)
-    while frame is not None and frame.f_globals.get("__name__") in _PASSES_ON:
-        frame = frame.f_back
-    return "" if frame is None else str(frame.f_globals.get("__name__"))
+    try:
+        # This is asked for every comparison of a name, so nothing is called on the way.
+        while (module := frame.f_globals["__name__"]) in _PASSES_ON:
+            frame = frame.f_back
+    except (KeyError, AttributeError):  # nameless code, or the end of the stack
+        return ""
+    return module if module.__class__ is str else ""
 
 
 class _Telling:

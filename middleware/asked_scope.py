@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from middleware.asked_entries import KNOWN, AskedEntries
+from middleware.asked_entries import KNOWN, AskedEntries, TellingEntries
 from middleware.asked_names import AskedClient, AskedCondition, AskedName, NoFields
 from middleware.interface import Scope
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.request import CONDITIONS
 
 _SHOWN_OTHERWISE = frozenset({"headers", "client", "query_string"})
+_ENTRIES = (AskedEntries, TellingEntries)
 
 
 def recorded(scope: Scope, asked: AskedFields, *, shared: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
                 continue
         elif name in _SHOWN_OTHERWISE:
             continue
-        if isinstance(value, AskedEntries):  # the state: others may hold on to theirs
+        if value.__class__ in _ENTRIES:  # the state: others may hold on to theirs
             if own := dict(dict.items(value)):
                 scope.setdefault("state", own).update(own)
         else:

@@ -69,7 +69,7 @@ async def pass_head_by(context: ExchangeContext, found: Resident) -> None:
         try:
             await read_path.explicit.keep(
                 stored.status, headers, stored.body,
-                key=stored.key, resource=stored.resource, asked_ms=asked_ms, policy=context.policy,
+                key=stored.key, resource=stored.resource, asked_ms=asked_ms, policy=context.plan.policy,
             )  # fmt: skip
         except StoreError as error:
             read_path.telemetry.failure("store", "read_path.store_failed", error)

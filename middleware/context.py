@@ -14,7 +14,6 @@ from middleware.refresh import Refreshes
 from middleware.routes import Plan, Routes
 from middleware.verification import Verifications
 from quaestor.model import Dependent
-from quaestor.policy import RoutePolicy
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import RequestFacts
 from quaestor.read_path.service import ReadPath
@@ -55,11 +54,6 @@ class ExchangeContext:
     asked_whole: AskedWhole = field(default_factory=AskedWhole)
     never_stored: NeverStored = field(default_factory=NeverStored)
     purge_again: Callable[[Dependent], None] = lambda _: None
-
-    @property
-    def policy(self) -> RoutePolicy:
-        """The policy of the request's route."""
-        return self.plan.policy
 
     @property
     def is_head(self) -> bool:

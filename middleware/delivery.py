@@ -51,11 +51,11 @@ class Delivery:
                     AnsweredRequest(
                         target=context.target,
                         headers=context.scope["headers"],
-                        policy=context.policy,
+                        policy=context.plan.policy,
                         credentials=context.credentials,
                         authorization_only=context.facts.authorization_only,
                         with_body=context.facts.has_body,
-                        leave=context.outgoing.leaves(context.policy) and not context.facts.has_body,
+                        leave=context.outgoing.leaves(context.plan.policy) and not context.facts.has_body,
                     ),
                     HandlerRun(
                         outcome=answer.outcome, asked=answer.asked, since=answer.since, asked_ms=answer.asked_ms
@@ -124,7 +124,9 @@ class Delivery:
         for reason in reasons:
             requests.uncacheable.labels(reason).inc()
         forwarded = self._missed.forwarded(confirmed=answer.confirmed)
-        headers = context.outgoing.withheld(answer.status, answer.headers, reasons, forwarded, detail, context.policy)
+        headers = context.outgoing.withheld(
+            answer.status, answer.headers, reasons, forwarded, detail, context.plan.policy
+        )
         if had:
             headers = context.outgoing.handler_has_it(headers)
             await context.send({"type": "http.response.start", "status": 304, "headers": headers})

@@ -39,6 +39,8 @@ class Exchange:
         headers = self._context.scope["headers"]
         asked = asked_by(headers)
         try:
+            if not self._tracing.enabled:
+                return await self._decide(None)
             with self._tracing.request("quaestor.request", headers) as span:
                 await self._decide(span)
         finally:
@@ -68,7 +70,8 @@ class Exchange:
                     self._renew(looked.renewal)
         finally:
             lookup.land(Landing.LEFT)
-        tell(span, state=state.value, layer=lookup.layer, waited=lookup.waited, uncacheable=reasons)
+        if span is not None:
+            tell(span, state=state.value, layer=lookup.layer, waited=lookup.waited, uncacheable=reasons)
 
     def _renew(self, renewal: Renewal) -> None:
         """Ask the handler again, once per key, whatever becomes of this request."""
@@ -120,5 +123,5 @@ async def _leads(
     if early is not None:
         return await lookup.leads_renewal(flight, early), None
     found = await lookup.fetch(key, flight)
-    fresh = found is not None and context.read_path.usability.use(found.response, context.policy, {}) is Use.FRESH
+    fresh = found is not None and context.read_path.usability.use(found.response, context.plan.policy, {}) is Use.FRESH
     return not fresh, found

@@ -54,7 +54,7 @@ def routes_of(app: Any) -> Sequence[Any] | None:
     """The routes of an app, below whatever is wrapped around it."""
     for _ in range(_DEEPEST):
         routes = getattr(app, "routes", None)
-        if isinstance(routes, Sequence):
+        if routes.__class__ is list or isinstance(routes, Sequence):
             return routes
         app = getattr(app, "app", None)
         if app is None:
@@ -70,7 +70,7 @@ def _match(routes: Iterable[Any], scope: dict[str, Any], depth: int) -> Found | 
         if matches is None:
             continue
         match, child = matches(dict(scope))
-        if match.name == "FULL":
+        if match._name_ == "FULL":  # `name` is two calls more, for every route that is asked
             return _descend(route, {**scope, **child}, child, depth)
     return None
 

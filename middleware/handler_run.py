@@ -186,7 +186,7 @@ class HandlerRun:
                 return "partial"
             # A part is stored if the whole might be (RFC 9111, section 3.3).
             status, fields = 200, partial_answers.without_place(fields)
-        reason = freshness.refusal(status, fields, personal=self._context.policy.personal)
+        reason = freshness.refusal(status, fields, personal=self._context.plan.policy.personal)
         if reason is not None and settings.explicit:
             now_s = self._read_path.clock() / 1000
             reason = shared_cache_rules.refusal(
@@ -195,13 +195,13 @@ class HandlerRun:
             )  # fmt: skip
         if message.get("trailers"):
             reason = reason or "trailers"
-        for value in freshness.values(fields, b"content-type"):
-            if value.lower().startswith(b"text/event-stream"):
-                reason = reason or "stream"
-        for value in freshness.values(fields, b"content-length"):
-            if freshness.delta_s(value.decode("latin-1")) > settings.max_body_bytes:
-                reason = reason or "too-large"
-        return reason
+        streams = too_large = False
+        for name, value in fields:
+            if name == b"content-type":
+                streams = streams or value.lower().startswith(b"text/event-stream")
+            elif name == b"content-length":
+                too_large = too_large or freshness.delta_s(value.decode("latin-1")) > settings.max_body_bytes
+        return reason or ("stream" if streams else "too-large" if too_large else None)
 
     async def _serve_on_error(self, how: bytes) -> bool:
         """Send what there was instead of an error, if that is allowed and nothing was sent yet."""

@@ -29,7 +29,7 @@ def conditions(
 
     reading: whether the handler has read anything yet.
     """
-    facts, policy = context.facts, context.policy
+    facts, policy = context.facts, context.plan.policy
     if not whole or validators or not conditional(facts):
         return None
     stored_anyway = context.read_path.settings.explicit or waived(policy, Uncacheable.NO_READS)
@@ -53,6 +53,6 @@ def handler_scope(
     headers = scope["headers"]
     if (whole and conditional(facts) and asked.conditions is None) or validators:
         headers = [*((name, value) for name, value in headers if name not in CONDITIONS), *validators]
-    if any(name == b"forwarded" for name, _ in facts.claims):
+    if facts.claims and any(name == b"forwarded" for name, _ in facts.claims):
         headers = [(name, shown(name, value)) for name, value in headers]
     return {**scope, "headers": headers, "query_string": context.plan.query}

@@ -108,6 +108,10 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
     return Reticence.FORBIDDEN
 
 
+def _says_how_long(fields: RawHeaders) -> bool:
+    return any(name.lower() == b"cache-control" for name, _ in fields)
+
+
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The value of `Vary` beside what the handler said: the declared fields, in the order of their names."""
     names = set(policy.headers)
@@ -339,7 +343,6 @@ class HeaderPolicy:
         """The fields of a handler's own answer that was not stored."""
         # A lifetime is for the clients of one sketch: if the handler has handed one on, it is another sketch's.
         fields = [field for field in headers if field[0].lower() != LIFETIME]
-        said = any(name.lower() == b"cache-control" for name, _ in fields)
         match reticence(status, reasons, explicit=self._explicit):
             case Reticence.FORBIDDEN:
                 fields = self.without_leave([(name.lower(), value) for name, value in fields])
@@ -348,13 +351,13 @@ class HeaderPolicy:
                 transform = b", no-transform" if "no-transform" in cache_control(fields) else b""
                 kept = [field for field in fields if field[0] not in _LIFETIMES]
                 fields = [*kept, (b"cache-control", b"private, no-cache" + transform)]
-            case Reticence.PERSONAL if not said:
+            case Reticence.PERSONAL if not _says_how_long(fields):
                 fields.append((b"cache-control", b"private, no-cache"))
-            case Reticence.UNKNOWN if not said:
+            case Reticence.UNKNOWN if not _says_how_long(fields):
                 fields.append((b"cache-control", b"no-cache"))
             case _:
                 pass
-        because = "".join(f"; detail={reason}" for reason in reasons[:1]).encode("ascii", "replace")
+        because = f"; detail={reasons[0]}".encode("ascii", "replace") if reasons else b""
         fields.append((b"cache-status", b"%s; %s%s" % (CACHE, how, because)))
         if self._debug:
             text = explaining.withheld(reasons, detail, policy)

@@ -45,6 +45,9 @@ class Lookup:
         self._awaited: Flight | None = None
         self._waited_for = "process"
         self._looks = 0
+        self._known = False
+        # Whether this request may run the handler for others too.
+        self._leads = context.storable and not context.credentials
         self._waited_for_verdict = False
         self._misleading = False
         self._begun_s = time.perf_counter()
@@ -62,12 +65,15 @@ class Lookup:
             self._key = key
             now_ms = self._read_path.clock()
             lookup = self._read_path.lookup
-            found = lookup.servable(key, now_ms) or self._handed_over(key) or lookup.valid(key, now_ms)
+            found = lookup.servable(key, now_ms) or self._handed_over(key)
+            self._known = found is not None or lookup.knows(key)
+            if found is None and self._known:
+                found = lookup.valid(key, now_ms)
             use = self._use(found)
             if use is Use.VALIDATE:
                 if self._busy(now_ms):
                     return Looked(event=Event.BUSY)
-                if self._leads and not self._waited_for_verdict and await lookup.settled(key):
+                if self._known and self._leads and not self._waited_for_verdict and await lookup.settled(key):
                     self._waited_for_verdict = True
                     continue
                 found = await self._look_further(found, now_ms)
@@ -92,11 +98,6 @@ class Lookup:
         if self._flight is not None:
             self._flight.land(how, entry)
 
-    @property
-    def _leads(self) -> bool:
-        """Whether this request may run the handler for others too."""
-        return self._context.storable and not self._context.credentials
-
     def _busy(self, now_ms: int) -> bool:
         coalescing = self._read_path.coalescing
         return (
@@ -118,7 +119,7 @@ class Lookup:
             return found
         flight = self._flight = coalescing.lead(self._key)
         begun_s = time.perf_counter()
-        found = await self._read_path.lookup.fetch(self._key, flight, self._context.policy)
+        found = await self._read_path.lookup.fetch(self._key, flight, self._context.plan.policy)
         if coalescing.leases is not None:
             self.layer = "redis"
             if found is not None:
@@ -185,27 +186,25 @@ class Lookup:
             why=self._why_missing(stale),
             layer=self.layer,
             begun_s=self._begun_s,
-            varied=stale is None and self._varied(),
+            varied=stale is None and self._key != self._context.target.key and self._varied(),
         )
 
     def _varied(self) -> bool:
-        """Whether answers are known under this URL, but none that was made for such fields."""
-        removals = self._read_path.telemetry.stores.removals
-        return self._key != self._context.target.key and removals.why(self._key) == "absent"
+        """Whether answers are known under this URL, whose key is another one, but none that was made for such fields."""
+        return self._read_path.telemetry.stores.removals.why(self._key) == "absent"
 
     def _why_missing(self, stale: StaleEntry | None) -> str:
-        now_ms = self._read_path.clock()
         if stale is None:
-            lagging = self._read_path.lookup.lagging(self._key, now_ms)
+            lagging = self._known and self._read_path.lookup.lagging(self._key, self._read_path.clock())
             return "lagging" if lagging else self._read_path.telemetry.stores.removals.why(self._key)
-        return "expired" if now_ms >= stale.response.fresh_until_ms else "request"
+        return "expired" if self._read_path.clock() >= stale.response.fresh_until_ms else "request"
 
     def _use(self, found: Resident | None) -> Use:
         """What is found after waiting for another request's handler is as new as the client can ask for."""
         if found is None:
             return Use.VALIDATE
         asked = {} if self.waited else self._context.facts.directives
-        use = self._read_path.usability.use(found.response, self._context.policy, asked)
+        use = self._read_path.usability.use(found.response, self._context.plan.policy, asked)
         return Use.VALIDATE if use is Use.STALE_WHILE_REVALIDATE and not self._context.repeatable else use
 
     async def wait(self) -> Looked:

@@ -30,7 +30,7 @@ def part_wanted(context: ExchangeContext) -> bool:
 
 def holds_part(context: ExchangeContext, found: Resident) -> bool:
     """Whether a partial entry may be used now, and contains what is asked for."""
-    use = context.read_path.usability.use(found.response, context.policy, context.facts.directives)
+    use = context.read_path.usability.use(found.response, context.plan.policy, context.facts.directives)
     return use is Use.FRESH and partial_answers.selected(found.response, context.facts) is not None
 
 

@@ -64,16 +64,21 @@ class Plan:
 
 
 class _Route(NamedTuple):
-    """What is known of the route of a method and a path; see Plan."""
+    """What is known of the route of a method and a path; see Plan.
+
+    name: of what the framework calls; empty: it is nothing that stands for a route.
+    """
 
     policy: RoutePolicy
     endpoint: Any
+    name: str
 
 
 class _Declared(NamedTuple):
-    """The policy that a route and a rule declare, with what it was read from, which lives as long."""
+    """The policy that a route and a rule declare, and its name, with what it was read from, which lives as long."""
 
     policy: RoutePolicy
+    name: str
     found: Found
     rule: _Rule | None
 
@@ -129,16 +134,17 @@ class Routes:
         plan = self.plans.get(name)
         if plan is None:
             plan = self._make(scope, method, host, raw_path, query, claimed)
-            size = len(path) + len(host) + len(raw_path) + len(query) + sum(len(value) for _, value in claimed)
+            size = sum(map(len, (path, host, raw_path, query)))
+            size += sum(len(value) for _, value in claimed) if claimed else 0
             if size <= _REMEMBERED_BYTES and len(claimed) <= len(CLAIMS):
                 _remember(self.plans, name, plan, REMEMBERED_PLANS)
         return plan
 
-    def _route(self, scope: Mapping[str, Any]) -> _Route:
-        name = _known_by(scope)
+    def _route(self, scope: Mapping[str, Any], method: str, host: bytes) -> _Route:
+        name = (method, host.decode("latin-1"), scope.get("root_path", ""), scope["path"])
         known = self._known.get(name)
         if known is None:
-            known = self._read(scope, name[0])
+            known = self._read(scope, method)
             if sum(map(len, name)) <= _REMEMBERED_BYTES:
                 _remember(self._known, name, known, REMEMBERED_ROUTES)
         return known
@@ -175,7 +181,7 @@ class Routes:
     def _make(
         self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
     ) -> Plan:
-        policy, endpoint = self._route(scope)
+        policy, endpoint, called = self._route(scope, method, host)
         shown = kept(query, policy, self._tracking, sort=self._sort_query)
         named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
@@ -187,7 +193,9 @@ class Routes:
         if named is not None and given:
             appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)
-        route, route_name = _route(endpoint, method, scope["path"])
+        path: str = scope["path"]
+        # What has no name may have many routes of its own: then the path stands for one.
+        route, route_name = (endpoint, f"{method} {called}") if called else ((method, path), f"{method} {path}")
         diverged = self._diverged(route)
         closed = diverged or policy.closed
         simple = not (closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
@@ -200,9 +208,9 @@ class Routes:
             endpoint=endpoint,
             route=route,
             route_name=route_name,
-            probation=None if route == (method, scope["path"]) else route,
+            probation=route if called else None,
             diverged=diverged,
-            names=(method, scope["scheme"], host, scope["path"], raw_path, query, claimed),
+            names=(method, scope["scheme"], host, path, raw_path, query, claimed),
         )
 
     def heads(self, scope: Mapping[str, Any]) -> bool:
@@ -231,44 +239,46 @@ class Routes:
         rule = next((r for r in self._rules if r.method in (None, method) and r.pattern.fullmatch(path)), None)
         try:
             found = self._found(scope, method)
-            return _Route(self._policy(found, method, rule), found.endpoint)
+            declared = self._declares(found, method, rule)
+            return _Route(declared.policy, found.endpoint, declared.name)
         except (
             Exception
         ) as error:  # a converter, a route class of somebody else's: it is their right to fail, not to fail us
             self._on_error(error)
-            return _Route(RoutePolicy(bypass=True), None)
+            return _Route(RoutePolicy(bypass=True), None, "")
 
-    def _policy(self, found: Found, method: str, rule: _Rule | None) -> RoutePolicy:
+    def _declares(self, found: Found, method: str, rule: _Rule | None) -> _Declared:
         """What a route and a rule declare together: read once, however many paths lead there."""
         name = (method, id(found.endpoint), id(found.dependant), id(rule))
         known = self._declared.get(name)
         if known is None:
             policy = policy_of(found, method=method, rules=() if rule is None else (rule.declaration,))
-            known = _Declared(policy, found, rule)
+            known = _Declared(policy, _called(found.endpoint), found, rule)
             _remember(self._declared, name, known, _REMEMBERED_DECLARED)
-        return known.policy
+        return known
 
 
 def _same(one: Found, other: Found) -> bool:
     return one.endpoint is other.endpoint or bool(one.endpoint == other.endpoint)
 
 
-def _route(endpoint: Any, method: str, path: str) -> tuple[Any, str]:
-    """What stands for a request's route, and its name: the function or class that the framework calls, or else, for an app of its
-    own may have many routes, the path."""
+def _called(endpoint: Any) -> str:
+    """The name of the function or class that the framework calls; empty for anything else, as an app of its own."""
     called = endpoint
     while isinstance(called, partial):
         called = called.func
     if inspect.isroutine(called) or inspect.isclass(called):
-        return endpoint, f"{method} {called.__module__}.{called.__qualname__}"
-    return (method, path), f"{method} {path}"
+        return f"{called.__module__}.{called.__qualname__}"
+    return ""
 
 
 def _as_sent(scope: Mapping[str, Any], raw_path: bytes) -> bool:
     """Whether the path that the application will look at is the one that was sent, with or without what a mount or a proxy has
     taken off it. If not, a middleware around us has rewritten it, by whatever it knows: then both are part of the key."""
     path, root = scope["path"], scope.get("root_path", "")
-    sent = unquote(raw_path.decode("latin-1"))
+    sent = raw_path.decode("latin-1")
+    if "%" in sent:
+        sent = unquote(sent)
     return path == sent or (bool(root) and (root + path == sent or path == root + sent))
 
 

@@ -32,7 +32,7 @@ async def send_entry(
     received, layer: see HeaderPolicy.stored.
     """
     read_path, outgoing, facts, target = context.read_path, context.outgoing, context.facts, context.target
-    policy, response = context.policy, resident.response
+    policy, response = context.plan.policy, resident.response
     by_itself = is_explicit(response)  # then its origin's word goes out as it is
     # Nobody outside keeps what was asked for with a body, nor, if a purge has to find it, what is stale already.
     leave = by_itself or not (facts.has_body or (stale and outgoing.purges))

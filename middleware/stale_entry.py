@@ -68,7 +68,7 @@ class StaleEntry:
         """Whether it may be sent now instead of an error."""
         context = self.context
         return self.instead_of_errors and context.read_path.usability.may_serve_on_error(
-            self.response, context.policy, context.facts.directives
+            self.response, context.plan.policy, context.facts.directives
         )
 
     def forwarded(self, *, confirmed: bool) -> bytes:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from middleware.admission import somebody
@@ -121,7 +122,7 @@ class Verifications:
             return None  # most of the time it ends here
         # What is stored is the whole, whatever condition its handler was shown.
         headers = [(name, value) for name, value in given["headers"] if name not in CONDITIONS]
-        if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
+        if sum(map(len, chain.from_iterable(headers))) > _MOST_HEADER_BYTES:
             return None
         if inspect(headers).personal or somebody(given):
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -74,6 +74,8 @@ class RoutePolicy:
     bypass: neither look up nor store.
     explicit: somebody wrote a declaration for this route: its answers can be invalidated by URL, and an explicit ttl,
         tag or dependency suffices to keep an answer that read nothing from the database.
+    personal: an answer is for some only: `private` outside, its key carries whom it is for.
+    closed: nothing is looked up or stored.
     """
 
     sharing: Sharing = Sharing.UNDECLARED
@@ -98,16 +100,13 @@ class RoutePolicy:
     keyed_body: bool = False
     bypass: bool = False
     explicit: bool = False
+    personal: bool = field(init=False, repr=False, compare=False)
+    closed: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def personal(self) -> bool:
-        """Whether an answer is for some only: `private` outside, its key carries whom it is for."""
-        return self.sharing in (Sharing.PER_USER, Sharing.PER_ROLE)
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is looked up or stored."""
-        return self.bypass or self.sharing is Sharing.PRIVATE
+    def __post_init__(self) -> None:
+        # Every step of a request asks these: they are worked out once per policy.
+        object.__setattr__(self, "personal", self.sharing in (Sharing.PER_USER, Sharing.PER_ROLE))
+        object.__setattr__(self, "closed", self.bypass or self.sharing is Sharing.PRIVATE)
 
 
 def fingerprint(policy: RoutePolicy) -> bytes:

@@ -41,6 +41,12 @@ _ENVELOPE = frozenset(
 )  # fmt: skip
 """Options of every read command. Those that change its result are looked at in _common()."""
 
+_GOVERNING = frozenset({"autocommit", "readConcern", "hint"})
+_BY_INDEX = ("min", "max", "returnKey", "showRecordId")
+_ENDLESS = ("tailable", "awaitData", "oplogReplay", "allowPartialResults")
+_RARE = frozenset({*_BY_INDEX, *_ENDLESS})
+"""Options that most commands do not have: looked for all at once."""
+
 _OPTIONS: Mapping[str, frozenset[str]] = {
     "find": _ENVELOPE
     | {
@@ -137,11 +143,13 @@ class _Reader:
 
     def document(self, name: str) -> dict[str, Any] | None:
         """A sub-document, copied; None if absent or empty."""
-        value = self.command.get(name)
-        return self.copy(value) if value else None
+        if name not in self.command:
+            return None
+        value = self.command[name]
+        return snapshot(value, self.findings, self.uuids) if value else None
 
     def number(self, name: str) -> int:
-        return abs(int(self.command.get(name) or 0))
+        return abs(int(self.command[name] or 0)) if name in self.command else 0
 
     def _common(self) -> None:
         command = self.command
@@ -149,13 +157,14 @@ class _Reader:
             self.refuse(Uncacheable.UNREADABLE, f"{self.kind} on a whole database")
         elif self.database in _SYSTEM_DATABASES or self.collection.startswith("system."):
             self.refuse(Uncacheable.UNREADABLE, f"{self.namespace} has no change stream")
-        if command.get("autocommit") is False:
-            self.refuse(Uncacheable.TRANSACTION, f"{self.kind} on {self.namespace} in a transaction")
-        concern = command.get("readConcern")
-        if concern and (concern.get("level") == "snapshot" or "atClusterTime" in concern):
-            self.refuse(Uncacheable.SNAPSHOT, f"{self.kind} on {self.namespace} reads a snapshot")
-        if command.get("hint"):
-            self.widen("hint: a sparse or partial index would leave records out")
+        if not _GOVERNING.isdisjoint(command):
+            if command.get("autocommit") is False:
+                self.refuse(Uncacheable.TRANSACTION, f"{self.kind} on {self.namespace} in a transaction")
+            concern = command.get("readConcern")
+            if concern and (concern.get("level") == "snapshot" or "atClusterTime" in concern):
+                self.refuse(Uncacheable.SNAPSHOT, f"{self.kind} on {self.namespace} reads a snapshot")
+            if command.get("hint"):
+                self.widen("hint: a sparse or partial index would leave records out")
         for option in command.keys() - _OPTIONS[self.kind]:
             self.refuse(Uncacheable.UNREADABLE, f"option {option} of {self.kind}")
 
@@ -187,12 +196,13 @@ class _Reader:
 
 def _find(command: Mapping[str, Any], database: str, uuids: UuidRepresentation) -> Understood:
     reader = _Reader("find", command, database, uuids)
-    for bound in ("min", "max", "returnKey", "showRecordId"):
-        if command.get(bound):
-            reader.widen(f"{bound}: the result depends on an index or a storage position")
-    for endless in ("tailable", "awaitData", "oplogReplay", "allowPartialResults"):
-        if command.get(endless):
-            reader.refuse(Uncacheable.UNREADABLE, f"a find with {endless} has no result that stays")
+    if not _RARE.isdisjoint(command):
+        for bound in _BY_INDEX:
+            if command.get(bound):
+                reader.widen(f"{bound}: the result depends on an index or a storage position")
+        for endless in _ENDLESS:
+            if command.get(endless):
+                reader.refuse(Uncacheable.UNREADABLE, f"a find with {endless} has no result that stays")
     projection = reader.document("projection")
     return reader.understood(
         Operation.FIND,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -35,9 +35,14 @@ def current() -> Recorder | None:
     return _slot.get().recorder
 
 
-def current_writes() -> WriteLog | None:
-    """The log of what is written in the request that this code runs for, or None."""
-    return _slot.get().writes
+def heard_by(capture: object) -> tuple[Recorder | None, WriteLog | None]:
+    """The recorder, if it is to be told by this capture and not by that of another Quaestor in this process, and the log of
+    writes of the request that this code runs for; or None for each."""
+    slot = _slot.get()
+    recorder = slot.recorder
+    if recorder is not None and recorder.capture is not capture and recorder.capture is not None:
+        recorder = None
+    return recorder, slot.writes
 
 
 def possible_recordings() -> Iterable[Recorder]:
@@ -87,8 +92,9 @@ def logging_writes() -> Iterator[WriteLog]:
         _slot.reset(token)
 
 
-@contextmanager
-def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None) -> Iterator[Recorder]:
+def recording(
+    *, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object | None = None
+) -> AbstractContextManager[Recorder]:
     """Record the commands run in this context, in the tasks it starts and in the threads it hands its context to.
 
     Tasks started earlier (a worker that takes jobs from a queue) are not seen: uncacheable() is for them. A read in a
@@ -97,20 +103,32 @@ def recording(*, clock_window_ms: int = DEFAULT_CLOCK_WINDOW_MS, capture: object
 
     clock_window_ms, capture: see Recorder.
     """
-    outer = current()
-    if outer is not None:
-        # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
-        outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
-    recorder = Recorder(clock_window_ms, capture)
-    slot = _Slot(recorder, recorder.writes)
-    token = _slot.set(slot)
-    _recorders[id(recorder)] = recorder
-    try:
-        yield recorder
-    finally:
-        del _recorders[id(recorder)]
-        slot.recorder = slot.writes = None
-        _slot.reset(token)
+    return _Recording(Recorder(clock_window_ms, capture))
+
+
+class _Recording:
+    """The block of one recording: a class, because every miss would pay for a generator."""
+
+    __slots__ = ("_recorder", "_slot", "_token")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __enter__(self) -> Recorder:
+        recorder = self._recorder
+        outer = _slot.get().recorder
+        if outer is not None:
+            # The inner recording may end in a cached answer, of whose reads the outer one sees nothing.
+            outer.refuse(Uncacheable.UNREADABLE, "a recording inside this one")
+        self._slot = _Slot(recorder, recorder.writes)
+        self._token = _slot.set(self._slot)
+        _recorders[id(recorder)] = recorder
+        return recorder
+
+    def __exit__(self, *_: object) -> None:
+        del _recorders[id(self._recorder)]
+        self._slot.recorder = self._slot.writes = None
+        _slot.reset(self._token)
 
 
 def uncacheable(reason: str = "the handler said so") -> None:

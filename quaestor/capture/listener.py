@@ -30,7 +30,7 @@ from pymongo.monitoring import (
 
 from quaestor.capture.captured_clients import CapturedClients
 from quaestor.capture.commands import READING
-from quaestor.capture.context import current, current_writes, possible_recordings
+from quaestor.capture.context import heard_by, possible_recordings
 from quaestor.capture.known_commands import KnownCommands
 from quaestor.capture.recorder import ReadInProgress, Recorder
 from quaestor.capture.result_digests import ResultDigest, loses_nothing, may_be_compared
@@ -40,6 +40,7 @@ from quaestor.capture.uncaptured import notice_uncaptured
 from quaestor.capture.write_log import WriteLog, is_write
 from quaestor.model import Document, Operation, Query, Uncacheable, Version
 
+_NEVER_WRITES = frozenset({"find", "getMore", "count", "distinct"})
 _MAX_FRAMES = 40
 _MOST_COMPARED = 1_000
 """Views."""
@@ -73,27 +74,28 @@ class Capture(CommandListener, ServerHeartbeatListener):
             if not event.awaited:
                 self.clients.heartbeat()
             return
-        recorder, writes = current(), current_writes()
-        if writes is not None:
+        recorder, writes = heard_by(self)
+        name = event.command_name
+        if writes is not None and name not in _NEVER_WRITES:
             self._log_write(writes, event)
         if recorder is None:
             _started_without_recorder(event)
-        elif self._listens_to(recorder):
+        else:
             recorder.claim(event)
             try:
-                self._started(recorder, event)
+                self._started(recorder, name, event)
             except Exception as error:
-                _not_understood(recorder, event.command_name, error)
+                _not_understood(recorder, name, error)
 
     def succeeded(self, event: CommandSucceededEvent | ServerHeartbeatSucceededEvent) -> None:
         """See pymongo.monitoring. Never raises."""
         if not isinstance(event, CommandSucceededEvent):
             self._topology.heartbeat_succeeded(event.connection_id, event.reply)
             return
-        recorder, writes = current(), current_writes()
+        recorder, writes = heard_by(self)
         if writes is not None:
             writes.succeeded(event)
-        if recorder is not None and self._listens_to(recorder):
+        if recorder is not None:
             try:
                 _succeeded(recorder, event)
             except Exception as error:
@@ -104,15 +106,11 @@ class Capture(CommandListener, ServerHeartbeatListener):
         if not isinstance(event, CommandFailedEvent):
             self._topology.heartbeat_failed(event.connection_id)
             return
-        recorder, writes = current(), current_writes()
+        recorder, writes = heard_by(self)
         if writes is not None:
             writes.failed(_request(event))
-        if recorder is not None and self._listens_to(recorder):
+        if recorder is not None:
             recorder.failed(_request(event))
-
-    def _listens_to(self, recorder: Recorder) -> bool:
-        """Whether this request's reads are to be told by us, and not by the capture of another Quaestor in this process."""
-        return recorder.capture is None or recorder.capture is self
 
     def _log_write(self, writes: WriteLog, event: CommandStartedEvent) -> None:
         """Writes in another cluster than the one watched are nobody's to wait for."""
@@ -122,8 +120,7 @@ class Capture(CommandListener, ServerHeartbeatListener):
         except Exception:
             return  # a command that nobody understands is none that is known to write
 
-    def _started(self, recorder: Recorder, event: CommandStartedEvent) -> None:
-        name = event.command_name
+    def _started(self, recorder: Recorder, name: str, event: CommandStartedEvent) -> None:
         if name == "getMore":
             _get_more(recorder, event)
             return

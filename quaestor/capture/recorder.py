@@ -201,11 +201,7 @@ class Recorder:
         """Stop recording: nothing that is read from now on matters, and an export may stream for hours."""
         with self._lock:
             self._closed = True
-            self._reads.clear()
-            self._failed.clear()
-            self._by_request.clear()
-            self._by_cursor.clear()
-            self._unclaimed.clear()
+            self._reads, self._failed, self._by_request, self._by_cursor, self._unclaimed = [], {}, {}, {}, {}
 
     def outcome(self, now_ms: int, *, started_ms: int | None = None, asked: str = "") -> Outcome:
         """Everything known at this moment (ms since the epoch). Reads still under way count as failed.

@@ -18,7 +18,7 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from quaestor.capture.commands import HARMLESS
 from quaestor.capture.context import current
 
-_FOR_MONGOCRYPTD: Final = ("isRemoteSchema", "csfleEncryptionSchemas")
+_FOR_MONGOCRYPTD: Final = frozenset({"isRemoteSchema", "csfleEncryptionSchemas"})
 """Fields that libmongocrypt adds to a command for a mongocryptd; a mongod refuses a command with them."""
 _registering = threading.Lock()
 _registered = False
@@ -32,7 +32,7 @@ class _EveryCommand(CommandListener):
         recorder = current()
         if recorder is None or event.command_name.lower() in HARMLESS:
             return
-        if not any(field in event.command for field in _FOR_MONGOCRYPTD):
+        if _FOR_MONGOCRYPTD.isdisjoint(event.command):
             recorder.sent(event)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from quaestor.clock import Clock, system_clock
@@ -36,8 +35,10 @@ class _Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        with suppress(RuntimeError):  # it rang already
+        try:
             self._lock.release()
+        except RuntimeError:  # it rang already
+            return
 
     def wait(self, timeout_s: float) -> None:
         self._lock.acquire(timeout=timeout_s)

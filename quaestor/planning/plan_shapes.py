@@ -11,8 +11,8 @@ template as it went in.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import bson
@@ -25,9 +25,15 @@ from quaestor.query.ast import Conjunction, Predicate
 from quaestor.query.compile import compile_node
 from quaestor.query.compiled import CompiledQuery
 from quaestor.query.encoding import OPTIONS
-from quaestor.query.identity import digest, encode_members, encode_predicate
+from quaestor.query.identity import digest, encode_members, encode_operand, encode_place
 
 _COMPARISONS: Final = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte"})
+_SAME: Final = tuple(
+    field.name
+    for field in fields(QueryPlan)
+    if field.init and field.name not in ("query", "query_id", "condition", "predicate", "access")
+)
+"""Fields of a plan that follow from its shape."""
 _PLAIN: Final = frozenset({int, str, ObjectId, datetime.datetime})
 """Types of which no value is treated otherwise than another."""
 
@@ -66,14 +72,16 @@ def shape_of(query: Query) -> Hashable | None:
 class PlanTemplate:
     """A plan without its values.
 
-    plan: one of the shape.
+    rest: what is the same in every plan of the shape, by field.
     places: path and operator of the members of its filter, in their normal order. That follows from these: no two are equal,
         and values come last in a member's encoding.
+    beginnings: of their encodings.
     essence: what its id is made of, but for the filter.
     """
 
-    plan: QueryPlan
+    rest: Mapping[str, Any]
     places: tuple[tuple[str, str], ...]
+    beginnings: tuple[bytes, ...]
     essence: Document
 
     @classmethod
@@ -86,7 +94,12 @@ class PlanTemplate:
         places = tuple((member.path, member.operator) for member in members if isinstance(member, Predicate))
         if len(places) != len(members):
             return None
-        template = cls(plan, places, essence_of(plan.query))
+        template = cls(
+            rest={name: getattr(plan, name) for name in _SAME},
+            places=places,
+            beginnings=tuple(encode_place(Predicate(path, operator, None)) for path, operator in places),
+            essence=essence_of(plan.query),
+        )
         try:
             again = template.filled(plan.query)
         except KeyError:  # a member became another one
@@ -98,7 +111,7 @@ class PlanTemplate:
         """The plan of another query of the shape, as plan_query() makes it."""
         values = _values(query.filter)
         members = tuple(Predicate(path, operator, values[path, operator]) for path, operator in self.places)
-        encodings = [encode_predicate(member) for member in members]
+        encodings = list(map(encode_operand, self.beginnings, members))
         if len(members) == 1:
             root: Predicate | Conjunction = members[0]
             identity = digest(encodings[0])
@@ -106,8 +119,8 @@ class PlanTemplate:
             root = Conjunction(members)
             identity = digest(encode_members(Conjunction, encodings))
         predicate = CompiledQuery(compile_node(root), root, identity)
-        return replace(
-            self.plan,
+        return QueryPlan(
+            **self.rest,
             query=query,
             query_id=query_id_of(query, {**self.essence, "filter": identity}),
             condition=dict(query.filter),

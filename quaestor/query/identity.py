@@ -59,8 +59,20 @@ def encode_predicate(predicate: Predicate, inner: bytes | None = None) -> bytes:
     """The encoding of a predicate.
 
     inner: the encoding of the node that is the operand of an `$elemMatch`."""
+    return encode_operand(encode_place(predicate), predicate, inner)
+
+
+def encode_place(predicate: Predicate) -> bytes:
+    """The beginning of a predicate's encoding: where its operand stands."""
+    return b"p" + _parts((predicate.path.encode(), predicate.operator.encode(), predicate.elements.encode()))
+
+
+def encode_operand(place: bytes, predicate: Predicate, inner: bytes | None = None) -> bytes:
+    """The encoding of a predicate, from its beginning.
+
+    inner: see encode_predicate()."""
     operand = _operand(predicate) if inner is None else inner
-    return _joined(b"p", (predicate.path.encode(), predicate.operator.encode(), predicate.elements.encode(), operand))
+    return b"%b%d:%b;" % (place, len(operand), operand)
 
 
 def _operand(predicate: Predicate) -> bytes:
@@ -111,4 +123,8 @@ def _number(value: float | Decimal) -> str:
 
 
 def _joined(kind: bytes, parts: Iterable[bytes]) -> bytes:
-    return kind + b"".join([b"%d:%b" % (len(part), part) for part in parts]) + b";"
+    return kind + _parts(parts) + b";"
+
+
+def _parts(parts: Iterable[bytes]) -> bytes:
+    return b"".join([b"%d:%b" % (len(part), part) for part in parts])

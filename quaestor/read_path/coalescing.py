@@ -249,7 +249,7 @@ class RequestCoalescing:
 
     def uncoalesced(self, key: str, *, now_ms: int) -> bool:
         """Whether requests for this key run on their own for now."""
-        return self._uncoalesced.holds(key, now_ms)
+        return key in self._uncoalesced.until_ms and self._uncoalesced.holds(key, now_ms)
 
     def lately_uncoalesced(self, key: str) -> bool:
         """Whether it was said lately that they do."""
@@ -265,7 +265,7 @@ class RequestCoalescing:
 
     def store_backs_off(self, key: str, *, now_ms: int) -> bool:
         """Whether the shared store is left alone for this key for now."""
-        return self._store_backoff.holds(key, now_ms)
+        return key in self._store_backoff.until_ms and self._store_backoff.holds(key, now_ms)
 
 
 class _RecentKeys:

@@ -7,6 +7,7 @@ failure is counted.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -175,7 +176,8 @@ class EntryAdmission:
         ttl_ms = self._settings.ttl_max_ms if policy.ttl_ms is None else min(policy.ttl_ms, self._settings.ttl_max_ms)
         namespaces = (query.namespace for query in registered.queries)
         partition = self._partitioning.token(namespaces, group=policy.sketch_partition)
-        estimated_ms = self._estimated_ms(registered, now_ms) if request.leave else None
+        kind = self._kind(registered)
+        estimated_ms = self._estimated_ms(registered, kind, now_ms) if request.leave else None
         response = guarded_entry(
             answer, registered,
             key=key, resource=request.target.resource, now_ms=now_ms, cost_ms=now_ms - run.asked_ms,
@@ -191,10 +193,14 @@ class EntryAdmission:
             response = self._with_other_parts(response, answer.part)
         until_ms = kept_until_ms(response) + 2 * COPY_SLACK_MS
         self._registry.lease(registered.ids, until_ms=until_ms, cost_ms=response.cost_ms)
-        with self._telemetry.stores.store_s.time(), self._telemetry.tracing.span("quaestor.store"):
-            verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
+        begun_s = time.perf_counter()
+        try:
+            with self._telemetry.tracing.span("quaestor.store"):
+                verdict = await self._keep(response, request.target.url, leave=request.leave, asked_ms=run.asked_ms)
+        finally:
+            self._telemetry.stores.store_s.observe(time.perf_counter() - begun_s)
         if verdict.resident is not None:
-            self._note_kept(verdict.resident, outcome, registered, estimated_ms)
+            self._note_kept(verdict.resident, outcome, registered, kind, estimated_ms)
         return verdict
 
     def _refused(
@@ -240,14 +246,14 @@ class EntryAdmission:
             return Verdict(event=Event.UNGUARDED, reasons=("failed",), detail=str(error))
 
     def _note_kept(
-        self, resident: Resident, outcome: Outcome, registered: Registered, estimated_ms: int | None
+        self, resident: Resident, outcome: Outcome, registered: Registered, kind: str, estimated_ms: int | None
     ) -> None:
         response = resident.response
         self._telemetry.stores.kept(response)
         self._missing_reads.note(response.key, registered)
         if self._settings.debug_header:
             resident.explain = explaining.depends(outcome.reads, registered)
-        now_ms, kind = response.stored_at_ms, self._kind(registered)
+        now_ms = response.stored_at_ms
         # What something else than the estimate has shortened says nothing of it.
         as_estimated = estimated_ms is not None and first_copies_until_ms(response) - now_ms == estimated_ms
         self._estimator.observe_read(
@@ -256,8 +262,8 @@ class EntryAdmission:
         )  # fmt: skip
         if self._telemetry.hooks.kept:
             kept = AnswerKept(
-                key=response.key, query_ids=registered.query_ids, kind=kind, write_rate_hz=registered.write_rate_hz,
-                given_ms=estimated_ms, cost_ms=response.cost_ms,
+                key=response.key, query_ids=registered.query_ids, kind=kind,
+                write_rate_hz=registered.write_rate_hz, given_ms=estimated_ms, cost_ms=response.cost_ms,
                 depends=partial(explaining.depends, () if registered.queries else outcome.reads, registered),
             )  # fmt: skip
             self._telemetry.hooks.kept.tell(kept)
@@ -302,10 +308,10 @@ class EntryAdmission:
             self._store.drop(response.key, "invalidated")
         return partial_answers.combined_in(self._store, response, part, most_bytes=self._settings.max_body_bytes)
 
-    def _estimated_ms(self, registered: Registered, now_ms: int) -> int:
+    def _estimated_ms(self, registered: Registered, kind: str, now_ms: int) -> int:
         """How long copies outside will probably hold: nobody can tell them that a write has changed the entry."""
         return self._estimator.estimate_ms(
-            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms, kind=self._kind(registered)
+            registered.query_ids, write_rate_hz=registered.write_rate_hz, now_ms=now_ms, kind=kind
         )
 
     def _kind(self, registered: Registered) -> str:
@@ -356,10 +362,14 @@ class EntryAdmission:
         try:
             if leave:
                 until_ms, now_ms = first_copies_until_ms(response) + COPY_SLACK_MS, response.stored_at_ms
-                await asyncio.gather(
-                    self._index.add(dependent(response, (url,))),
-                    self._sketch.report_read(sketch_name(response), expires_at_ms=until_ms, now_ms=now_ms),
-                )
+                one, name = dependent(response, (url,)), sketch_name(response)
+                if self._coalescing.leases is None:
+                    # In this process's memory neither waits for anything: tasks for them would be most of the work.
+                    await self._index.add(one)
+                    await self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
+                else:
+                    reported = self._sketch.report_read(name, expires_at_ms=until_ms, now_ms=now_ms)
+                    await asyncio.gather(self._index.add(one), reported)
             else:
                 await self._index.add(dependent(response, ()))
             await self._store.put(response, ttl_ms=kept_until_ms(response) - self.clock())

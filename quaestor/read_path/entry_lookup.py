@@ -16,7 +16,7 @@ from quaestor.read_path.explicit_entries import ExplicitEntries
 from quaestor.read_path.local_store import LocalStore
 from quaestor.read_path.reuse import Use
 from quaestor.read_path.usability import Usability
-from quaestor.store.memory import Resident
+from quaestor.store.memory import MemoryStore, Resident
 
 MOST_SERVED = 10_000
 """Entries whose reads are counted between two calls of take_served()."""
@@ -45,6 +45,7 @@ class EntryLookup:
         self._explicit = explicit
         self._early = early
         self._telemetry = telemetry
+        self._memory_only = type(store) is MemoryStore
         self._served: list[Resident] = []
         self.served_to: list[Callable[[Sequence[tuple[tuple[str, ...], int]]], None]] = []
         """Who is told what take_served() returns, too."""
@@ -73,6 +74,10 @@ class EntryLookup:
             self._store.drop(key, "expired" if now_ms >= response.fresh_until_ms else "invalidated")
         return None
 
+    def knows(self, key: str) -> bool:
+        """Whether there is an entry in memory, whatever may be done with it. No I/O."""
+        return self._store.resident(key) is not None
+
     def valid(self, key: str, now_ms: int) -> Resident | None:
         """The entry in memory if nothing has invalidated it, even if its lifetime is over. No I/O."""
         resident = self._store.resident(key)
@@ -85,9 +90,12 @@ class EntryLookup:
         flight: led by the caller, who will run the handler if there is nothing: another process that does so is
             waited for, unless policy is given and lets a stale answer be sent meanwhile.
         """
-        resident = self.servable(key, self.clock())
-        if resident is not None or self._coalescing.store_backs_off(key, now_ms=self.clock()):
+        now_ms = self.clock()
+        resident = self.servable(key, now_ms)
+        if resident is not None or (self._memory_only and not self.knows(key)):
             return resident
+        if self._coalescing.store_backs_off(key, now_ms=now_ms):
+            return None
         try:
             response = await self._from_store(key, flight, policy)
         except StoreError as error:

@@ -90,7 +90,7 @@ def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | N
     names = {name for name, _ in headers}
     if b"set-cookie" in names:
         return "set-cookie"
-    directives = cache_control(headers)
+    directives = cache_control(headers) if b"cache-control" in names else {}
     for directive in ("no-store", "private", "no-cache"):
         if directive in directives and not (personal and directive == "private"):
             return directive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from quaestor.model import CachedResponse
@@ -78,11 +78,8 @@ def first_copies_until_ms(response: CachedResponse) -> int:
 def size_bytes(response: CachedResponse) -> int:
     """Memory that an entry is taken to cost; the header fields count twice, because they are kept rendered as well."""
     size = _ENTRY_OVERHEAD_BYTES + len(response.body) + len(response.key) + len(response.resource)
-    for name, value in response.headers:
-        size += 2 * (len(name) + len(value) + 160)
-    for text in response.registrations + response.tags:
-        size += len(text)
-    return size
+    size += 2 * (sum(map(len, chain.from_iterable(response.headers))) + 160 * len(response.headers))
+    return size + sum(map(len, response.registrations + response.tags))
 
 
 def _unnoticed(*_: object) -> None: ...
@@ -183,8 +180,7 @@ class MemoryStore:
         """Tell the admission policy of the next few entries' hits, round and round."""
         keys = list(islice(self._unreported, _REPORTED))
         for key in keys:
-            entry = self._entries.get(key)
-            if entry is not None and entry.hits:
+            if key in self._entries and (entry := self._entries[key]).hits:
                 for _ in range(min(entry.hits, _MAX_HITS)):
                     self._admission.touch(key)
                 entry.hits = 0

@@ -13,7 +13,7 @@ from bson import Timestamp
 from pymongo.monitoring import CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.capture import WriteLog, logging_writes
-from quaestor.capture.context import current_writes
+from quaestor.capture.context import heard_by
 from quaestor.capture.write_log import is_write
 from quaestor.errors import ConfigurationError
 from quaestor.event_layer import codec
@@ -89,8 +89,8 @@ def test_the_writes_of_a_transaction_count_when_it_is_committed() -> None:
 def test_a_log_ends_with_its_request() -> None:
     """A task that outlives it holds nothing of it."""
     with logging_writes() as log:
-        assert current_writes() is log
-    assert current_writes() is None
+        assert heard_by(None)[1] is log
+    assert heard_by(None)[1] is None
 
 
 def beat(query_partition: int, write_partition: int, matched: Version) -> Heartbeat:
