@@ -108,10 +108,6 @@ def reticence(status: int, reasons: Iterable[str], *, explicit: bool = False) ->
     return Reticence.FORBIDDEN
 
 
-def _says_how_long(fields: RawHeaders) -> bool:
-    return any(name.lower() == b"cache-control" for name, _ in fields)
-
-
 def varying(policy: RoutePolicy, given: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The value of `Vary` beside what the handler said: the declared fields, in the order of their names."""
     names = set(policy.headers)
@@ -351,10 +347,10 @@ class HeaderPolicy:
                 transform = b", no-transform" if "no-transform" in cache_control(fields) else b""
                 kept = [field for field in fields if field[0] not in _LIFETIMES]
                 fields = [*kept, (b"cache-control", b"private, no-cache" + transform)]
-            case Reticence.PERSONAL if not _says_how_long(fields):
-                fields.append((b"cache-control", b"private, no-cache"))
-            case Reticence.UNKNOWN if not _says_how_long(fields):
-                fields.append((b"cache-control", b"no-cache"))
+            case Reticence.PERSONAL | Reticence.UNKNOWN as reserve:
+                if not any(name.lower() == b"cache-control" for name, _ in fields):
+                    whose = b"private, " if reserve is Reticence.PERSONAL else b""
+                    fields.append((b"cache-control", whose + b"no-cache"))
             case _:
                 pass
         because = f"; detail={reasons[0]}".encode("ascii", "replace") if reasons else b""

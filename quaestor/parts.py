@@ -48,7 +48,7 @@ from quaestor.store.redis import RedisStore
 from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
 from quaestor.ttl.chosen import ChosenEstimators
-from quaestor.ttl.parameters import TtlParameters, Tuning
+from quaestor.ttl.parameters import TtlParameters, tuning_of
 from quaestor.ttl.recording import TraceRecorder
 
 
@@ -186,10 +186,8 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
 
 
 def _estimator(settings: Settings) -> ChosenEstimators:
-    tuning = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
-    return ChosenEstimators(
-        TtlParameters(default=tuning), false_positive_rate=geometry_of(settings).false_positive_rate
-    )
+    parameters = TtlParameters(default=tuning_of(settings))
+    return ChosenEstimators(parameters, false_positive_rate=geometry_of(settings).false_positive_rate)
 
 
 def _recorded(estimator: LifetimeEstimator, settings: Settings, clock: Clock) -> LifetimeEstimator:

@@ -273,10 +273,9 @@ def _compared(
 
 def _own() -> Tuning:
     """As the settings say."""
-    from quaestor.ttl.parameters import Tuning
+    from quaestor.ttl.parameters import tuning_of
 
-    settings = command_settings()
-    return Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
+    return tuning_of(command_settings())
 
 
 def _parameters(path: Path) -> TtlParameters:

@@ -24,7 +24,7 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 from quaestor.redis import clients
 from quaestor.settings import Settings
-from quaestor.ttl.parameters import TtlParameters, Tuning
+from quaestor.ttl.parameters import TtlParameters, tuning_of
 from quaestor.ttl.published import PublishedParameters
 
 _HERE: Final = PATH.lstrip("/").encode() + b"/"
@@ -50,9 +50,8 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
     if settings.redis_url is not None:
         layer = event_layer(settings.redis_url, settings.deployment)
         redis = clients.shared_client(settings.redis_url)
-    own = Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
     published = PublishedParameters(layer, scope=settings.scope)
-    applying = Applying(published, own=TtlParameters(default=own), clock=system_clock)
+    applying = Applying(published, own=TtlParameters(default=tuning_of(settings)), clock=system_clock)
     shared = None if redis is None else SharedReports(redis, scope=settings.scope)
     looks_only = read_only or redis is None
     dashboard = DashboardApp(

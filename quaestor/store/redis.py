@@ -84,16 +84,23 @@ class RedisStore:
 
     def name(self, key: str) -> str:
         """The name of this cache key's entry in Redis."""
-        return f"{self._prefix}{{{_digest(key)}}}"
+        return self._name(_digest(key))
 
-    def _lease(self, key: str) -> str:
-        return f"{self._leases}{{{_digest(key)}}}"
+    def lease_name(self, key: str) -> str:
+        """The name of the lease of who fetches this cache key's entry."""
+        return self._lease(_digest(key))
+
+    def _name(self, digest: str) -> str:
+        return f"{self._prefix}{{{digest}}}"
+
+    def _lease(self, digest: str) -> str:
+        return f"{self._leases}{{{digest}}}"
 
     async def get(self, key: str) -> CachedResponse | None:
         """See ResponseStore. None also for an entry that cannot be read."""
         digest = _digest(key)
         try:
-            data = await self.client.getrange(f"{self._prefix}{{{digest}}}", 0, self._max_bytes)
+            data = await self.client.getrange(self._name(digest), 0, self._max_bytes)
         except (RedisError, OSError) as error:
             raise StoreError(f"reading a response from Redis failed: {error}") from error
         return self._found(data, key, digest)
@@ -127,7 +134,8 @@ class RedisStore:
 
     async def _stored(self, response: CachedResponse, data: bytes, ttl_ms: int) -> None:
         """Take an entry into the account and store it, in one script where both are on one server."""
-        name, digest = self.name(response.key), _digest(response.key)
+        digest = _digest(response.key)
+        name = self._name(digest)
         guard = entry_codec.guard(response.registrations)
         arguments = self.budget.arguments(
             digest, size_bytes=len(data), cost_ms=response.cost_ms, guard=guard, ttl_ms=ttl_ms
@@ -141,7 +149,7 @@ class RedisStore:
         else:
             reply = await self._put(keys=[name, *self.budget.keys], args=[data, ttl_ms, *arguments])
             left = [one.decode() for one in reply]
-        others = [f"{self._prefix}{{{one}}}" for one in left if one != digest]
+        others = [self._name(one) for one in left if one != digest]
         for start in range(0, len(others), _AT_ONCE):
             await asyncio.gather(*(self.client.unlink(one) for one in others[start : start + _AT_ONCE]))
         if self._telemetry is not None:
@@ -207,7 +215,7 @@ class RedisStore:
         passed = None if passing is None else entry_codec.identity(passing)
         arguments: list[str | int | bytes] = [holder, lease_ms, self._max_bytes, *entry_codec.IDENTITY_RANGE]
         digest = _digest(key)
-        keys = [f"{self._prefix}{{{digest}}}", f"{self._leases}{{{digest}}}"]
+        keys = [self._name(digest), self._lease(digest)]
         try:
             for _ in range(_UNREADABLE):
                 passes: list[int | bytes] = [0, b""] if passed is None else [1, passed]
@@ -226,13 +234,13 @@ class RedisStore:
     async def renew(self, key: str, *, holder: str, lease_ms: int) -> None:
         """See Leases."""
         try:
-            await self._renew(keys=[self._lease(key)], args=[holder, lease_ms])
+            await self._renew(keys=[self.lease_name(key)], args=[holder, lease_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"renewing a lease in Redis failed: {error}") from error
 
     async def release(self, key: str, *, holder: str, uncoalesced_ms: int) -> None:
         try:
-            await self._release(keys=[self._lease(key)], args=[holder, uncoalesced_ms])
+            await self._release(keys=[self.lease_name(key)], args=[holder, uncoalesced_ms])
         except (RedisError, OSError) as error:
             raise StoreError(f"releasing a lease in Redis failed: {error}") from error
 

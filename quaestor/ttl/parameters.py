@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from quaestor.errors import ConfigurationError
 from quaestor.ttl.query_classes import collections_of
@@ -101,6 +101,24 @@ class TtlParameters:
         return json.dumps(
             {"default": asdict(self.default), "kinds": {kind: asdict(one) for kind, one in self.kinds.items()}}
         )
+
+
+class TtlSettings(Protocol):
+    """Settings that a tuning follows from: see Settings."""
+
+    @property
+    def ttl_min_ms(self) -> int: ...
+
+    @property
+    def ttl_max_ms(self) -> int: ...
+
+    @property
+    def ttl_quantile(self) -> float: ...
+
+
+def tuning_of(settings: TtlSettings) -> Tuning:
+    """The tuning that counts until another one is published."""
+    return Tuning(ttl_min_ms=settings.ttl_min_ms, ttl_max_ms=settings.ttl_max_ms, quantile=settings.ttl_quantile)
 
 
 def decoded(text: str | bytes) -> TtlParameters:

@@ -74,7 +74,7 @@ async def test_a_lease_whose_holder_died_expires_and_a_renewed_one_does_not(
     await store.take(OTHER, holder="alive", lease_ms=60_000)
     await store.renew(KEY, holder="somebody else", lease_ms=600_000)
     await store.renew(OTHER, holder="alive", lease_ms=600_000)
-    assert await client.pttl(store._lease(OTHER)) > 60_000
+    assert await client.pttl(store.lease_name(OTHER)) > 60_000
 
     async def free() -> bool:
         return await store.take(KEY, holder="next", lease_ms=60_000) is Turn.MINE
