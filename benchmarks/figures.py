@@ -238,6 +238,38 @@ def exactness_rows() -> list[Row]:
     ]
 
 
+def client_rows() -> list[Row]:
+    """The Cache Sketch, and the clients that read from their own caches with it."""
+    python, browser, sketch = result("python_client"), result("browser_client"), result("sketch")
+    hits, over, reads = python["hits_per_s"], python["over_hishel"], browser["reads"]["ms"]
+    fullest, reports = sketch["false_positives"][-1], sketch["reports"]
+    bare = "httpx with nothing behind it"
+    return [
+        (
+            "hits of the Python client: transport alone; through `httpx.AsyncClient`; through `httpx.Client`",
+            f"{count(hits['quaestor, transport'])}/s; {count(hits['quaestor, AsyncClient'])}/s; "
+            f"{count(hits['quaestor, Client'])}/s",
+            f"{count(over['transport alone'])}, {count(over['through httpx.AsyncClient'])} and "
+            f"{count(over['through httpx.Client'])} times hishel's; httpx with nothing behind it: "
+            f"{count(hits[f'{bare}, AsyncClient'])} and {count(hits[f'{bare}, Client'])}",
+        ),
+        (
+            "browser client in Chromium: an answer out of the page's memory; under the service worker",
+            f"{reads['page, fetch']:.2f} ms; {reads['worker']:.1f} ms",
+            f"under a worker that hands everything to the browser's cache {reads['worker that does nothing']:.1f} ms; "
+            f"{browser['lookups']['per_s'] / 1e6:.1f} million look-ups in the sketch a second",
+        ),
+        (
+            f"false positives of the sketch of 14,600 bytes with {sketch['at_20000']['entries']:,} outdated resources",
+            f"{100 * sketch['at_20000']['counted']:.1f} %",
+            f"theory {100 * sketch['at_20000']['theory']:.1f} %; with {fullest['entries']:,} it has "
+            f"{100 * fullest['counted']:.0f} %; an outdated resource costs Redis "
+            f"{reports['report_write_batch']['server_us']:.0f} us in a batch, {reports['report_write']['server_us']:.0f} us alone, a bare ZADD "
+            f"{reports['bare_zadd']['server_us']:.1f} us",
+        ),
+    ]
+
+
 ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     http_rows,
     latency_rows,
@@ -245,6 +277,7 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     grid_rows,
     cell_rows,
     exactness_rows,
+    client_rows,
 )
 
 
