@@ -34,9 +34,10 @@ PROCESSES: Final = 4
 DEPLOYMENTS: Final = ("endurance-0", "endurance-1")
 LEASES_S: Final = 30.0
 """Longest time that the last one killed may keep the others waiting; added to the announced bound."""
-
-
 KILLED_WITHIN_S: Final = 30.0
+"""Longest time that a killed process may take to be gone, and its last words to be read."""
+PROGRESS_EVERY_S: Final = 30.0
+AIM: Final = "none lost, none refused, no dead letter, and what was open at the end sent within the announced bound"
 
 
 @dataclass(slots=True)
@@ -77,6 +78,15 @@ class Lane:
         self.process.wait(KILLED_WITHIN_S)
         self.reader.join(KILLED_WITHIN_S)
         self.ready = False
+
+    def require_running(self) -> None:
+        """Raises RuntimeError if its process has ended by itself: nothing would come of this lane any more."""
+        assert self.process is not None
+        status = self.process.poll()
+        if status is not None:
+            raise RuntimeError(
+                f"the process of {self.deployment} from p{self.reached} on has ended by itself: {status}"
+            )
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -120,12 +130,21 @@ class Run:
             await client.aclose()
 
     def kill_until(self, done: Callable[[], bool], *, within_s: float) -> float:
-        """Kill somebody every so often until that is so; how many seconds it took. Raises TimeoutError."""
-        began_s = killed_s = time.monotonic()
+        """Kill somebody every so often until that is so; how many seconds it took. Raises TimeoutError or RuntimeError."""
+        began_s = killed_s = told_s = time.monotonic()
         while not done():
             now_s = time.monotonic()
             if now_s - began_s > within_s:
                 raise TimeoutError(f"{len(self.account.purged)} of {self.purges} purges came within {within_s:.0f} s")
+            for lane in self.lanes:
+                lane.require_running()
+            if now_s - told_s >= PROGRESS_EVERY_S:
+                told_s = now_s
+                print(
+                    f"{len(self.account.purged)} of {self.purges} purged, {self.kills} kills",
+                    file=sys.stderr,
+                    flush=True,
+                )
             if not all(lane.ready for lane in self.lanes):
                 killed_s = now_s  # the one before is not replaced yet
             elif now_s - killed_s >= self.kill_every_s:
@@ -197,7 +216,7 @@ def main() -> None:
     if asked.no_save:
         print(result)
     else:
-        harness.save("purge_endurance", result | {"wrong": wrong})
+        harness.save("purge_endurance", {"aim": AIM, **result, "wrong": wrong})
     sys.exit(1 if wrong else 0)
 
 

@@ -1,11 +1,13 @@
 """Write acknowledged -> object purged in a real cache, at 1, 10 and 100 writes/s, beside a bare PURGE in the same run.
 
-The whole pipeline on real parts: mongod, Valkey with the outbox, a 2 x 2 grid on Spark, one uvicorn worker, the cache before it.
-Every write changes one cached answer of its own. The bare PURGEs go to the same cache at the same pace, for objects of their own,
-from a process that does nothing else (httpx on a connection that is kept). All clocks are this machine's.
+The whole pipeline on real parts: mongod, Valkey with the outbox, a 2 x 2 grid on Spark, one uvicorn worker, the cache before it
+with the configuration that `quaestor cdn config` prints. Every write changes one cached answer of its own. The bare PURGEs go to
+the same cache at the same pace, for objects of their own, from a process that does nothing else (httpx on connections that are
+kept). All clocks are this machine's.
 
 The adapter's share begins when it is given the purge and ends when the cache has acknowledged it: outbox, queue, request.
-Aim: its p99 at most 1.5x of the bare PURGE's. Run: python -m benchmarks.purge_latency
+Aim: its p99 at most 1.5x of the bare PURGE's. Run: python -m benchmarks.purge_latency, about 25 minutes; a cache and a concern
+alone (`--caches nginx --concerns 1`) take about 3. At 1 write/s there are 60 of them, so p99 is the slowest.
 
 `--embedded` leaves Spark and Valkey out: the grid runs in the worker, the outbox lies in its memory. Another cache is one more
 row of CACHES.
@@ -15,11 +17,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -35,53 +38,63 @@ from pymongo import AsyncMongoClient
 from benchmarks import harness
 from benchmarks.invalidation_latency import CONCERNS, DATABASE, write
 from cdn_adapters import Answer, Connection, Delivery, Place, Target
+from cdn_adapters.purge_method import TOKEN_FIELD
 from cdn_adapters.varnish_node import VarnishNode
 from middleware import QuaestorMiddleware
+from middleware.interface import App, Message, Receive, Scope, Send
 from quaestor import Quaestor
 from quaestor.demo import children, reaper, servers
+from tests.end_to_end import real_caches
 
-LOADS: Final = ((1, 120), (10, 300), (100, 3_000))
+LOADS: Final = ((1, 60), (10, 300), (100, 2_000))
 """(writes per second, writes)"""
 _TIMEOUT_S: Final = 10.0
+_NUMBER_FIELD: Final = "x-answer"
+"""Field with the number that the application gives each answer: one that comes twice came out of a cache before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
     """A cache that is measured.
 
-    launch: describes its server, from a folder, its port and the application's port.
+    package: of Debian, that it comes with.
+    there: whether it is installed.
+    launch: describes its server, from a folder, the application's port and its own.
     place: what purges it, from its base URL.
-    kept: whether an answer shows that it came out of the cache.
     bare: the request that purges one object, from the base URL, and the object as the place spells it.
     """
 
-    launch: Callable[[Path, int, int], servers.Server]
+    package: str
+    there: bool
+    launch: Callable[..., servers.Server]
     place: Callable[[str], Place]
-    kept: Callable[[httpx.Response], bool]
     bare: Callable[[str, str], httpx.Request]
 
 
-def _varnish(folder: Path, port: int, app_port: int) -> servers.Server:
-    return children.varnish_server(folder, port=port, app_port=app_port)
-
-
-def _varnish_hit(response: httpx.Response) -> bool:
-    return response.headers.get("x-varnish-cache") == "hit"
+def _by_url(name: str) -> Cache:
+    """One of the caches of the tests, purged by URL."""
+    cache = real_caches.CACHES[name]
+    return Cache(
+        package=cache.package,
+        there=cache.there,
+        launch=cache.start,
+        place=cache.place,
+        bare=lambda url, target: httpx.Request("PURGE", target, headers={TOKEN_FIELD: real_caches.TOKEN}),
+    )
 
 
 CACHES: Final = {
     "varnish by tag (xkey)": Cache(
-        launch=_varnish,
+        package=real_caches.CACHES["varnish"].package,
+        there=real_caches.CACHES["varnish"].there,
+        launch=lambda folder, *, app_port, port: children.varnish_server(folder, port=port, app_port=app_port),
         place=lambda url: VarnishNode(url, soft=False, token=None, tags=True, timeout_s=_TIMEOUT_S),
-        kept=_varnish_hit,
         bare=lambda url, tag: httpx.Request("PURGE", url, headers={"xkey-purge": tag}),
     ),
-    "varnish by URL (PURGE)": Cache(
-        launch=_varnish,
-        place=lambda url: VarnishNode(url, soft=False, token=None, tags=False, timeout_s=_TIMEOUT_S),
-        kept=_varnish_hit,
-        bare=lambda url, target: httpx.Request("PURGE", target),
-    ),
+    "varnish by URL (PURGE)": _by_url("varnish"),
+    "nginx": _by_url("nginx"),
+    "squid": _by_url("squid"),
+    "traffic server": _by_url("ats"),
 }
 
 
@@ -136,6 +149,25 @@ class _Timed:
         return await self._connection.completed(ticket)
 
 
+class Numbered:
+    """ASGI middleware, the outermost, that numbers the answers."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._numbers = itertools.count()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+
+        async def numbered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                number = (_NUMBER_FIELD.encode(), b"%d" % next(self._numbers))
+                message = {**message, "headers": [*message["headers"], number]}
+            await send(message)
+
+        await self._app(scope, receive, numbered)
+
+
 def app() -> FastAPI:
     """One answer per item; when each purge was asked for and acknowledged, at /observed."""
     application = FastAPI()
@@ -146,6 +178,7 @@ def app() -> FastAPI:
     )
     place = TimedPlace(CACHES[os.environ["BENCHMARK_CACHE"]].place(os.environ["BENCHMARK_CACHE_URL"]))
     application.add_middleware(QuaestorMiddleware, quaestor=quaestor, cdn=[Delivery(place)])
+    application.add_middleware(Numbered)
 
     @application.get("/items/{key}")
     async def item(key: int) -> dict[str, Any] | None:
@@ -162,10 +195,10 @@ def app() -> FastAPI:
 
 
 def bare_purges(cache: str, url: str, objects: Sequence[str], rate_hz: float, results: Queue[list[float]]) -> None:
-    """Paced PURGEs of these objects, by a process that does nothing else; how many ms each took."""
+    """Paced PURGEs of these objects, by a process that does nothing else: how many ms each but the first took, which connects."""
 
     async def run() -> list[float]:
-        took_ms = []
+        took_ms: list[float] = []
         async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as client:
 
             async def one(target: str) -> None:
@@ -174,9 +207,11 @@ def bare_purges(cache: str, url: str, objects: Sequence[str], rate_hz: float, re
                 took_ms.append((time.perf_counter() - began) * 1_000)
                 response.raise_for_status()
 
+            await one(objects[0])
+            took_ms.clear()
             began = asyncio.get_running_loop().time()
             async with asyncio.TaskGroup() as purges:
-                for n, target in enumerate(objects):
+                for n, target in enumerate(objects[1:]):
                     await asyncio.sleep(began + n / rate_hz - asyncio.get_running_loop().time())
                     purges.create_task(one(target))
         return took_ms
@@ -192,7 +227,11 @@ def kept_objects(cache: Cache, front: str, behind: str, keys: Sequence[int]) -> 
     with httpx.Client(limits=httpx.Limits(max_connections=8), trust_env=False) as client, ThreadPoolExecutor(8) as pool:
 
         def one(key: int) -> str:
-            harness.until(lambda: cache.kept(client.get(f"{front}/items/{key}")), timeout_s=60)
+            def kept() -> bool:
+                first, second = (client.get(f"{front}/items/{key}").headers[_NUMBER_FIELD] for _ in range(2))
+                return first == second
+
+            harness.until(kept, timeout_s=60)
             if field is None:
                 return f"{front}/items/{key}"
             answer = client.get(f"{behind}/items/{key}", headers=fields)
@@ -203,7 +242,7 @@ def kept_objects(cache: Cache, front: str, behind: str, keys: Sequence[int]) -> 
 
 def measure(cache: str, stack: dict[str, str], first: int, rate_hz: int, count: int, concern: str) -> dict[str, Any]:
     """One load: count items are written, and as many others are purged barely."""
-    written, barely = range(first, first + count), range(first + count, first + 2 * count)
+    written, barely = range(first, first + count), range(first + count, first + _items(count))
     objects = kept_objects(CACHES[cache], stack["cache"], stack["app"], [*written, *barely])
     spawn = multiprocessing.get_context("spawn")
     acknowledged_q: Queue[dict[int, float]] = spawn.Queue()
@@ -247,17 +286,22 @@ def measure(cache: str, stack: dict[str, str], first: int, rate_hz: int, count: 
     }
 
 
+def _items(count: int) -> int:
+    """Items of one load: those that are written, as many that are purged barely, and one by which that process connects."""
+    return 2 * count + 1
+
+
 def run_stack(
     concern: str, loads: Sequence[tuple[int, int]], caches: Sequence[str], *, embedded: bool
-) -> list[dict[str, Any]]:
-    """All loads on each cache, with writers of one concern."""
+) -> Iterator[dict[str, Any]]:
+    """All loads on each cache, with writers of one concern; each result when it is there."""
     with ExitStack() as stack:
         mongo = stack.enter_context(servers.running(servers.mongod_server, "mongod"))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="quaestor-bench-")))
         folder.chmod(0o711)  # varnishd gives up root's rights, and has to find its VCL
         flush = {"QUAESTOR_JOURNAL_FLUSH_MS": "2" if concern == "1" else "0"}
         with pymongo.MongoClient[dict[str, Any]](mongo.url) as client:
-            total = 2 * sum(count for _, count in loads)
+            total = sum(_items(count) for _, count in loads)
             client[DATABASE].items.insert_many([{"_id": n, "n": 0} for n in range(total)])
         environment = {"MONGO_URL": mongo.url, **flush}
         if not embedded:
@@ -270,7 +314,6 @@ def run_stack(
             grid.launch()
             grid.wait_ready(timeout_s=120)
             environment |= {"REDIS_URL": redis.url, "QUAESTOR_DEPLOYMENT": DATABASE}
-        found = []
         for number, name in enumerate(caches):
             with ExitStack() as front:
                 app_port, port = servers.free_port(), servers.free_port()
@@ -282,16 +325,14 @@ def run_stack(
                     )
                 )
                 (folder / str(number)).mkdir()
-                cache = CACHES[name].launch(folder / str(number), port, app_port)
-                cache.start()
+                cache = CACHES[name].launch(folder / str(number), app_port=app_port, port=port)
                 front.callback(cache.stop)
+                cache.start()
                 urls = {"mongo": mongo.url, "app": f"http://{servers.HOST}:{app_port}", "cache": url}
                 first = 0
                 for rate_hz, count in loads:
-                    found.append(measure(name, urls, first, rate_hz, count, concern))
-                    print(found[-1], flush=True)
-                    first += 2 * count
-        return found
+                    yield measure(name, urls, first, rate_hz, count, concern)
+                    first += _items(count)
 
 
 def arguments() -> argparse.Namespace:
@@ -303,7 +344,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--writes", type=int, help="of each load, instead of those for p99")
     parser.add_argument("--embedded", action="store_true", help="no Spark and no Valkey: the outbox lies in memory")
     parser.add_argument("--no-save", action="store_true", help="print only")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    missing = sorted({CACHES[name].package for name in asked.caches if not CACHES[name].there})
+    if missing:
+        parser.error(f"not on this machine: apt-get install {' '.join(missing)}; or name others by --caches")
+    return asked
 
 
 def main() -> None:
@@ -312,16 +357,21 @@ def main() -> None:
     loads = [
         (rate, asked.writes or count) for rate, count in LOADS if asked.rates is None or rate in asked.rates
     ]  # fmt: skip
-    found = [
-        one
-        for concern in asked.concerns
-        for one in run_stack(concern, loads, asked.caches, embedded=asked.embedded)
-    ]  # fmt: skip
-    if asked.no_save:
-        return
-    where = "the worker's memory" if asked.embedded else "Valkey"
+    found: list[dict[str, Any]] = []
+    try:
+        for concern in asked.concerns:
+            for one in run_stack(concern, loads, asked.caches, embedded=asked.embedded):
+                found.append(one)
+                print(one, flush=True)
+    finally:  # what was measured before something failed is kept
+        if found and not asked.no_save:
+            _save(found, embedded=asked.embedded)
+
+
+def _save(found: Sequence[dict[str, Any]], *, embedded: bool) -> None:
+    where = "the worker's memory" if embedded else "Valkey"
     harness.save(
-        "purge_latency_embedded" if asked.embedded else "purge_latency",
+        "purge_latency_embedded" if embedded else "purge_latency",
         {
             "what": f"ms; outbox in {where}, one app worker, one cache before it, bare PURGEs beside it, all on one machine",
             "aim": "the adapter's share p99 at most 1.5x of the bare PURGE's",
