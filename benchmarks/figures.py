@@ -270,6 +270,29 @@ def client_rows() -> list[Row]:
     ]
 
 
+def ttl_rows() -> list[Row]:
+    """Hits in browsers that estimated lifetimes give, at equal staleness."""
+    measured = result("ttl_estimators")
+    zipf, uniform = (
+        next(one for one in measured["workloads"] if one["workload"].startswith(name)) for name in ("Zipf", "uniform")
+    )
+
+    def hits(workload: Result, level: int, name: str) -> str:
+        return f"{workload['levels'][level]['fresh_hits'][name][0]:.2f}"
+
+    return [
+        (
+            f"fresh hits in browsers by estimated lifetimes, simulated, {zipf['workload']}, "
+            f"{100 * zipf['levels'][1]['stale']:.1f} % of the answers stale",
+            hits(zipf, 1, "lifetimes"),
+            f"best fixed lifetime {hits(zipf, 1, 'best static')}; the most that can be had without seeing the future "
+            f"{hits(zipf, 1, 'bound')}, with it {zipf['oracle']['browser_fresh'][0]:.2f}; uniform reads and writes, "
+            f"{100 * uniform['levels'][2]['stale']:.1f} % stale: {hits(uniform, 2, 'lifetimes')}, best fixed "
+            f"{hits(uniform, 2, 'best static')}, d-TTL {hits(uniform, 2, 'dynamic')}",
+        )
+    ]
+
+
 ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     http_rows,
     latency_rows,
@@ -278,6 +301,7 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     cell_rows,
     exactness_rows,
     client_rows,
+    ttl_rows,
 )
 
 
