@@ -55,7 +55,7 @@ class HandlerRun:
         self._body = body
         self._delivery = Delivery(context, missed, span)
         self._held = HeldAnswer()
-        self._timer = ReleaseTimer(self._release)
+        self._timer: ReleaseTimer | None = None  # of an answer in pieces: it refers to the run, and the run to it
         self._turn = asyncio.Lock()
         self._settled: Settled | None = None
         self._part: Part | None = None
@@ -99,7 +99,8 @@ class HandlerRun:
                 raise
             finally:
                 end(self._span)
-                await self._timer.stop(self._read_path.telemetry)
+                if self._timer is not None:
+                    await self._timer.stop(self._read_path.telemetry)
                 self._hand_back()
         await self._finish()
 
@@ -218,7 +219,8 @@ class HandlerRun:
             await self._withhold("too-large", more=more)
         elif not more:
             await self._complete()
-        else:
+        elif self._timer is None:
+            self._timer = ReleaseTimer(self._release)
             self._timer.begin()
 
     async def _complete(self) -> None:

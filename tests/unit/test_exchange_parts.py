@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
+import httpx
 import pytest
 
+from middleware import QuaestorMiddleware
 from middleware.asked_scope import recorded
 from middleware.bodies import UnkeyedBody
 from middleware.context import ExchangeContext
+from middleware.handler_run import HandlerRun
 from middleware.handler_scope import handler_scope
 from middleware.headers import HeaderPolicy
 from middleware.held_answer import HeldAnswer, ReleaseTimer
@@ -19,7 +23,7 @@ from middleware.routes import Routes
 from middleware.verification import Verifications
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.request import inspect
-from tests.hand_driven import HandEngine
+from tests.hand_driven import HandEngine, reads
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -144,6 +148,28 @@ async def test_an_answer_that_is_whole_in_time_is_not_released(monkeypatch: pyte
     timer = ReleaseTimer(nothing)
     timer.begin()
     await timer.stop(HandEngine().telemetry)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("status", [200, 500])
+async def test_nothing_of_a_miss_waits_for_the_collector_of_cycles(status: int) -> None:
+    """Stored or handed on: its run, and what that holds of the request, is freed when it is answered."""
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        reads()
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"1"})
+
+    app = QuaestorMiddleware(page, quaestor=HandEngine())
+    gc.collect()
+    gc.disable()
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop.test") as client:
+            for number in range(3):
+                assert "fwd=uri-miss" in (await client.get(f"/{number}")).headers["cache-status"]
+        assert not [one for one in gc.get_objects() if isinstance(one, HandlerRun)]
+    finally:
+        gc.enable()
 
 
 # Bodies that are not part of the key
