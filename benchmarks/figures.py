@@ -270,6 +270,22 @@ def client_rows() -> list[Row]:
     ]
 
 
+def purge_rows() -> list[Row]:
+    """Purges of CDNs."""
+    measured = result("purge_endurance")
+    rate, left = measured["account"]["requests_per_s"], measured["open_after_the_last"]
+    return [
+        (
+            f"{measured['purges']:,} purges by {measured['processes']} processes, one of which is killed every 10 s "
+            f"({measured['kills']} times), on an account of {rate:.0f} requests/s: lost; refused",
+            f"{measured['lost']}; {measured['refused']}",
+            f"{measured['sent_more_than_once']:,} were sent more than once; {left:,} were open when the last one "
+            f"came, sent {measured['drained_after_s']:.0f} s later (announced: within "
+            f"{measured['announced_bound_s']:.0f} s)",
+        )
+    ]
+
+
 def ttl_rows() -> list[Row]:
     """Hits in browsers that estimated lifetimes give, at equal staleness."""
     measured = result("ttl_estimators")
@@ -300,6 +316,7 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     grid_rows,
     cell_rows,
     exactness_rows,
+    purge_rows,
     client_rows,
     ttl_rows,
 )
