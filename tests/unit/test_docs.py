@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import figures
+from benchmarks import figures, harness
+from benchmarks.figure_rows import results
 from tests.recovery import report
 from tests.recovery.failures import FAILURES
 
@@ -94,10 +95,10 @@ def test_the_figures_in_the_readme_are_those_of_the_result_files() -> None:
 def test_figures_of_a_changed_tree_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the sentence says what to run."""
     (tmp_path / "soak.json").write_text(json.dumps({"commit": "0123456789abcdef+changes"}))
-    monkeypatch.setattr(figures.harness, "RESULTS", tmp_path)
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
     with pytest.raises(
-        figures.FiguresError, match=r"soak.json was measured on a changed tree .* python -m benchmarks.soak"
+        results.FiguresError, match=r"soak.json was measured on a changed tree .* python -m benchmarks.soak"
     ):
-        figures.result("soak")
-    with pytest.raises(figures.FiguresError, match=r"matching.json is missing; run: python -m benchmarks.matching"):
-        figures.result("matching")
+        results.result("soak")
+    with pytest.raises(results.FiguresError, match=r"matching.json is missing; run: python -m benchmarks.matching"):
+        results.result("matching")

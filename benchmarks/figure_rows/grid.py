@@ -1,0 +1,116 @@
+"""Rows of the matching grid: latency, what a node and a grid sustain, what a write costs a cell."""
+
+from __future__ import annotations
+
+from benchmarks.figure_rows.results import Result, Row, count, result
+
+
+def latency() -> list[Row]:
+    """From the acknowledged write to its effects, at each load."""
+    rows: list[Row] = []
+    for load in result("invalidation_latency")["loads"]:
+
+        def of(what: str, load: Result = load) -> str:
+            return f"{load[what]['p50_ms']:.1f} / {load[what]['p99_ms']:.0f} ms"
+
+        rows.append(
+            (
+                f"acknowledged write to no longer served; evicted; purged from Varnish, p50 / p99, at "
+                f"{load['writes_per_s_asked']:,} writes/s (2 x 2 grid, one app worker)",
+                f"{of('no_longer_served')}; {of('evicted')}; {of('varnish_purged')}",
+                f"bare change stream p99 {load['bare_change_stream']['p99_ms']:.1f} ms: "
+                f"{load['no_longer_served_p99_over_bare']:.0f}, {load['evicted_p99_over_bare']:.0f} and "
+                f"{load['purged_p99_over_bare']:.0f} times it (aim: 3)",
+            )
+        )
+    return rows
+
+
+def matching() -> list[Row]:
+    """What one node matches, by workload."""
+    workloads = result("matching")["workloads"]
+
+    def at(workload: str, queries: int) -> str:
+        return next(count(one["writes_per_s"]) for one in workloads[workload]["node"] if one["queries"] == queries)
+
+    most = max(int(one["queries"]) for one in workloads["papers"]["node"])
+    return [
+        (
+            "one matching node, 100,000 queries, CPU time of one core: ranges; a mix that indexes find",
+            f"{at('papers', 100_000)} writes/s; {at('indexed', 100_000)} writes/s",
+            f"a mix with 10 % that no index finds: {at('mixed', 100_000)} writes/s, 1,000 such queries "
+            f"{at('mixed', 1_000)} (that is why a node keeps at most 5,000 of them for a namespace)",
+        ),
+        (
+            f"what {most:,} queries cost a write, over what 1,000 cost: ranges; a mix that indexes find",
+            f"{workloads['papers']['growth']:.2f}; {workloads['indexed']['growth']:.2f}",
+            f"the mix with 10 % that no index finds: {count(workloads['mixed']['growth'])}",
+        ),
+    ]
+
+
+def sustained() -> list[Row]:
+    """What the grid on Spark sustains, by shape."""
+    measured = result("invalidb_scalability")
+    highest = {
+        shape: f"{loads['20 ms']:,}" for shape, loads in measured["write_scalability"].items() if "(" not in shape
+    }
+    most = max((one for one in measured["table_3"] if one["grid"] == "1x1"), key=lambda one: float(one["queries"]))
+    bare = measured["bare_redis"]["round_trips"]["1000"]
+    mongo = measured["from_mongodb"]
+    queries = measured.get("fixed_load", {}).get("queries", "1,000 queries")
+    return [
+        (
+            f"the grid on Spark, write in its pipeline to notification read: 1 x 1, {most['queries']:,} queries, "
+            f"{most['writes_per_s']:,} writes/s",
+            f"p50 {most['p50_ms']:.1f} ms, p99 {most['p99_ms']:.1f} ms",
+            f"one bare Redis round trip p50 {bare['p50_ms']:.2f} ms, p99 {bare['p99_ms']:.1f} ms; "
+            f"it took {most['registering_s']:.0f} s to register them",
+        ),
+        (
+            f"... highest write rate with a p99 under 20 ms, {queries}; cells and all else share the cores of one machine",
+            ", ".join(f"{shape.replace('x', ' x ')}: {rate}/s" for shape, rate in highest.items()),
+            "more cells than cores bring nothing on one machine",
+        ),
+        (
+            "... from the acknowledged write in MongoDB, 1 x 1, p99",
+            ", ".join(
+                f"{one['p99_ms']:.0f} ms at {one['writes_per_s']:,} writes/s with {one['queries']:,} queries"
+                for one in mongo
+            ),
+            "",
+        ),
+    ]
+
+
+def cells() -> list[Row]:
+    """What a write costs one cell, by the shape of its grid."""
+    measured = result("cell_cost")
+    points, model = measured["points"], measured["model"]
+
+    def used(grid: str, view: str, *, unindexed: bool) -> float:
+        point = next(
+            one
+            for one in points
+            if one["grid"] == grid and one[view] and bool(one["queries_without_index"]) == unindexed
+        )
+        return float(point["us_of_a_cell_per_write_of_the_grid"]) * float(point["writes"])
+
+    def fall(grid: str, *, unindexed: bool) -> str:
+        view = "equal_load_in_all"
+        return f"{used(grid, view, unindexed=unindexed) / used('1x1', view, unindexed=unindexed):.2f}"
+
+    def kept(*, unindexed: bool) -> str:
+        view = "equal_load_per_cell"
+        return f"{used('4x4', view, unindexed=unindexed) / used('1x1', view, unindexed=unindexed):.2f}"
+
+    return [
+        (
+            "CPU time of one cell of a 4 x 4 grid, over that of a 1 x 1: same load in all; same load per cell (queries that no "
+            "index finds among them)",
+            f"{fall('4x4', unindexed=True)}; {kept(unindexed=True)}",
+            f"ranges, which an index finds: {fall('4x4', unindexed=False)}; {kept(unindexed=False)}: query partitions do not "
+            f"divide those ({fall('4x1', unindexed=False)} with 4 x 1); a write that wakes a cell for itself alone costs "
+            f"{model['us_of_a_write_that_wakes_the_cell_alone']:.0f} us instead of {model['read_us']:.0f}",
+        )
+    ]
