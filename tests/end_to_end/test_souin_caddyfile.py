@@ -1,0 +1,159 @@
+"""What the printed Caddyfile does around Souin, on the real Caddy: who reaches the API, and which fields Souin and clients see.
+
+Debian's Caddy has no Souin, so its module is taken out of the text, and where it would answer stands what it would answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cdn_adapters import Delivered, Rejected, Souin, Target, provider_configuration
+from cdn_adapters.capabilities import TAG
+from quaestor.demo.servers import HOST, Server, free_port, running
+from quaestor.errors import CdnError
+from tests.end_to_end.origin import Answer, Origin, origin
+from tests.support import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(shutil.which("caddy") is None, reason="not on this machine: apt-get install caddy"),
+]
+TOKEN = "open-sesame-0123"
+FOR_BROWSERS = "public, max-age=60, must-revalidate"
+
+
+def caddy(folder: Path, *, app_port: int, module: str) -> Server:
+    """A Caddy with the printed text.
+
+    module: what stands in the place of the module where purges are taken.
+    """
+    port = free_port()
+    values = {
+        "folder": str(folder), "token": TOKEN, "purger": HOST, "app_host": HOST, "app_port": str(app_port), "port": str(port),
+    }  # fmt: skip
+    text = provider_configuration("souin", values)
+    text, found = re.subn(r"^\tcache \{.*?^\t\}\n", "\tadmin off\n", text, flags=re.DOTALL | re.MULTILINE)
+    assert found == 1
+    assert text.count("\t\t\tcache\n") == text.count("\t\tcache @anonymous\n") == 1
+    text = text.replace("\t\t\tcache\n", f"\t\t\t{module}\n").replace("\t\tcache @anonymous\n", "")
+    (folder / "Caddyfile").write_text(text)
+    url = f"http://{HOST}:{port}"
+    arguments = [str(shutil.which("caddy")), "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+    environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    return Server("caddy", arguments, folder, port, url, partial(_listens, port), environment=environment)
+
+
+def _listens(port: int) -> bool:
+    with socket.create_connection((HOST, port), timeout=0.5):
+        return True
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[Origin]:
+    with origin(free_port()) as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def front(behind: Origin) -> Iterator[Server]:
+    """With a module that takes every purge."""
+    with running(partial(caddy, app_port=behind.port, module="respond * 204"), "caddy") as server:
+        yield server
+
+
+@pytest.fixture
+def path(prefix: str) -> str:
+    return f"/{prefix}"
+
+
+async def purge(url: str, token: str = TOKEN) -> object:
+    async with Souin(url, token=token, timeout_s=PATIENCE_S).connect() as connection:
+        return await connection.send([Target(TAG, "t")])
+
+
+async def test_the_adapter_reaches_the_api_with_the_token_alone(front: Server) -> None:
+    assert await purge(front.url) == Delivered()
+    answer = await purge(front.url, "another")
+    assert isinstance(answer, Rejected)
+    assert answer.place_wide
+
+
+async def test_without_the_module_s_api_no_purge_is_acknowledged(behind: Origin) -> None:
+    """The request goes on to what answers 501, not to the application, which may answer anything."""
+    without = partial(caddy, app_port=behind.port, module="# no API")
+    with running(without, "caddy") as server, pytest.raises(CdnError, match="501"):
+        await purge(server.url)
+    assert [asked for asked in behind.asked if asked.method == "PURGE"] == []
+
+
+@pytest.mark.parametrize("method", ["GET", "PURGE", "POST"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/souin-api/souin", "/souin-api/souin/flush", "/a/souin-api/souin/", "/a?b=/souin-api/souin/flush", "/souin-api/metrics",
+        "http://souin-api/souin", "http://shop.example/souin-api/souin",
+    ],
+)  # fmt: skip
+async def test_nobody_else_reaches_the_api(front: Server, behind: Origin, method: str, target: str) -> None:
+    """Souin looks for its path anywhere in a request target: in a query, behind another path, with its first part as the host."""
+    before = len(behind.asked)
+    assert await asked_for(front, method, target) == 403
+    assert await asked_for(front, method, target, "quaestor-purge-token: wrong") == 403
+    assert len(behind.asked) == before
+
+
+async def test_a_token_does_for_the_api_s_own_path_only(front: Server) -> None:
+    """Not for emptying the storage, which may be somebody else's too."""
+    for target in ("/souin-api/souin/flush", "/souin-api/souin/GET-http-shop.example-/", "/a"):
+        assert await asked_for(front, "PURGE", target, f"quaestor-purge-token: {TOKEN}") == 403
+
+
+async def asked_for(front: Server, method: str, target: str, field: str = "x-nothing: 1") -> int:
+    """The status of the answer to a request with this target, as it is."""
+
+    async def ask() -> int:
+        reader, writer = await asyncio.open_connection(HOST, front.port)
+        writer.write(
+            f"{method} {target} HTTP/1.1\r\nhost: shop.example\r\n{field}\r\ncontent-length: 0\r\n\r\n".encode()
+        )
+        await writer.drain()
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    return await asyncio.wait_for(ask(), PATIENCE_S)
+
+
+async def test_clients_see_a_lifetime_of_0_and_nothing_of_what_souin_is_told(
+    front: Server, behind: Origin, path: str
+) -> None:
+    """What Souin itself sees has no lifetime for browsers, by which it would go, and no groups, which it would take for tags."""
+    told = {
+        "souin-cache-control": "public",
+        "surrogate-key": "q-1",
+        "cdn-cache-control": "max-age=60",
+        "cache-groups": '"g"',
+    }
+    behind.answers[path] = Answer({"cache-control": FOR_BROWSERS, **told})
+    async with httpx.AsyncClient(base_url=front.url, timeout=PATIENCE_S, trust_env=False) as web:
+        fields = (await web.get(path, headers={"quaestor-purge-token": "x"})).headers
+        assert fields["cache-control"] == "public, max-age=0, must-revalidate"
+        assert [name for name in told if name in fields] == []
+        assert behind.asked[-1].headers["quaestor-purge-token"] is None
+        for said, heard in (
+            (f"{FOR_BROWSERS}, no-transform", "public, max-age=0, must-revalidate, no-transform"),
+            ("private, no-cache", "private, no-cache"),
+            ("no-store", "no-store"),
+            ("public, max-age=60", "public, max-age=60"),
+        ):
+            behind.answers[path] = Answer({"cache-control": said})
+            assert (await web.get(path)).headers["cache-control"] == heard
