@@ -170,6 +170,7 @@ caches:
 	@$(call from_apt,command -v squid,squid) || $(call say,no Squid here (apt-get install squid): going on without)
 	@$(call from_apt,command -v traffic_server,trafficserver) \
 		|| $(call say,no Traffic Server here (apt-get install trafficserver): going on without)
+	@$(call from_apt,command -v caddy,caddy) || $(call say,no Caddy here (apt-get install caddy): going on without)
 
 .PHONY: chromium
 chromium:

@@ -6,8 +6,8 @@ the same cache at the same pace, for objects of their own, from a process that d
 kept). All clocks are this machine's.
 
 The adapter's share begins when it is given the purge and ends when the cache has acknowledged it: outbox, queue, request.
-Aim: its p99 at most 1.5x of the bare PURGE's. Run: python -m benchmarks.purge_latency, about 25 minutes; a cache and a concern
-alone (`--caches nginx --concerns 1`) take about 3. At 1 write/s there are 60 of them, so p99 is the slowest.
+Aim: its p99 at most 1.5x of the bare PURGE's. Run: python -m benchmarks.purge_latency, about 25 minutes, half of it for each
+concern of writers (`--concerns majority`), which are a file of results each. At 1 write/s there are 60, so p99 is the slowest.
 
 `--embedded` leaves Spark and Valkey out: the grid runs in the worker, the outbox lies in its memory. Another cache is one more
 row of CACHES.
@@ -357,21 +357,21 @@ def main() -> None:
     loads = [
         (rate, asked.writes or count) for rate, count in LOADS if asked.rates is None or rate in asked.rates
     ]  # fmt: skip
-    found: list[dict[str, Any]] = []
-    try:
-        for concern in asked.concerns:
+    for concern in asked.concerns:
+        found: list[dict[str, Any]] = []
+        try:
             for one in run_stack(concern, loads, asked.caches, embedded=asked.embedded):
                 found.append(one)
                 print(one, flush=True)
-    finally:  # what was measured before something failed is kept
-        if found and not asked.no_save:
-            _save(found, embedded=asked.embedded)
+        finally:  # what was measured before something failed is kept
+            if found and not asked.no_save:
+                _save(found, concern, embedded=asked.embedded)
 
 
-def _save(found: Sequence[dict[str, Any]], *, embedded: bool) -> None:
+def _save(found: Sequence[dict[str, Any]], concern: str, *, embedded: bool) -> None:
     where = "the worker's memory" if embedded else "Valkey"
     harness.save(
-        "purge_latency_embedded" if embedded else "purge_latency",
+        "purge_latency" + ("_embedded" if embedded else "") + ("_w1" if concern == "1" else ""),
         {
             "what": f"ms; outbox in {where}, one app worker, one cache before it, bare PURGEs beside it, all on one machine",
             "aim": "the adapter's share p99 at most 1.5x of the bare PURGE's",

@@ -22,6 +22,7 @@ from cdn_adapters.netlify import Netlify
 from cdn_adapters.nginx import Nginx
 from cdn_adapters.place import Connection, Place, Target
 from cdn_adapters.provider_configuration import CACHES, HOSTED, provider_configuration
+from cdn_adapters.souin import Souin
 from cdn_adapters.squid import Squid
 from cdn_adapters.tiers import Tiers
 from cdn_adapters.traffic_server import TrafficServer
@@ -62,6 +63,7 @@ __all__ = [
     "PurgeEvent",
     "Rate",
     "Rejected",
+    "Souin",
     "Squid",
     "TagField",
     "Target",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -81,8 +82,8 @@ class LifetimeField:
     """Response field that tells a place how long it may keep an answer, for one that does not know CDN-Cache-Control.
 
     name: lower case.
-    form: its value, with {lives_s}, the lifetime counted from when the answer's Age was 0, or {until_s}, its end in seconds
-        since the epoch.
+    form: its value, with {lives_s}, the lifetime counted from when the answer's Age was 0, or its end: {until_s}, in seconds
+        since the epoch, or {until_date}, as an HTTP date.
     """
 
     name: str
@@ -90,7 +91,9 @@ class LifetimeField:
 
     def header(self, *, lives_s: int, until_s: int) -> tuple[bytes, bytes]:
         """The field for one lifetime."""
-        return self.name.encode("ascii"), self.form.format(lives_s=lives_s, until_s=until_s).encode("ascii")
+        until_date = formatdate(until_s, usegmt=True)
+        value = self.form.format(lives_s=lives_s, until_s=until_s, until_date=until_date)
+        return self.name.encode("ascii"), value.encode("ascii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ _FILES: Final = {
 }
 HOSTED: Final = tuple(_FILES)
 """Names of the providers."""
-_CACHES: Final = {"nginx": "nginx.conf", "squid": "squid.conf", "ats": "ats.sh"}
+_CACHES: Final = {"nginx": "nginx.conf", "squid": "squid.conf", "ats": "ats.sh", "souin": "souin.caddyfile"}
 _VARNISH: Final = {"app_host": "127.0.0.1", "app_port": "8000", "token": "", "purger": "127.0.0.1"}
 """What the VCL is filled in with, and what stands in it otherwise."""
 CACHES: Final = ("varnish", *_CACHES)

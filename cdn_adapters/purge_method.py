@@ -1,4 +1,4 @@
-"""Cache of one's own that is purged by requests with the method PURGE: what Varnish, nginx, Squid and Traffic Server share."""
+"""Cache of one's own that is purged by requests with the method PURGE: what Varnish, nginx, Squid and others share."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
     """Place that is asked directly, with a token, by the method PURGE; the base of all of them. Implements Place.
 
     software: what it is called, for people.
+    taken: statuses of answers to a purge that it has taken.
     address: base URL, as this process reaches it. Raises ConfigurationError if it is not an http(s) URL.
     token: what its configuration asks for; None: it goes by addresses alone.
     timeout_s: for one purge request.
@@ -38,6 +39,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
 
     name: str
     software: str
+    taken: tuple[int, ...] = (200, 404)  # 404: there was nothing to purge
     address: str
     capabilities: Capabilities
 
@@ -83,11 +85,16 @@ class PurgeMethodPlace(PooledPlace, ABC):
         )
 
     def request(
-        self, client: httpx.AsyncClient, fields: Mapping[str, str], extensions: dict[str, object] | None = None
+        self,
+        client: httpx.AsyncClient,
+        fields: Mapping[str, str],
+        extensions: dict[str, object] | None = None,
+        *,
+        path: str = "/",
     ) -> httpx.Request:
         """A purge request with these fields and the token."""
         token = {} if self._token is None else {TOKEN_FIELD: self._token.get_secret_value()}
-        return client.build_request("PURGE", self.base + "/", headers={**token, **fields}, extensions=extensions or {})
+        return client.build_request("PURGE", self.base + path, headers={**token, **fields}, extensions=extensions or {})
 
     async def _answer(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
         try:
@@ -99,7 +106,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
             raise CdnError(
                 f"{self.software} at {self.base} did not answer a purge: {error or type(error).__name__}"
             ) from error
-        if response.status_code in (200, 404) and self.proved(request, response):  # 404: there was nothing to purge
+        if response.status_code in self.taken and self.proved(request, response):
             return Delivered()
         if response.status_code == 403:
             return Rejected(reason=self.forbidden(), place_wide=True)

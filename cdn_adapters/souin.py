@@ -1,6 +1,6 @@
 """Souin, the cache of Caddy: purges by tag, in one Caddy.
 
-API: github.com/darkweak/souin, read 2026-11 (1.7). Tested on its contract, not on Souin.
+API: github.com/darkweak/souin, read 2026-11 (1.7.9). Tested on its contract, not on Souin.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ CONNECTION = frozenset(
 """Of one connection: neither stored nor taken over from a 304 (RFC 9111, sections 3.1 and 3.2)."""
 _LIFETIMES = frozenset(
     {
-        b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"surrogate-control", b"x-accel-expires",
-        LIFETIME,
+        b"age", b"cache-control", b"cdn-cache-control", b"expires", b"pragma", b"souin-cache-control", b"surrogate-control",
+        b"x-accel-expires", LIFETIME,
     }
 )  # fmt: skip
 _NOT_MODIFIED = frozenset(

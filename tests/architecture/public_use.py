@@ -42,6 +42,7 @@ from cdn_adapters import (
     PurgeEvent,
     Rate,
     Rejected,
+    Souin,
     Squid,
     TagField,
     Target,
@@ -235,6 +236,7 @@ def hosted(token: str) -> Sequence[Place]:
         Webhook("https://purger.example/purge", key=token),
         Nginx("http://localhost:8080", token=token),
         Squid("http://localhost:3128", token=token),
+        Souin("http://localhost:8080", token=token),
         TrafficServer("http://localhost:8080", token=token),
     )
 

@@ -1,6 +1,6 @@
 """Souin in Caddy, with the printed configuration: its API takes purges by tag, of whoever knows the token.
 
-As its source has it (github.com/darkweak/souin, 1.7, read 2026-11; `pkg/api/souin.go`, `pkg/surrogate/providers/common.go`):
+As its source has it (github.com/darkweak/souin, 1.7.9, read 2026-11; `pkg/api/souin.go`, `pkg/surrogate/providers/common.go`):
 PURGE of the API's path, tags in `Surrogate-Key`, split at a comma and a blank; 204 whatever was found. What is kept, and for how
 long: `pkg/middleware/middleware.go`.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 
 from tests.cdn_contracts.cache import Cache
-from tests.cdn_contracts.serving import HTML, Received, Reply
+from tests.cdn_contracts.serving import HTML, Received, Reply, json_reply
 
 TOKEN = "souin-token-of-the-tests"
 API = "/souin-api/souin"
@@ -22,7 +22,7 @@ DEFAULT_S = 1.0
 
 
 class SouinContract:
-    """Fields: token, revoked by setting it to another; enabled, whether the API is on; cache."""
+    """Fields: token, revoked by setting it to another; enabled, whether the API is on, else Caddy's own answers; cache."""
 
     def __init__(self) -> None:
         self.token = TOKEN
@@ -40,7 +40,7 @@ class SouinContract:
     def _api(self, request: Received) -> Reply:
         proof = {"quaestor-purged": "1"}
         if not self.enabled:
-            return Reply(501, b"", proof)
+            return json_reply(404, {"error": f"resource not found: {API}"}, Quaestor_Purged="1")
         if sum(len(name) + len(value) + 4 for name, value in request.fields.items()) > MAX_FIELDS_BYTES:
             return Reply(431, b"", proof)
         self.cache.purge_tags(request.fields.get("surrogate-key", "").split(", "))

@@ -6,7 +6,7 @@ The races of small answers are run without the protection too: then an old answe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -140,6 +140,22 @@ async def begun(site: CachedSite, name: str, link: Link | None) -> AsyncIterator
         await asyncio.gather(race.fetching, return_exceptions=True)
 
 
+async def until_in_time(
+    site: CachedSite, name: str, link: Link, raced: Callable[[Race], Awaitable[bool]], *, batches: int
+) -> None:
+    """Race until so many batches have arrived in time: between the purges that they were to arrive between.
+
+    raced: runs one, and says whether it was in time; if not, the machine stood still for longer than the purges were apart.
+    """
+    done = 0
+    for attempt in range(3 * batches + 10):
+        async with racing(site, f"{name}-{attempt}", link) as race:
+            done += await raced(race)
+        if done == batches:
+            return
+    pytest.fail(f"{done} of {batches} batches arrived in time")
+
+
 @pytest.fixture
 def purged_at_once(kind: RealCache) -> None:
     """A cache that does not wait: what is raced against is then over before the answer comes."""
@@ -206,24 +222,22 @@ async def test_an_answer_that_had_left_goes_with_the_second_purge(
     world: dict[str, Any], prefix: str, link: Link, batches: int
 ) -> None:
     """It arrives after the first purge, within `repurge_after_ms`, and the cache keeps it until the second one."""
-    done = 0
+
+    async def raced(race: Race) -> bool:
+        await race.write()
+        await race.purged(1)
+        assert await race.arrive() == [0] * TOGETHER
+        shown = await race.shown()
+        in_time = all(race.site.purges(name) == 1 for name in race.names)
+        await race.purged(2)
+        await eventually(race.site.settled)
+        if in_time:
+            assert shown == [0] * TOGETHER
+            assert await race.shown() == [1] * TOGETHER
+        return in_time
+
     async with cached_site(**world, repurge_after_ms=2_000) as site:
-        for attempt in range(3 * batches + 10):
-            async with racing(site, f"{prefix}-{attempt}", link) as race:
-                await race.write()
-                await race.purged(1)
-                assert await race.arrive() == [0] * TOGETHER
-                shown = await race.shown()
-                in_time = all(site.purges(name) == 1 for name in race.names)  # else the machine stood still for longer
-                await race.purged(2)
-                await eventually(site.settled)
-                if in_time:
-                    assert shown == [0] * TOGETHER
-                    assert await race.shown() == [1] * TOGETHER
-                    done += 1
-            if done == batches:
-                return
-    pytest.fail(f"{done} of {batches} batches arrived in time")
+        await until_in_time(site, prefix, link, raced, batches=batches)
 
 
 @pytest.mark.usefixtures("purged_at_once")
@@ -241,23 +255,19 @@ async def test_a_large_answer_that_had_left_is_purged_when_it_has_arrived(
     world: dict[str, Any], prefix: str, link: Link, batches: int
 ) -> None:
     """However long that takes: both purges were over before its first byte came. It is purged when it was sent, and once more."""
-    done = 0
+
+    async def raced(race: Race) -> bool:
+        await race.write()
+        await race.purged(2)
+        await eventually(race.site.settled)
+        assert await race.arrive() == [0] * TOGETHER
+        in_time = all(race.site.purges(name) <= 3 for name in race.names)
+        await race.purged(4)
+        await eventually(race.site.settled)
+        if in_time:
+            assert await race.shown() == [1] * TOGETHER
+        return in_time
+
     async with cached_site(**world, repurge_after_ms=1_000) as site:
         site.padding = LARGE
-        for attempt in range(3 * batches + 10):
-            async with racing(site, f"{prefix}-{attempt}", link) as race:
-                await race.write()
-                await race.purged(2)
-                await eventually(site.settled)
-                assert await race.arrive() == [0] * TOGETHER
-                in_time = all(
-                    site.purges(name) <= 3 for name in race.names
-                )  # else the last bytes took longer than the setting
-                await race.purged(4)
-                await eventually(site.settled)
-                if in_time:
-                    assert await race.shown() == [1] * TOGETHER
-                    done += 1
-            if done == batches:
-                return
-    pytest.fail(f"{done} of {batches} batches arrived in time")
+        await until_in_time(site, prefix, link, raced, batches=batches)

@@ -76,12 +76,6 @@ async def test_a_purge_reaches_the_edge_after_the_shield(
     tiers = Tiers("varnish", shield=adapter_of(shield), edge=adapter_of(edge))
     tiers.begin(outbox, telemetry=Telemetry(), repurge_after_ms=30)
     stale = 0
-
-    async def settled() -> bool:
-        """Whether what was on its way has been purged as well."""
-        sizes = [await outbox.size(queue) for queue in await outbox.queues()]
-        return not any(size.waiting or size.taken for size in sizes)
-
     for number in range(rounds):
         behind.answers[path] = version(number, path)
         wait = await tiers.put(tags=[path], urls=[], until_ms=int(time.time() * 1_000) + 600_000)
@@ -89,7 +83,7 @@ async def test_a_purge_reaches_the_edge_after_the_shield(
         async with asyncio.timeout(2 * PATIENCE_S):
             while not purged.done():
                 await web.get(path)
-        await eventually(settled)
+        await eventually(lambda: settled(outbox))
         stale += (await web.get(path)).text != f"version {number}"
     await tiers.aclose()
     await client.aclose()
@@ -98,6 +92,12 @@ async def test_a_purge_reaches_the_edge_after_the_shield(
 
 async def _awaited(wait: Callable[[], Awaitable[None]]) -> None:
     await wait()
+
+
+async def settled(outbox: RedisOutbox) -> bool:
+    """Whether what was on its way has been purged as well."""
+    sizes = [await outbox.size(queue) for queue in await outbox.queues()]
+    return not any(size.waiting or size.taken for size in sizes)
 
 
 async def test_without_the_order_the_edge_keeps_what_the_shield_had(
@@ -132,11 +132,6 @@ async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, p
         tiers = Tiers("nginx", shield=upper, edge=lower)
         tiers.begin(outbox, telemetry=Telemetry(), repurge_after_ms=30)
         found = []
-
-        async def settled() -> bool:
-            sizes = [await outbox.size(queue) for queue in await outbox.queues()]
-            return not any(size.waiting or size.taken for size in sizes)
-
         async with httpx.AsyncClient(base_url=edge.url, timeout=PATIENCE_S, trust_env=False) as web:
             for number in range(rounds):
                 until_s = int(time.time()) + 600
@@ -148,7 +143,7 @@ async def test_nginx_before_varnish(behind: Origin, path: str, redis_url: str, p
                 async with asyncio.timeout(2 * PATIENCE_S):
                     while not purged.done():
                         await web.get(path)
-                await eventually(settled)
+                await eventually(lambda: settled(outbox))
                 before = len(behind.asked)
                 found.append([(await web.get(path)).text for _ in range(2)])
                 assert len(behind.asked) - before <= 1, "nothing is kept, so nothing is shown"

@@ -1,6 +1,7 @@
 """Configurations of caches and hosted providers are well formed, and say what is still to be filled in.
 
-Those of caches are also compiled by the real programs: tests/end_to_end/test_real_caches.py.
+Those of caches are also compiled by the real programs: tests/end_to_end/test_real_caches.py; Souin's but for its module:
+tests/end_to_end/test_souin_caddyfile.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from cdn_adapters import CACHES, HOSTED, provider_configuration
 from quaestor.errors import ConfigurationError
 
 DOCS = Path(__file__).parents[2] / "docs"
+ON_CONTRACT = ("souin",)
+"""Caches of one's own that no package of the distribution has."""
 
 
 def braces(text: str) -> None:
@@ -32,6 +35,7 @@ def lines(text: str) -> None:
 PARSED = {
     "varnish": braces,
     "nginx": braces,
+    "souin": braces,
     "squid": lines,
     "fastly": braces,
     "webhook": ast.parse,
@@ -57,13 +61,13 @@ def test_a_configuration_is_in_the_provider_s_format(name: str) -> None:
 
 def test_what_cannot_stand_in_a_configuration_is_refused() -> None:
     """The message names the value and what is possible."""
-    with pytest.raises(ConfigurationError, match="varnish, nginx, squid, ats, fastly, cloudflare"):
+    with pytest.raises(ConfigurationError, match="varnish, nginx, squid, ats, souin, fastly, cloudflare"):
         provider_configuration("akamay")
     with pytest.raises(ConfigurationError, match="host"):
         provider_configuration("cloudflare", {"hots": "shop.example"})
     with pytest.raises(ConfigurationError, match="cannot stand"):
         provider_configuration("cloudflare", {"host": '"} or true'})
-    for name in ("nginx", "squid", "ats", "varnish"):
+    for name in ("nginx", "squid", "ats", "souin", "varnish"):
         with pytest.raises(ConfigurationError, match="cannot stand"):
             provider_configuration(name, {"token": "a;b c"})
         with pytest.raises(ConfigurationError, match=f"{name} needs no 'tokn'"):
@@ -85,8 +89,10 @@ def test_each_provider_has_a_page_that_says_how_it_was_tested(name: str) -> None
 
 @pytest.mark.parametrize("name", CACHES)
 def test_each_cache_has_a_page_that_says_on_what_it_was_tested(name: str) -> None:
-    """On the real thing, with its version; and in the navigation."""
+    """On the real thing, with its version, or else on its contract; and in the navigation."""
     page = (DOCS / "cdn" / f"{name}.md").read_text()
-    assert re.search(r"Tested on the real thing: [A-Z a-z]+ [0-9.]+", page)
+    real = re.search(r"Tested on the real thing: [A-Z a-z]+ [0-9.]+", page) is not None
+    assert real == (name not in ON_CONTRACT)
+    assert real or "Tested on its contract, not on the real thing" in page
     assert f"quaestor cdn config {name} " in page
     assert f": cdn/{name}.md\n" in (DOCS.parent / "mkdocs.yml").read_text()
