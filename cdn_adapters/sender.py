@@ -34,19 +34,21 @@ from quaestor.clock import Clock, system_clock
 from quaestor.errors import CdnError, StoreError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.purge_ports import PurgeOutbox, QueuedPurge
-from quaestor.tasks import ended
+from quaestor.tasks import Rests, ended
 
 LEASE_MS: Final = 30_000
 """How long a purge may be taken and not acknowledged before it is anybody's again."""
 LEAD_MS: Final = 5_000
 """How long a sender leads without saying so again."""
 POLL_S: Final = 0.25
-"""How often it looks for what other processes have put in, or have left behind."""
+"""How often it looks for what other processes have put in, or have left behind, and for what is due again."""
 LAST_PAUSE_S: Final = 30.0
 """Longest pause after failures, if the limits do not say a longer one."""
 TIER_SLACK_MS: Final = 500
 """Added to a provider's bound before its tiers are purged again."""
 _MOST_AT_ONCE: Final = 1_000
+_LONGEST_REST_S: Final = 0.01
+"""Between two batches of a place without rates."""
 
 
 UNLIMITED: Final = BatchLimits(max_targets=UNBOUNDED, max_bytes=UNBOUNDED)
@@ -102,9 +104,10 @@ class Sender:
         self._sleep = sleep
         self._name = secrets.token_hex(6)
         self._count = 0
-        self._own = OwnPurges(outbox, self.queue)
+        self._own = OwnPurges(outbox, self.queue, token=self._token, lease_ms=self._options.lease_ms)
         self._taken: list[QueuedPurge] = []
         self._wake = asyncio.Event()
+        self._rests, self._look_due_s = Rests(_LONGEST_REST_S), 0.0
         self._waits = PurgeWaits()
         self._led_until_ms = 0
         usd = self._options.budget_usd
@@ -134,7 +137,7 @@ class Sender:
         await ended(tasks)
         await ended(self._accepted)
         self._waits.end()
-        if self._leads:
+        if self._clock() < self._led_until_ms:
             with suppress(StoreError):
                 await self._outbox.resign(self.queue, token=self._name)
         with suppress(StoreError):  # so that nobody has to wait for the lease
@@ -149,19 +152,12 @@ class Sender:
             await self._outbox.put(self.queue, members, until_ms=until_ms, now_ms=now_ms)
             self._wake.set()
         else:
-            await self._own.put(
-                members, token=self._token(), until_ms=until_ms, now_ms=now_ms, lease_ms=self._options.lease_ms,
-                wake=self._wake.set,
-            )  # fmt: skip
+            await self._own.put(members, until_ms=until_ms, now_ms=now_ms, wake=self._wake.set)
         return wait
 
     @property
     def _limited(self) -> bool:
         return bool(self.place.capabilities.rates)
-
-    @property
-    def _leads(self) -> bool:
-        return self._clock() < self._led_until_ms
 
     def _token(self) -> str:
         self._count += 1
@@ -185,9 +181,10 @@ class Sender:
         if self._limited and not await self._lead():
             await self._idle(LEAD_MS / 3_000)
             return
+        begun_s = await self._rests.over()
         self._taken = purges = await self._next()
         if not purges:
-            await self._idle(POLL_S)
+            await self._idle(min(POLL_S, max(0.0, self._look_due_s - asyncio.get_running_loop().time())))
             return
         by_target: dict[Target, list[QueuedPurge]] = {}
         for purge in purges:
@@ -206,21 +203,33 @@ class Sender:
             await self._release([purge for request in requests for target in request for purge in by_target[target]])
         self._taken = []
         if pause_s:
+            self._look_due_s = 0.0  # for what was put back
             await self._sleep(pause_s)
+        elif not self._limited:
+            self._rests.worked(begun_s)
 
     async def _next(self) -> list[QueuedPurge]:
-        """What this process has put in, if it sends that itself; otherwise what is due."""
+        """What this process has put in, if it sends that itself, and what is due: of a place without rates that is looked for now
+        and then, because nobody's purges wait for it."""
         most = self._most()
         own = self._own.take(most)
-        if own or most < 1:
+        now_s = asyncio.get_running_loop().time()
+        if len(own) >= most or (not self._limited and now_s < self._look_due_s):
             return own
-        return await self._outbox.take(
-            self.queue,
-            token=self._token(),
-            count=most,
-            lease_ms=self._options.lease_ms,
-            now_ms=self._clock(),
-        )
+        self._taken, self._look_due_s = own, now_s + POLL_S
+        try:
+            due = await self._outbox.take(
+                self.queue, token=self._token(), count=most - len(own), lease_ms=self._options.lease_ms,
+                now_ms=self._clock(),
+            )  # fmt: skip
+        except StoreError as error:
+            if not own:
+                raise
+            self._telemetry.failure("store", "cdn.outbox_away", error)
+            return own
+        if len(own) + len(due) >= most:  # there may be more
+            self._look_due_s = now_s
+        return own + due
 
     async def _lead(self) -> bool:
         now_ms = self._clock()
@@ -234,7 +243,8 @@ class Sender:
 
     async def _idle(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     def _most(self) -> int:
         """How many to take: one full request at least, so that what comes later can join what waits."""

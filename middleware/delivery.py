@@ -145,9 +145,9 @@ class Delivery:
         return read_path.doorkeeper.refuses(self._context.plan.probation, missed.key, now_ms=read_path.clock())
 
     def _watch(self, resident: Resident) -> None:
-        """Have it learned whether an entry of this route is used."""
-        if self._missed.why == "absent":
-            plan, read_path = self._context.plan, self._read_path
+        """Have it learned whether an entry of this route is used, if that can be seen from here."""
+        plan, read_path = self._context.plan, self._read_path
+        if self._missed.why == "absent" and not self._context.outgoing.hides_use(resident, plan.policy):
             resident.usefulness = read_path.doorkeeper.admitted(
                 plan.probation, "" if plan.probation is None else plan.route_name, now_ms=read_path.clock()
             )

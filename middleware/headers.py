@@ -245,6 +245,13 @@ class HeaderPolicy:
         """Whether others than clients with the sketch may keep an answer of this route without asking."""
         return bool(policy.browser_ttl_ms) or (self.leaves_copies and not policy.personal)
 
+    def hides_use(self, resident: Resident, policy: RoutePolicy) -> bool:
+        """Whether a CDN may answer the next requests for this entry, so that nobody here sees how often it is asked for."""
+        response = resident.response
+        if not self._cdn or policy.personal or is_explicit(response) or UNKEYED in response.headers:
+            return False
+        return lives_s(resident, policy, estimated=self._estimated, cdn_at_most_s=self._cdn_at_most_s())[1] > 0
+
     def hit(self, resident: Resident, now_ms: int, policy: RoutePolicy = DEFAULT) -> RawHeaders:
         """The fields of a hit. The caller must not change the list; it is made anew once a second at most."""
         rendered = resident.rendered

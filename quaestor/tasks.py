@@ -21,3 +21,28 @@ async def ended(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+
+
+class Rests:
+    """Rests between the batches of a loop that works off whatever has come in: each as long as the last batch took, so that what
+    comes in meanwhile joins the next one. What comes in seldom is never kept waiting; what comes all the time costs half as
+    many batches. Use from one event loop.
+
+    most_s: the longest.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._until_s = 0.0
+
+    async def over(self) -> float:
+        """Returns when the rest after the last batch is over; the loop's time then, for worked()."""
+        loop = asyncio.get_running_loop()
+        if (left_s := self._until_s - loop.time()) > 0:
+            await asyncio.sleep(left_s)
+        return loop.time()
+
+    def worked(self, since_s: float) -> None:
+        """Note that a batch that was begun then has been worked off."""
+        now_s = asyncio.get_running_loop().time()
+        self._until_s = now_s + min(now_s - since_s, self._most_s)

@@ -5,8 +5,8 @@ time that the client's own pipeline object takes.
 
 **Noticing that data are gone.** Whoever reads on after an offset trusts that nothing before it was lost. Three checks:
 
-- A key names the data epoch (`streams.epoch`). Every call reads it along; every offset carries it. It is gone
-  after a flush or a restart without persistence, and then every offset of the epoch before is refused for ever, also
+- A key names the data epoch (`streams.epoch`). Every call reads it along, behind its own commands; every offset carries it. It
+  is gone after a flush or a restart without persistence, and then every offset of the epoch before is refused for ever, also
   one that was kept in a checkpoint and is presented by another process.
 - A server that lost only its last moments (a crash between two fsyncs, a fail-over to a replica that lagged) still has
   the key. So each new connection, before it is used for anything, looks up the newest entry that this object has
@@ -113,11 +113,11 @@ class RedisEventLayer(RedisPipelines):
 
     def request(self, name: str, *commands: Command) -> list[Any]:
         with self._connection() as connection:
-            replies = exchange(connection, (("GET", self._epoch_key), *commands))
-            epoch = replies[0]
+            # The epoch last: it speaks for what the commands found, and a read that waits is woken once.
+            *replies, epoch = exchange(connection, (*commands, ("GET", self._epoch_key)))
             if epoch is None or epoch.decode() != self._epoch:
                 raise self._adopt(self._establish_epoch(connection), "its epoch is gone or another one")
-        return require(replies)[1:]
+        return require(replies)
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -102,7 +102,11 @@ class RedisIndex:
     async def settle(self, dependents: Sequence[Dependent]) -> None:
         """See DependencyIndex."""
         if dependents:
-            await self._call(self._settle, [_identity(dependent) for dependent in dependents])
+            ids = [_identity(dependent) for dependent in dependents]
+            edges = [
+                f"{one}\0{i}" for i, dependent in zip(ids, dependents, strict=True) for one in dependent.registrations
+            ]
+            await self._call(self._settle, [len(ids), *ids, *edges])
 
     async def reclaim(self, *, claimed_before_ms: int, now_ms: int) -> list[Dependent]:
         """See DependencyIndex. Forgets what has no living copy any more."""

@@ -32,7 +32,7 @@ from quaestor.store.purge_accounts_redis import RedisAccounts
 from quaestor.store.scripts import script
 
 _CHUNK: Final = 1_000
-"""Members that one script is given: keeps it to a few milliseconds."""
+"""Members that one script is given: keeps it to a few milliseconds, and a command within what Lua may pass to it."""
 
 
 class RedisOutbox:
@@ -52,6 +52,7 @@ class RedisOutbox:
         self._most = most
         self._put = script(client, "outbox_put")
         self._take = script(client, "outbox_take", frees=True)
+        self._done = script(client, "outbox_done", frees=True)
         self._end = script(client, "outbox_end", frees=True)
         self._replay = script(client, "outbox_replay", frees=True)
         self._lead = script(client, "outbox_lead", frees=True)
@@ -81,7 +82,12 @@ class RedisOutbox:
         self, queue: str, taken: Sequence[QueuedPurge], *, again: Sequence[tuple[str, int]] = (), now_ms: int
     ) -> None:
         """See PurgeOutbox."""
-        await self._finish("done", queue, taken, now_ms, "", again)
+        keys = self._keys(queue, "waiting", "taken", "age", "about")
+        due = [part for phase, due_ms in again for part in (phase, due_ms)]
+        for start in range(0, len(taken), _CHUNK):
+            chunk = taken[start : start + _CHUNK]
+            fields = [field for one in chunk for field in (one.token, one.member, one.until_ms)]
+            await self._call(self._done, keys, [len(chunk), *fields, *due])
 
     async def retry(
         self, queue: str, taken: Sequence[QueuedPurge], *, due_ms: int, failed: bool = True, now_ms: int
@@ -192,14 +198,12 @@ class RedisOutbox:
         taken: Sequence[QueuedPurge],
         now_ms: int,
         argument: str | int,
-        again: Sequence[tuple[str, int]] = (),
     ) -> None:
         keys = self._keys(queue, "waiting", "taken", "age", "about", "dead", "buried")
         for start in range(0, len(taken), _CHUNK):
             chunk = taken[start : start + _CHUNK]
             fields = [field for one in chunk for field in (one.token, one.member, one.until_ms, one.attempts)]
-            due = [part for phase, due_ms in again for part in (phase, due_ms)]
-            await self._call(self._end, keys, [what, now_ms, argument, len(chunk), *fields, *due])
+            await self._call(self._end, keys, [what, now_ms, argument, *fields])
 
     def _keys(self, queue: str, *names: str) -> list[str]:
         return [f"{self._prefix}{queue}:{name}" for name in names]

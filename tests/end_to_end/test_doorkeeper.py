@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from quaestor.admin.status_text import text
+from quaestor.caching import cached
 from quaestor.read_path.doorkeeper import LEAST_ENTRIES, PATIENCE_MS
 from tests.end_to_end.site import Handler, Site, status_of, until_waiting
-from tests.hand_driven import reads
+from tests.hand_driven import TaggingCdn, reads
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +59,21 @@ async def test_routes_whose_entries_are_used_are_stored_at_once() -> None:
     """Learned per route, from what it was asked for."""
     site = await crawled(used=LEAST_ENTRIES // 4)
     assert status_of(await site.get("/once")).endswith("stored")
+
+
+async def test_routes_whose_answers_a_cdn_keeps_are_stored_at_once() -> None:
+    """Who asks again is answered by the CDN and never seen here: that is no sign of entries without use."""
+    site = await crawled(cdn=[TaggingCdn()])
+    first = await site.get("/once")
+    assert status_of(first).endswith("stored")
+    assert first.headers["cdn-cache-control"] != "max-age=0"
+    assert site.engine.count("uncacheable", reason="doorkeeper") == 0
+
+
+async def test_a_cdn_that_may_not_keep_a_routes_answers_hides_no_use() -> None:
+    """Every request for them comes here, so what is learned of them holds."""
+    site = await crawled(cdn=[TaggingCdn()], routes={"/crawled/{number}": cached(cdn_ttl=0)})
+    assert status_of(await site.get("/crawled/once")) == REFUSED
 
 
 async def test_it_can_be_turned_off() -> None:

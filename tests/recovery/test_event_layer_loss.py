@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from quaestor.demo import servers
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
 from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.ports import StreamEntry
+from tests.support import eventually
 
 STREAM = "quaestor:{test:n}:notifications"
 
@@ -110,6 +112,27 @@ def test_a_flush_is_noticed_on_an_open_connection(server: servers.Server) -> Non
         layer.append(STREAM, [b"2"])
     with pytest.raises(EventLayerResetError):
         read(layer, after)
+
+
+@pytest.mark.anyio
+async def test_a_flush_while_a_reader_waits_is_noticed_by_that_read(server: servers.Server) -> None:
+    """What wakes it belongs to the data's next life: it must not be taken for what follows the offset."""
+    layer, other = layer_on(server), layer_on(server)
+    layer.append(STREAM, [b"1"])
+    after = read(layer)[-1].offset
+
+    def next_entries() -> list[StreamEntry]:
+        while not (entries := layer.read({STREAM: after}, count=100, block_ms=2_000)):
+            pass
+        return entries
+
+    with redis.Redis.from_url(server.url) as client:
+        waiting = asyncio.ensure_future(asyncio.to_thread(next_entries))
+        await eventually(lambda: client.info("clients")["blocked_clients"] > 0)
+        client.flushall()
+        other.append(STREAM, [b"2"])
+        with pytest.raises(EventLayerResetError):
+            await waiting
 
 
 def test_a_server_that_lost_only_its_last_entries_is_noticed(server: servers.Server, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from quaestor.cache_sketch import MemoryCacheSketch
 from quaestor.errors import CdnError, StoreError
 from quaestor.invalidation.effects.effects import BATCH, CLAIM_LEASE_MS, Effects
+from quaestor.invalidation.effects.settling import Settling
 from quaestor.model import CachedResponse, Cell, Dependent, Invalidated, MatchType
 from quaestor.observability.hooks import InvalidationDone
 from quaestor.observability.telemetry import Telemetry
@@ -256,6 +257,56 @@ async def test_more_deaths_than_one_round_trip_takes_are_all_worked_off() -> Non
         world.effects.notify([world.invalidated(f"me:{n}") for n in range(2 * BATCH + 1)])
         await eventually(lambda: len(world.observed) == 2 * BATCH + 1)
         assert len(world.store) == 0
+
+
+class CountingIndex(MemoryIndex):
+    """Counts the calls that settle claims, and what they settle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def settle(self, dependents: Sequence[Dependent]) -> None:
+        self.settled.append(len(dependents))
+        await self.gate.wait()
+        await super().settle(dependents)
+
+
+def a_dependent(number: int) -> Dependent:
+    return Dependent(key=f"k{number}", registrations=(), resource="/a", urls=(), tags=(), copies_until_ms=2**42)
+
+
+async def test_claims_that_are_over_within_a_moment_are_settled_in_one_call() -> None:
+    """Nobody waits for it, so a hundred invalidations one after the other cost one round trip more."""
+    index = CountingIndex()
+    settling = Settling(index, Telemetry())
+    for number in range(100):
+        settling.later([a_dependent(number)])
+    await eventually(lambda: index.settled == [100])
+    settling.later([a_dependent(101)])
+    await eventually(lambda: index.settled == [100, 1])
+
+
+async def test_what_is_over_while_others_are_being_settled_is_settled_next() -> None:
+    index = CountingIndex()
+    settling = Settling(index, Telemetry())
+    index.gate.clear()
+    settling.later([a_dependent(1)])
+    await eventually(lambda: index.settled == [1])
+    settling.later([a_dependent(2), a_dependent(3)])
+    index.gate.set()
+    await eventually(lambda: index.settled == [1, 2])
+
+
+async def test_what_is_not_settled_yet_is_settled_at_the_end() -> None:
+    """Otherwise another process would do it all again."""
+    index = CountingIndex()
+    settling = Settling(index, Telemetry())
+    settling.later([a_dependent(number) for number in range(3)])
+    await settling.stop()
+    assert index.settled == [3]
 
 
 async def test_an_answer_on_its_way_is_purged_a_second_time() -> None:

@@ -426,3 +426,68 @@ async def test_what_a_sender_leaves_behind_when_it_ends_another_sends() -> None:
     async with api.sender():
         await eventually(lambda: len(api.requests) == 2)
     assert api.sent == [("a",), ("a",)]
+
+
+class CountingOutbox(MemoryOutbox):
+    """An outbox that counts how often it is asked for what is due."""
+
+    takes = 0
+
+    async def take(self, *args: Any, **kwargs: Any) -> Any:
+        self.takes += 1
+        return await super().take(*args, **kwargs)
+
+
+class Busy(Api):
+    """A place for which there is one more purge whenever one is under way, so many times."""
+
+    more = 0
+    own: Sender
+    put_in: asyncio.Task[Any]
+
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        if self.more:
+            self.more -= 1
+            self.put_in = asyncio.create_task(self.put(self.own, f"more-{self.more}"))
+            await asyncio.sleep(0)
+        return await super().send(targets)
+
+
+async def test_while_there_are_purges_of_its_own_a_sender_does_not_ask_the_outbox_for_others_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks for those now and then: a request costs its own two round trips and no third."""
+    monkeypatch.setattr("cdn_adapters.sender.POLL_S", 3_600.0)
+    api = Busy(replace(LIMITED, rates=()))
+    outbox = api.outbox = CountingOutbox()
+    async with api.sender(repurge_after_ms=3_600_000_000) as api.own:
+        api.more = 50
+        await api.purged(api.own, "a")
+        await eventually(lambda: len(api.sent) == 51)
+    assert outbox.takes == 1
+
+
+async def test_purges_of_its_own_do_not_keep_a_sender_from_what_is_due() -> None:
+    """However many there are: what was on its way when it was purged is purged again in its time."""
+    api = Busy(replace(LIMITED, rates=()))
+    async with api.sender(repurge_after_ms=700) as api.own:
+        await api.purged(api.own, "a")
+        api.now_ms += 700
+        api.more = 10_000
+        await api.purged(api.own, "b")
+        await eventually(lambda: sum("a" in batch for batch in api.sent) == 2)
+        assert api.more, "while there were purges all the time"
+
+
+async def test_what_a_process_has_put_in_is_sent_though_the_outbox_does_not_answer() -> None:
+    """It is asked for what others have left behind; that it is away then costs none of the process's own purges."""
+
+    class Away(MemoryOutbox):
+        async def take(self, *args: Any, **kwargs: Any) -> Any:
+            raise StoreError("away")
+
+    api = Api(replace(LIMITED, rates=()))
+    api.outbox = Away()
+    async with api.sender() as sender:
+        await api.purged(sender, "a")
+    assert api.sent == [("a",)]

@@ -20,15 +20,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from quaestor.clock import Clock
 from quaestor.errors import EventLayerError, SketchError, StoreError
+from quaestor.invalidation.effects.cause import Cause, precision_of
 from quaestor.invalidation.effects.progress import EffectsProgress
 from quaestor.invalidation.effects.purging import Purging
+from quaestor.invalidation.effects.settling import Settling
+from quaestor.invalidation.effects.until_done import RETRY_S, until_done
 from quaestor.invalidation.registry.registration_ids import round_of
 from quaestor.invalidation.registry.surrogate_tags import everything_tag
-from quaestor.model import Dependent, Invalidated, MatchType, Version
+from quaestor.model import Dependent, Invalidated, MatchType
 from quaestor.observability.hooks import InvalidationDone
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.tracing import tell, versions_text
@@ -44,7 +47,7 @@ from quaestor.ports import (
 from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.settings import Settings
 from quaestor.store.invalidation_script import StepByStep
-from quaestor.tasks import ended
+from quaestor.tasks import Rests, ended
 
 Answer = TypeVar("Answer")
 
@@ -52,9 +55,10 @@ FOREIGN_DELAY_S = 1.0
 """How long the process that made a registration has to act on it before the others do."""
 CLAIM_LEASE_MS = 10_000
 """How long a claim may stay unsettled before another process takes it over."""
-RETRY_S = 0.5
 BATCH = 200
 """Registrations a round trip, or entries if there are more: keeps a script in Redis to a few milliseconds."""
+_LONGEST_REST_S: Final = 0.01
+"""Between two batches."""
 
 
 class Registrations(Protocol):
@@ -70,27 +74,6 @@ class Registrations(Protocol):
 
     def resume(self) -> None:
         """End a reset: everything that was stored before it is gone."""
-
-
-class _Cause(NamedTuple):
-    """Cause of one registration's invalidation.
-
-    written_at_ms: of the write; None: there was none.
-    refused_at_ms: since when nothing that relies on it is served.
-    precision: how precisely it was judged.
-    version: of the write.
-    entries: that were in memory for it.
-    """
-
-    written_at_ms: int | None
-    refused_at_ms: int
-    precision: str
-    version: Version = 0
-    entries: tuple[Guarded, ...] = ()
-
-
-def _precision(one: Invalidated) -> str:
-    return "exact" if one.exact else "widened"
 
 
 class Effects:
@@ -134,8 +117,10 @@ class Effects:
         self.cdn: list[CdnAdapter] = []
         self.purging = Purging(self.cdn, telemetry=telemetry, clock=clock)
         self.progress = progress or EffectsProgress()
-        self._waiting: dict[str, _Cause] = {}
+        self._settling = Settling(index, telemetry)
+        self._waiting: dict[str, Cause] = {}
         self._draining = False
+        self._rests = Rests(_LONGEST_REST_S)
         self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -151,6 +136,7 @@ class Effects:
         self._loop = None
         await ended((self._runner,))
         await ended(self._background)
+        await self._settling.stop()
 
     def notify(self, invalidated: Sequence[Invalidated]) -> None:
         """Act on these; called by the registry's reading thread after it has marked them dead."""
@@ -184,18 +170,18 @@ class Effects:
         return task
 
     def _enqueue(self, invalidated: Sequence[Invalidated], refused_at_ms: int, loop: asyncio.AbstractEventLoop) -> None:
-        own: dict[str, _Cause] = {}
-        foreign: dict[str, _Cause] = {}
+        own: dict[str, Cause] = {}
+        foreign: dict[str, Cause] = {}
         for one in invalidated:
             if one.match_type is MatchType.EVICTED:  # nothing was written, so there is nothing to learn from it
                 self._telemetry.invalidations.withdrawn.inc(len(one.registration_ids))
                 self._estimator.observe_withdrawal(one.query_id, now_ms=refused_at_ms)
-                cause = _Cause(None, refused_at_ms, "withdrawn")
+                cause = Cause(None, refused_at_ms, "withdrawn")
             else:
-                count = self._telemetry.invalidations.invalidations.labels(one.match_type.value, _precision(one))
+                count = self._telemetry.invalidations.invalidations.labels(one.match_type.value, precision_of(one))
                 count.inc(len(one.registration_ids))
                 self._estimator.observe_invalidation(one.query_id, now_ms=refused_at_ms)
-                cause = _Cause(one.written_at_ms, refused_at_ms, _precision(one), one.version)
+                cause = Cause(one.written_at_ms, refused_at_ms, precision_of(one), one.version)
             for i in one.registration_ids:
                 (own if i.startswith(self._registrations.origin) else foreign)[i] = cause
         for i, entry in self._forgotten(own):
@@ -205,14 +191,14 @@ class Effects:
             self._forgotten(foreign)
             loop.call_later(FOREIGN_DELAY_S, self._unless_stopped, lambda _: self._work_off(foreign), loop)
 
-    def _forgotten(self, causes: Mapping[str, _Cause]) -> list[tuple[str, Guarded]]:
+    def _forgotten(self, causes: Mapping[str, Cause]) -> list[tuple[str, Guarded]]:
         """Entries that these causes took out of this process's memory, by registration."""
         found = [(i, entry) for entry in self._forget(list(causes)) for i in entry.registrations if i in causes]
         for i, entry in found:
             self._telemetry.stores.removals.judged(entry.key, causes[i].precision)
         return found
 
-    def _work_off(self, causes: Mapping[str, _Cause]) -> None:
+    def _work_off(self, causes: Mapping[str, Cause]) -> None:
         self.progress.began(len(causes.keys() - self._waiting.keys()))
         self._waiting.update(causes)
         if self._waiting and not self._draining:
@@ -239,10 +225,12 @@ class Effects:
                 self._spawn(self._take_over(orphans))
 
     async def _drain(self) -> None:
-        """Claim and evict what waits, again and again. What comes in meanwhile is the next batch, so the busier it gets the
-        fewer round trips an invalidation costs. While the index is away nothing is lost, and nothing dead is served."""
+        """Claim and evict what waits, again and again, with a rest in between. What comes in meanwhile is the next batch, so the
+        busier it gets the fewer round trips an invalidation costs: it is refused already, and what follows may come a moment
+        later. While the index is away nothing is lost, and nothing dead is served."""
         while self._waiting:
-            causes: dict[str, _Cause] = {}
+            begun_s = await self._rests.over()
+            causes: dict[str, Cause] = {}
             entries = 0
             while self._waiting and entries < BATCH:
                 i = next(iter(self._waiting))
@@ -253,9 +241,10 @@ class Effects:
             except Exception as error:  # a mistake of ours must not end the effects; the claim is taken over later
                 self._telemetry.failure("effects", "effects.failed", repr(error))
             self.progress.claimed(len(causes))
+            self._rests.worked(begun_s)
         self._draining = False
 
-    async def _invalidate(self, causes: Mapping[str, _Cause]) -> None:
+    async def _invalidate(self, causes: Mapping[str, Cause]) -> None:
         """Claim, sketch and evict; the rest follows in a task of its own, because a CDN may take long."""
         ids = list(causes)
         with self._telemetry.tracing.span("quaestor.invalidation", registrations=len(ids)) as span:
@@ -263,17 +252,18 @@ class Effects:
                 tell(span, versions=versions_text(cause.version for cause in causes.values()))
             await self._claim_and_evict(ids, causes)
 
-    async def _claim_and_evict(self, ids: Sequence[str], causes: Mapping[str, _Cause]) -> None:
+    async def _claim_and_evict(self, ids: Sequence[str], causes: Mapping[str, Cause]) -> None:
         entries = list({id(entry): entry for cause in causes.values() for entry in cause.entries}.values())
         with self._telemetry.tracing.span("quaestor.claim", entries=len(entries)):
-            claimed = await self._until_done(
+            claimed = await until_done(
+                self._telemetry,
                 "store",
                 lambda: self._share.claim_and_evict(ids, entries, now_ms=self._clock()),
                 meanwhile=lambda: self._registrations.keep_dead(ids),
             )
         if claimed:
             self._telemetry.invalidations.evicted.inc(len(claimed))
-            self._spawn(self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)]))
+            self._tell_taken_over([i for i in ids if not i.startswith(self._registrations.origin)])
             # Its other queries guard nothing any more, unless others rely on them.
             self._registrations.cancel([i for one in claimed for i in one.dependent.registrations])
             left = [one.dependent for one in claimed if not one.evicted]
@@ -281,25 +271,30 @@ class Effects:
             dependents, gone = [one.dependent for one in claimed], self.progress.finishing()
             self._spawn(self._finish(dependents, left, outside, causes, self._clock(), gone))
 
-    async def _tell_taken_over(self, foreign: Sequence[str]) -> None:
+    def _tell_taken_over(self, foreign: Sequence[str]) -> None:
         """Tell everybody that these are dead, whose effects the process that made them has not begun. It may live, and have
         renewed them later than we waited for: what relies on them is not in the index any more, so nobody may go on using it."""
         renewable = [i for i in foreign if round_of(i) is not None]
-        while renewable and self._announce is not None:
+        if renewable and self._announce is not None:
+            self._spawn(self._announced(renewable, self._announce))
+
+    async def _announced(self, names: Sequence[str], announce: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        while True:
             try:
-                await self._announce(renewable)
-                return
+                return await announce(names)
             except EventLayerError as error:
                 self._telemetry.failure("event-layer", "effects.verdict_not_told", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _take_over(self, orphans: Sequence[Dependent]) -> None:
         """What a claimant that died has left: claimed already, perhaps nothing more."""
-        lifetimes_ms = await self._until_done(
-            "sketch", lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock())
+        lifetimes_ms = await until_done(
+            self._telemetry,
+            "sketch",
+            lambda: self._sketch.report_write([d.resource for d in orphans], now_ms=self._clock()),
         )
         self._telemetry.invalidations.evicted.inc(len(orphans))
-        self._spawn(self._tell_taken_over([i for one in orphans for i in one.registrations]))
+        self._tell_taken_over([i for one in orphans for i in one.registrations])
         outside = [d for d, left_ms in zip(orphans, lifetimes_ms, strict=True) if left_ms > 0]
         await self._finish(orphans, orphans, outside, {}, self._clock())
 
@@ -308,7 +303,7 @@ class Effects:
         dependents: Sequence[Dependent],
         left: Sequence[Dependent],
         outside: Sequence[Dependent],
-        causes: Mapping[str, _Cause],
+        causes: Mapping[str, Cause],
         evicted_at_ms: int,
         gone: Callable[[], None] = lambda: None,
     ) -> None:
@@ -321,7 +316,7 @@ class Effects:
             eviction = self._spawn(self._evict(left)) if left else None
             purged = await self.purging.put(outside)
             if self.purging.remembers:  # the outbox does, so nobody needs to take this over
-                self._spawn(self._settle(dependents, eviction))
+                self._settle(dependents, eviction)
             if purged is not None:
                 await purged()
                 purged_at_ms = self._clock()
@@ -339,22 +334,29 @@ class Effects:
             again = await self.purging.put(outside)
             if again is not None:
                 await again()
-        await self._settle(dependents)
+        self._settling.later(dependents)
 
-    async def _settle(self, dependents: Sequence[Dependent], eviction: asyncio.Task[int] | None = None) -> None:
-        if eviction is not None:
-            await eviction
-        await self._until_done("store", lambda: self._index.settle(dependents))
+    def _settle(self, dependents: Sequence[Dependent], eviction: asyncio.Task[int] | None) -> None:
+        """Settle these, when they are evicted."""
+
+        def evicted(task: asyncio.Task[int]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                self._settling.later(dependents)
+
+        if eviction is None:
+            self._settling.later(dependents)
+        else:
+            eviction.add_done_callback(evicted)
 
     async def _evict(self, dependents: Sequence[Dependent]) -> int:
         with self._telemetry.tracing.span("quaestor.evict", entries=len(dependents)):
-            await self._until_done("store", lambda: self._store.evict(dependents))
+            await until_done(self._telemetry, "store", lambda: self._store.evict(dependents))
         return self._clock()
 
     def _observe(
         self,
         dependents: Sequence[Dependent],
-        causes: Mapping[str, _Cause],
+        causes: Mapping[str, Cause],
         evicted_at_ms: int,
         purged_at_ms: int | None,
     ) -> None:
@@ -380,19 +382,8 @@ class Effects:
     async def _start_over(self, why: str) -> None:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
-        await self._until_done("store", self._store.clear)
+        await until_done(self._telemetry, "store", self._store.clear)
         until_ms = self._clock() + self._settings.ttl_max_ms + COPY_SLACK_MS
-        await self._until_done("sketch", lambda: self._sketch.saturate(until_ms))
+        await until_done(self._telemetry, "sketch", lambda: self._sketch.saturate(until_ms))
         self._registrations.resume()
         await self.purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
-
-    async def _until_done(
-        self, part: str, call: Callable[[], Awaitable[Answer]], meanwhile: Callable[[], None] = lambda: None
-    ) -> Answer:
-        while True:
-            try:
-                return await call()
-            except (StoreError, SketchError) as error:
-                self._telemetry.failure(part, f"effects.{part}_failed", error)
-                meanwhile()
-                await asyncio.sleep(RETRY_S)

@@ -31,10 +31,33 @@ local function forget(account, digest, record)
   redis.call('ZREM', account.ends, digest)
 end
 
--- Forgets the entry if it is still the one meant.
-local function forget_guarded(account, digest, guard)
-  local record = record_of(account, digest)
-  if record and record[4] == guard then forget(account, digest, record) end
+-- Forgets those of these entries that are still the ones meant; a thousand at a time: so many values a command may be given here.
+local function forget_guarded(account, digests, guards)
+  for first = 1, #digests, 1000 do
+    local last, left = math.min(first + 999, #digests), {newcomers = 0, kept = 0}
+    local gone, bytes, known = {}, {}, {}
+    for i, packed in ipairs(redis.call('HMGET', account.records, unpack(digests, first, last))) do
+      local digest = digests[first + i - 1]
+      local record = packed and cmsgpack.unpack(packed)
+      if record and record[4] == guards[first + i - 1] and not known[digest] then
+        gone[#gone + 1], bytes[#bytes + 1], known[digest] = digest, record[1], true
+      end
+    end
+    if #gone > 0 then
+      for i, came_ms in ipairs(redis.call('ZMSCORE', account.newcomers, unpack(gone))) do
+        local pool = came_ms and 'newcomers' or 'kept'
+        left[pool] = left[pool] + bytes[i]
+      end
+      for _, pool in ipairs({'newcomers', 'kept'}) do
+        if left[pool] > 0 then
+          redis.call('ZREM', account[pool], unpack(gone))
+          redis.call('HINCRBY', account.totals, pool, -left[pool])
+        end
+      end
+      redis.call('HDEL', account.records, unpack(gone))
+      redis.call('ZREM', account.ends, unpack(gone))
+    end
+  end
 end
 
 -- Forgets some of what has expired by itself.

@@ -1,13 +1,13 @@
--- KEYS dependents until edges claims dead. ARGV id...
+-- KEYS dependents until edges claims dead. ARGV number of ids, id..., edge...
+-- Forgets dependents, with all their edges, a thousand at a time: so many values a command may be given here.
 local dependents, until_, edges, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-for _, id in ipairs(ARGV) do
-  local payload = redis.call('HGET', dependents, id)
-  if payload then
-    for _, registration in ipairs(cjson.decode(string.sub(payload, 17)).registrations) do
-      redis.call('ZREM', edges, registration .. '\0' .. id)
-    end
-    redis.call('HDEL', dependents, id)
-  end
-  redis.call('ZREM', until_, id)
-  redis.call('ZREM', claims, id)
+local last = 1 + tonumber(ARGV[1])
+for i = 2, last, 1000 do
+  local to = math.min(i + 999, last)
+  redis.call('HDEL', dependents, unpack(ARGV, i, to))
+  redis.call('ZREM', until_, unpack(ARGV, i, to))
+  redis.call('ZREM', claims, unpack(ARGV, i, to))
+end
+for i = last + 1, #ARGV, 1000 do
+  redis.call('ZREM', edges, unpack(ARGV, i, math.min(i + 999, #ARGV)))
 end

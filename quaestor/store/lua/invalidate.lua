@@ -4,11 +4,12 @@
 -- guard, 16 how many entries, 17... the guard expected under each name, then the registrations.
 -- Replies further: payload, copies_until_ms and remaining lifetime in ms of each dependent claimed, in turns.
 local entries = tonumber(ARGV[16])
-local account = account_of(KEYS, 11)
+local digests, guards = {}, {}
 for i = 1, entries do
-  evict(KEYS[15 + i], ARGV[16 + i], ARGV[14], ARGV[15])
-  forget_guarded(account, string.match(KEYS[15 + i], '{(%x+)}$'), ARGV[16 + i])
+  digests[i], guards[i] = string.match(KEYS[15 + i], '{(%x+)}$'), ARGV[16 + i]
 end
+evict(16, entries, 17, ARGV[14], ARGV[15])
+forget_guarded(account_of(KEYS, 11), digests, guards)
 local registrations = {}
 for i = 17 + entries, #ARGV do registrations[#registrations + 1] = ARGV[i] end
 local index_keys = {KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]}

@@ -1,6 +1,7 @@
 -- After budget: forget entries that were evicted elsewhere. KEYS the account's. ARGV digest and guard in turns.
-local account = account_of(KEYS, 1)
+local digests, guards = {}, {}
 for i = 1, #ARGV, 2 do
-  forget_guarded(account, ARGV[i], ARGV[i + 1])
+  digests[#digests + 1], guards[#guards + 1] = ARGV[i], ARGV[i + 1]
 end
+forget_guarded(account_of(KEYS, 1), digests, guards)
 return redis.status_reply('OK')

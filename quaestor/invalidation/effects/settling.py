@@ -1,0 +1,57 @@
+"""Settling of claims: the dependency index is told which invalidations need nobody any more.
+
+Nobody waits for it, so what is over within a moment goes in one call. A process that dies before leaves claims that another one
+takes over, as it does with those whose effects were not done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from quaestor.errors import StoreError
+from quaestor.invalidation.effects.until_done import until_done
+from quaestor.model import Dependent
+from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import DependencyIndex
+from quaestor.tasks import ended
+
+LATER_S: Final = 0.05
+"""So long at most they are collected."""
+_AT_ONCE: Final = 500
+"""Claims of one call: keeps a script in Redis to a few milliseconds."""
+
+
+class Settling:
+    """Settling of one process's claims. Use from one event loop."""
+
+    def __init__(self, index: DependencyIndex, telemetry: Telemetry) -> None:
+        self._index = index
+        self._telemetry = telemetry
+        self._waiting: list[Dependent] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def later(self, dependents: Sequence[Dependent]) -> None:
+        """Settle these within a moment."""
+        self._waiting += dependents
+        if self._waiting and self._task is None:
+            self._task = asyncio.create_task(self._settle(), name="quaestor-settling")
+
+    async def stop(self) -> None:
+        """Settle what waits, in one attempt, and end."""
+        await ended((self._task,))
+        waiting, self._waiting = self._waiting, []
+        with suppress(StoreError):  # another process takes them over
+            await self._index.settle(waiting)
+
+    async def _settle(self) -> None:
+        try:
+            await asyncio.sleep(LATER_S)
+            while some := self._waiting[:_AT_ONCE]:
+                await until_done(self._telemetry, "store", partial(self._index.settle, some))
+                del self._waiting[: len(some)]
+        finally:
+            self._task = None
