@@ -189,12 +189,14 @@ class Contributors:
         values, of an ordered window the fields that it is ordered by, for the first and the last record that it shows.
     complete: these are all of them.
     digests: of each record as the result shows it (planning/member_digests.py); empty: not known.
+    placed: every record that the window shows has the fields that it is ordered by.
     """
 
     version: Version
     records: tuple[Document, ...]
     complete: bool
     digests: tuple[bytes, ...] = ()
+    placed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

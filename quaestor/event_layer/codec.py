@@ -213,6 +213,8 @@ def encode_query_event(message: Registration | Cancellation | Usage) -> bytes:
             fields["by"] = {"ver": by.version, "records": list(by.records), "all": by.complete}
             if by.digests:
                 fields["by"]["shown"] = list(by.digests)
+            if by.placed:
+                fields["by"]["placed"] = True
     try:
         return bson.encode(fields, codec_options=BSON_OPTIONS)
     except (BSONError, TypeError, ValueError, OverflowError) as error:
@@ -251,7 +253,13 @@ def _contributors(fields: Fields) -> Contributors:
     digests = tuple(fields.get("shown", ()))
     if digests and (len(digests) != len(records) or not all(isinstance(digest, bytes) for digest in digests)):
         raise ValueError("not a digest for each contributing record")
-    return Contributors(version=int(fields["ver"]), records=records, complete=fields["all"] is True, digests=digests)
+    return Contributors(
+        version=int(fields["ver"]),
+        records=records,
+        complete=fields["all"] is True,
+        digests=digests,
+        placed=fields.get("placed") is True,
+    )
 
 
 def _counts(pairs: Any) -> tuple[tuple[str, int], ...]:

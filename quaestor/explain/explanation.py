@@ -25,10 +25,15 @@ _WINDOWS = {
     (Window.NONE, True): "all matching records, in order",
     (Window.BOUNDARY, True): "the first {limit} in order: a match that sorts behind the last one changes nothing",
     (Window.BOUNDARY, False): "the {limit} nearest, or best by score: a match behind the last one changes nothing",
-    (Window.UNORDERED, False): "any {limit} of the matching records: without a sort every new match counts",
+    (
+        Window.UNORDERED,
+        False,
+    ): "any {limit} of the matching records, all of them while there are no more: without a sort every "
+    "new match counts",
     (Window.OFFSET, False): "a page without a sort: every record that begins or ceases to match counts",
     (Window.OFFSET, True): "a page of an ordered result: changes before it count too, changes behind it do not",
 }
+_BY_ID = ", at most {most} by the _id that the filter names"
 _CONTENT = {
     Result.COUNT: "a number: only records that begin or cease to match count",
     Result.VALUES: "the values of {key}: a write counts unless the record contributes the same values as before",
@@ -199,7 +204,9 @@ def explain(
 def _window(plan: QueryPlan) -> str:
     query = plan.query
     if plan.result is Result.RECORDS:
-        return _WINDOWS[plan.window, bool(query.sort)].format(limit=query.limit)
+        named = plan.window is Window.NONE and plan.at_most is not None
+        window = _WINDOWS[plan.window, bool(query.sort)] + (_BY_ID if named else "")
+        return window.format(limit=query.limit, most=plan.at_most)
     return _CONTENT[plan.result].format(key=query.distinct_key)
 
 
@@ -211,7 +218,8 @@ def _remarks(plan: QueryPlan, images: bool | None, indexes_known: bool) -> Itera
             yield _TEXT_INDEX
         return
     if (plan.result is not Result.RECORDS or plan.window is Window.OFFSET) and not images:
-        yield _BEFORE_IMAGES
+        if plan.at_most is None:
+            yield _BEFORE_IMAGES
     elif plan.window is Window.BOUNDARY and all(path != "_id" for path, _ in plan.query.sort):
         yield _TIES
     if plan.order_open and not indexes_known:

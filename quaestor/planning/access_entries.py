@@ -5,9 +5,9 @@ An entry names a path and what the path must reach there, or must not. A record 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from quaestor.query.bson_order import BINARY, BOOLEAN, DATE, NUMBER, OBJECT_ID, STRING, TIMESTAMP, order_key
 from quaestor.query.geo.bounds import Box
@@ -287,6 +287,16 @@ def eligible(alternatives: Sequence[Access]) -> Sequence[Access]:
     """Those of a filter's access paths, best first, among which the index chooses: by their load where several are selective."""
     selective = [access for access in alternatives if access.cost <= SELECTIVE]
     return selective or alternatives[:1]
+
+
+def most_by_id(alternatives: Iterable[Access]) -> int | None:
+    """How many records can satisfy all of these at most, by the `_id`s that they name; None: they name none."""
+    return min((len(access.keys) for access in alternatives if names_ids(access)), default=None)
+
+
+def names_ids(access: Access | None) -> TypeGuard[Equality]:
+    """Whether only records with one of a few `_id`s satisfy it."""
+    return isinstance(access, Equality) and access.path == "_id" and None not in access.keys
 
 
 def describe_choice(alternatives: Sequence[Access]) -> str:

@@ -14,6 +14,7 @@ from quaestor.model import Contributors, Document, Operation, Query, Registratio
 from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import QueryPlan, Result, Window
 from quaestor.planning.rules import rules_of
+from quaestor.query.aggregation import projects
 
 _ID: dict[str, int] = {"_id": 1}
 _MOST_DIGESTED: Final = 200
@@ -74,13 +75,19 @@ def contributors_of(
     members = registration.members
     if members is not None and [record["_id"] for record in shown] != list(members):
         return None
-    ends = {plan.query.skip, len(records) - 1}
-    reduced = tuple(record if place in ends else {"_id": record["_id"]} for place, record in enumerate(records))
+    ordered = members is not None or any(path == "_id" for path, _ in plan.query.sort)
+    placed = ordered and _hides_order(plan) and 0 < len(shown) <= _MOST_DIGESTED
+    ends = range(plan.query.skip, len(records)) if placed else {plan.query.skip, len(records) - 1}
+    fields = {path.split(".", 1)[0] for path, _ in plan.query.sort} | {"_id"}
+    reduced = tuple(
+        {name: record[name] for name in (fields if place in ends else ("_id",)) if name in record}
+        for place, record in enumerate(records)
+    )
     digests: tuple[bytes, ...] = ()
     if not images and _digested(plan, registration):
         rules = rules_of(plan)
         digests = tuple(member_digest(rules, record) for record in records)
-    return Contributors(version=version, records=reduced, complete=True, digests=digests)
+    return Contributors(version=version, records=reduced, complete=True, digests=digests, placed=placed)
 
 
 def describe_contributors(plan: QueryPlan) -> str | None:
@@ -103,14 +110,18 @@ def describe_contributors(plan: QueryPlan) -> str | None:
         return "ids of the records skipped, and where the page begins and ends"
     if _digestible(plan) and (plan.window is Window.NONE or any(path == "_id" for path, _ in query.sort)):
         return "digests of what is shown of each record, unless the collection records pre-images"
+    if _hides_order(plan) and plan.window is not Window.UNORDERED:
+        return "where each record stands, since what they are ordered by is hidden"
     if plan.window is Window.BOUNDARY and query.projection:
         return "where the last record stands, if the projection hides it"
+    if plan.window in (Window.NONE, Window.UNORDERED) and plan.at_most != 1 and not projects(query.projection, "_id"):
+        return "ids of the matching records, of which the projection does not tell who is shown"
     return None
 
 
 def _digestible(plan: QueryPlan) -> bool:
     """Whether digests tell what paths do not: what the result shows of a record is computed, and not from all of it."""
-    return plan.computed and plan.fields.hidden is None
+    return plan.computed and plan.fields.hidden is None and plan.window is not Window.UNORDERED
 
 
 def _digested(plan: QueryPlan, registration: Registration) -> bool:
@@ -119,24 +130,51 @@ def _digested(plan: QueryPlan, registration: Registration) -> bool:
     return _digestible(plan) and 0 < members <= _MOST_DIGESTED
 
 
+def _hides_order(plan: QueryPlan) -> bool:
+    """Whether a member's sort key may change without that being seen of it."""
+    paths = [path for path, _ in plan.query.sort if path != "_id"]
+    return plan.by_predicate and plan.at_most != 1 and any(plan.visible.untouched((path,)) for path in paths)
+
+
+def _placed(plan: QueryPlan, registration: Registration) -> bool:
+    """Whether it is to be known where each of its members stands; of few members."""
+    members = plan.query.limit if registration.members is None else len(registration.members)
+    return _hides_order(plan) and 0 < members <= _MOST_DIGESTED
+
+
 def _window(plan: QueryPlan, registration: Registration, *, images: bool, most: int) -> Query | None:
     query = plan.query
     digested = not images and _digested(plan, registration)
-    ordered = any(path == "_id" for path, _ in query.sort)
-    known = registration.members is not None and (registration.last is not None or not _full(plan, registration))
-    if plan.window is Window.OFFSET:
-        if not ordered:
-            return None  # who is skipped among equals is the database's own business
-    elif (known and not digested) or not (ordered or plan.window is Window.NONE):
+    if not _worth_reading(plan, registration) and not digested and not _placed(plan, registration):
         return None
-    limit = query.skip + query.limit if query.limit else most + 1
+    if not _repeatable(plan, registration):
+        return None
+    limit = query.skip + query.limit if query.limit and plan.window is not Window.UNORDERED else most + 1
     paths = [path for path, _ in query.sort] + [*(plan.fields.shown if digested else ())]
     fields = dict.fromkeys((path.split(".", 1)[0] for path in paths), 1)
     return None if limit > most + 1 else _find(plan, limit=limit, projection=_ID | fields)
 
 
+def _worth_reading(plan: QueryPlan, registration: Registration) -> bool:
+    """Whether the reply leaves open who is skipped, who the members are, or where the last one stands."""
+    if plan.window is Window.OFFSET:
+        return True
+    if registration.members is None:
+        return plan.at_most != 1  # otherwise the filter tells which writes may concern it
+    return registration.last is None and _full(plan, registration)
+
+
+def _repeatable(plan: QueryPlan, registration: Registration) -> bool:
+    """Whether reading once more tells who contributed: among equals the database may choose others each time."""
+    if any(path == "_id" for path, _ in plan.query.sort) or plan.window is Window.NONE:
+        return True
+    if plan.window is Window.UNORDERED:
+        return registration.members is None  # whoever matches may be one
+    return plan.window is Window.BOUNDARY and registration.members is not None  # the same ones, or it tells nothing
+
+
 def _full(plan: QueryPlan, registration: Registration) -> bool:
-    limit = plan.query.limit
+    limit = 0 if plan.window is Window.NONE else plan.query.limit
     return bool(limit) and registration.members is not None and len(registration.members) >= limit
 
 

@@ -16,7 +16,7 @@ from xxhash import xxh128_hexdigest
 
 from quaestor.errors import MalformedQueryError, QueryError, UnsupportedQueryError
 from quaestor.model import Document, Operation, Query
-from quaestor.planning.access_entries import Access, describe_choice
+from quaestor.planning.access_entries import Access, describe_choice, most_by_id
 from quaestor.planning.access_paths import access_paths
 from quaestor.planning.collation import compares_strings, without_order_of_strings
 from quaestor.planning.filter_fields import searched_paths
@@ -59,7 +59,7 @@ class Window(StrEnum):
     BOUNDARY = "boundary"
     """The first `limit` in sort order: the key of the last one tells."""
     UNORDERED = "unordered"
-    """Some `limit` of them: nothing tells, any match counts."""
+    """Some `limit` of them: nothing tells where a newcomer stands, any counts."""
     OFFSET = "offset"
     """A stretch after `skip`: records before it count too."""
 
@@ -97,6 +97,8 @@ class QueryPlan:
     shaping: what a pipeline does to each record at last.
     shown: what the result shows of each record, see projected.py; empty: all of it, or that is not evaluated.
     computed: and paths alone do not tell whether an update has changed that.
+    at_most: so many records can match at most, by the `_id`s that the filter names; None: it names none.
+    keeps_place: a record outside of a limited result stays there while an update leaves alone what places it.
     rank: of a limited result without a sort whose filter gives the order: where a record stands, smaller comes first.
     foreign_reads: what a pipeline reads besides its own records, of other collections or of its own once more.
     """
@@ -120,6 +122,8 @@ class QueryPlan:
     shaping: tuple[Document, ...] = ()
     shown: bytes = b""
     computed: bool = False
+    at_most: int | None = None
+    keeps_place: bool = False
     rank: Rank | None = None
     foreign_reads: tuple[ForeignRead, ...] = ()
 
@@ -179,13 +183,19 @@ def plan_query(query: Query) -> QueryPlan:
             predicate = compile_query(condition)
     access = () if predicate is None else tuple(access_paths(predicate.root))
     ordering = () if root is None else _ordering(query, root, by_score=by_score)
-    window = _window(query, ranked=bool(ordering))
+    at_most = None if root is None else most_by_id(access)
+    window = _window(query, ranked=bool(ordering), at_most=at_most)
     fields = ALL if root is None else _fields(query, shape, root)
     placing = ALL if root is None else fields_that_place(query, root)
     result = _result(query, shape)
+    whole = root is None or collated is not None
     order_open = (
-        (fields != ALL or (window is Window.OFFSET and placing != ALL))
-        and result in (Result.RECORDS, Result.OPAQUE)
+        (
+            fields != ALL
+            or (window in (Window.OFFSET, Window.UNORDERED) and placing != ALL)
+            or (not whole and _visible(query, shape, fields, ordered=True) != ALL)
+        )
+        and (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1))
         and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
     )
     tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields) if order_open else NOTHING
@@ -206,9 +216,7 @@ def plan_query(query: Query) -> QueryPlan:
         result=result,
         access=access,
         fields=also(fields, tied),
-        visible=also(
-            fields if root is None or collated else _visible(query, shape, fields, ordered=not order_open), tied
-        ),
+        visible=also(fields if whole else _visible(query, shape, fields, ordered=not order_open), tied),
         placing=also(placing, tied),
         order_open=order_open,
         tied=tied,
@@ -216,6 +224,8 @@ def plan_query(query: Query) -> QueryPlan:
         shaping=shaping,
         shown=shown or b"",
         computed=bool(shown) and not decided_by_paths(query, shaping),
+        at_most=at_most,
+        keeps_place=_keeps_place(query, window, ordering),
         rank=rank_key(root) if root is not None and window is Window.BOUNDARY and not query.sort else None,
         foreign_reads=foreign,
     )
@@ -259,12 +269,21 @@ def _condition(query: Query, shape: PipelineShape | None) -> tuple[Document | No
     return (shape.leading, TO_COLLECTION if shape.leading is None else TO_LEADING_MATCH)
 
 
-def _window(query: Query, ranked: bool) -> Window:
+def _window(query: Query, *, ranked: bool, at_most: int | None) -> Window:
     if query.skip:
         return Window.OFFSET
-    if not query.limit:
+    if not query.limit or (at_most is not None and at_most <= query.limit):
         return Window.NONE
     return Window.BOUNDARY if query.sort or ranked else Window.UNORDERED
+
+
+def _keeps_place(query: Query, window: Window, ordering: tuple[str, ...]) -> bool:
+    """Whether the order has one place for every record: `_id` completes it, or it is that in which records are found, which
+    the fields of filter and indexes decide."""
+    if query.sort:
+        return any(path == "_id" for path, _ in query.sort)
+    found = window in (Window.UNORDERED, Window.OFFSET) and not ordering
+    return found and query.text_index is None
 
 
 def _result(query: Query, shape: PipelineShape | None) -> Result:
@@ -290,6 +309,9 @@ def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, order
     """
     if shape is None:
         return fields_that_show(query) if query.sort and not positional(query) else fields
+    if shape.as_find is not None and query.sort and query.projection:
+        shown = fields_that_show(query)
+        return fields if shown == ALL else shown
     if shape.as_find is not None or not ordered or _result(query, shape) is not Result.OPAQUE:
         return fields
     return fields_of_pipeline(shape.rest, compile_query({}).root)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quaestor.planning.plan import QueryPlan, Result, Window
-from quaestor.planning.relevant_fields import Fields
+from quaestor.planning.relevant_fields import Fields, fields_of_paths
 from quaestor.query.sorting import parse_sort
 
 _MOST: Final = 10_000
@@ -20,6 +20,7 @@ class Rules:
     by_predicate: and nothing but that does.
     exact: and everything else that it is judged by, too.
     sort: empty if the query is not judged by its predicate.
+    order: the fields that it reads.
     """
 
     namespace: str
@@ -35,7 +36,9 @@ class Rules:
     visible: Fields
     placing: Fields
     tied: Fields
+    order: Fields
     shown: bytes = b""
+    keeps_place: bool = False
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -46,6 +49,7 @@ class Rules:
 def rules_of(plan: QueryPlan) -> Rules:
     """The rules of a plan."""
     query = plan.query
+    sort = parse_sort(query.sort) if plan.by_predicate else ()
     return Rules(
         namespace=query.namespace,
         foreign=plan.namespaces[1:],
@@ -54,13 +58,15 @@ def rules_of(plan: QueryPlan) -> Rules:
         exact=plan.match == "exact",
         window=plan.window,
         result=plan.result,
-        sort=parse_sort(query.sort) if plan.by_predicate else (),
+        sort=sort,
+        order=fields_of_paths(path for path, _ in sort),
         distinct_key=query.distinct_key or "",
         fields=plan.fields,
         visible=plan.visible,
         placing=plan.placing,
         tied=plan.tied,
         shown=plan.shown,
+        keeps_place=plan.keeps_place,
     )
 
 

@@ -30,12 +30,14 @@ class Cached:
     """exact: whether only a change of its answer may invalidate it, where every image is known.
     contributed: the same, where its contributors are known too.
     always: the same, where its contributors are known and no image before a write is.
+    settled: the same, or what has not matched before, where every image is known.
     """
 
     query: Query
     exact: bool = False
     contributed: bool = False
     always: bool = False
+    settled: bool = False
     ordered: bool = True
 
     def comparable(self, answer: Sequence[Document]) -> list[bytes]:
@@ -67,6 +69,8 @@ def condition(rng: random.Random) -> dict[str, Any]:
             {"b.c": rng.choice([1, 2])},
             {"name": {"$regex": "^an"}},
             {"a": {"$ne": rng.randrange(8)}},
+            {"_id": rng.randrange(RECORDS)},
+            {"_id": {"$in": rng.sample(range(RECORDS + 9), 4)}, "a": {"$gt": 2}},
             {"$or": [{"a": rng.randrange(8)}, {"name": "bob"}]},
             {"b": {"$elemMatch": {"$gte": 1, "$lt": 3}}, "a": {"$gt": 1}},
             {"$expr": {"$gt": ["$a", {"$ifNull": ["$views", 3]}]}},
@@ -106,7 +110,6 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         query = Query(namespace=namespace, operation=Operation.FIND, filter=where, sort=sort)
         return Cached(query=query, ordered=False, exact=True)
     projection: Document | None = rng.choice([None, None, None, None, *_PROJECTIONS])
-    # A member that moves may keep its place: who hides the key does not show that it moved.
     shows_order = all(aggregation.projects(projection, path) for path, _ in (*sort, ("_id", 1)))
     query = Query(
         namespace=namespace,
@@ -117,14 +120,17 @@ def _find(rng: random.Random, namespace: str) -> Cached:
         limit=rng.choice([0, 0, 1, 5]),
         projection=projection,
     )
-    # Without _id nobody knows the members, and without the sort's fields nobody the end, unless contributors tell.
+    # Without _id nobody knows the members, and without the sort's fields nobody the end, unless contributors tell: also where
+    # each member stands, so that one may move and keep its place.
     told = projection in (None, {"views": 0})
     plain = projection is None or sort
-    ordered = bool(sort or not (query.limit or query.skip))
+    one = isinstance(where.get("_id"), int) and not query.skip
+    ordered = bool(sort or not (query.limit or query.skip) or one)
     return Cached(
         query=query,
         exact=bool(told and plain and not query.skip and ordered),
-        contributed=bool(plain and ordered and shows_order),
+        contributed=bool(plain and ordered and (shows_order or aggregation.projects(projection, "_id"))),
+        settled=bool(projection is None and not sort and query.limit and not query.skip),
         always=bool(ordered and (projection is None or (projection in _DIGESTED and plain and shows_order))),
     )
 
@@ -142,7 +148,8 @@ def _values(rng: random.Random, namespace: str) -> Cached:
         return Cached(query=query, exact=not query.skip and not query.limit, contributed=True, always=True)
     key = rng.choice(["a", "b", "name", "b.c"])
     values = Query(namespace=namespace, operation=Operation.DISTINCT, filter=where, distinct_key=key)
-    return Cached(query=values, contributed=True, always=True)
+    always_there = key == "name"  # of others it counts who lacks them: with an index mongod shows null
+    return Cached(query=values, contributed=always_there, always=always_there)
 
 
 _SHAPING: Final[tuple[tuple[Document, ...], ...]] = (

@@ -151,6 +151,23 @@ def test_counts_recommend_pre_images() -> None:
     assert explain(find({"a": 1})).remark is None
 
 
+def test_a_limit_without_a_sort_says_what_decides_who_is_shown() -> None:
+    explanation = explain(find({"a": 1}, limit=3))
+    assert explanation.window.startswith("any 3 of the matching records, all of them while there are no more")
+    assert "compound indexes" in str(explanation.remark)
+    hidden = explain(find({"a": 1}, limit=3, projection={"_id": 0}))
+    assert str(hidden.kept).startswith("ids of the matching records")
+
+
+def test_records_that_are_named_are_no_window() -> None:
+    """Neither does anything have to be kept, nor do indexes or pre-images matter."""
+    for projection in (None, {"_id": 0}, {"name": 1}):
+        explanation = explain(find({"_id": 5}, limit=1, projection=projection))
+        assert explanation.window == "all matching records, at most 1 by the _id that the filter names"
+        assert (explanation.kept, explanation.remark) == (None, None)
+    assert explain(count({"_id": 5})).remark is None
+
+
 def test_windows_that_end_in_a_tie_are_remarked_upon() -> None:
     assert "_id" in str(explain(find({"a": 1}, sort=(("b", 1),), limit=5)).remark)
     assert explain(find({"a": 1}, sort=(("b", 1), ("_id", 1)), limit=5)).remark is None

@@ -54,5 +54,9 @@ def test_who_has_to_know_them() -> None:
     """Only results that would stay through a change of such a field."""
     assert plan_query(find({"a": 1}, projection={"p": 1})).order_open
     assert plan_query(find({}, sort=(("a", 1),), skip=1, limit=1)).order_open
+    assert plan_query(find({"a": 1}, limit=2)).order_open
+    unknown = find({"$expr": {"$eq": ["$$ROOT", 1]}}, sort=(("a", 1),), projection={"p": 1})
+    assert (plan_query(unknown).fields, plan_query(unknown).order_open) == (ALL, True)
+    assert not plan_query(find({"_id": 1}, limit=1, projection={"p": 1})).order_open
     assert not plan_query(find({"a": 1})).order_open
     assert not plan_query(find({"a": 1}, sort=(("_id", 1),), projection={"p": 1})).order_open

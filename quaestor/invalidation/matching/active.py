@@ -65,6 +65,9 @@ class ActiveQueries:
         live.kept = known.kept
         live.needs_before = known.members is None
         namespace.add(live)
+        if not any(one.needs_before for one in elements(live.query.registrations)):
+            namespace.unremembered.pop(live.query, None)
+            namespace.unremembered_by_id.pop(live.query, None)
         self.tenants.charge(live.query, registration_bytes(live) - before, 0)
 
     def forget(self, live: LiveRegistration) -> None:

@@ -7,12 +7,13 @@ cached result needs only its first change, and a limited window only its last ke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import bson
 
 from quaestor.invalidation.matching.boundary import behind
-from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept, Page
+from quaestor.invalidation.matching.contributors import Counted, Holders, Inputs, Kept, Page, Shown
 from quaestor.invalidation.matching.entities import LiveRegistration
 from quaestor.invalidation.matching.values import reachable
 from quaestor.model import AfterImage, Document, MatchType, WriteKind
@@ -40,8 +41,7 @@ def first_change(
     rules = live.query.rules
     if not rules.filtered:
         return MatchType.MATCH
-    untouched = image.changed is not None and rules.fields.untouched(image.changed)
-    if untouched and (member or live.members is None or rules.window is Window.NONE):
+    if image.changed is not None and rules.fields.untouched(image.changed):
         return None  # whatever it was and is, this write is not what made it so
     if live.kept is not None:
         return _contributed_to(live, live.kept, image, identity, member, after)
@@ -92,7 +92,12 @@ def _contributed_to(
     rules = live.query.rules
     if member:
         shown = kept.shown if isinstance(kept, Page) else kept
-        if shown is not None and shown.same(identity, rules, image.after if after else None):
+        if (
+            shown is not None
+            and after
+            and image.after is not None
+            and _stays(shown, rules, image, image.after, identity)
+        ):
             return None
         return _member(live, rules, image, after)
     if not after or _beyond(live, rules, image.after) or _outside_still(rules, image):
@@ -100,12 +105,27 @@ def _contributed_to(
     return MatchType.ADD
 
 
-def _outside_still(rules: Rules, image: AfterImage) -> bool:
-    """Whether a record that is no member stands where it stood, and so outside of the window.
+def _stays(shown: Shown, rules: Rules, image: AfterImage, record: Document, identity: int) -> bool:
+    """Whether a member that still matches looks as it did, and everybody stands where they stood."""
+    if shown.same(identity, rules, record):
+        return True
+    return _looks_same(rules, image) and shown.keeps_order(identity, rules, record)
 
-    An order that `_id` completes has one place for every record; among equals the database may choose others each time.
+
+def _looks_same(rules: Rules, image: AfterImage) -> bool:
+    """Whether the result shows of a record what it did, wherever that stands."""
+    if image.changed is not None and rules.visible.untouched(image.changed):
+        return True
+    if image.before is None or image.after is None or not image.before_known or not image.after_exact:
+        return False
+    return rules.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after)
+
+
+def _outside_still(rules: Rules, image: AfterImage) -> bool:
+    """Whether a record that is no member stands where it stood, and so outside of the window. Among equals in a sort the
+    database may choose others each time.
     """
-    return any(path == "_id" for path, _ in rules.sort) and _placed_as_before(rules, image)
+    return rules.keeps_place and _placed_as_before(rules, image)
 
 
 def _placed_as_before(rules: Rules, image: AfterImage) -> bool:
@@ -127,6 +147,8 @@ def _member(live: LiveRegistration, rules: Rules, image: AfterImage, after: bool
 
 def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     """The change of a record that matched and matches: does it look the same, does it stand in the same place?"""
+    if rules.sort and image.changed is not None and _only_filtered_by(rules, image.changed):
+        return None
     if image.before is None or image.after is None or not image.before_known or not image.after_exact:
         return MatchType.CHANGE
     if rules.fields.same(image.before, image.after):
@@ -137,6 +159,11 @@ def _still_matching(rules: Rules, image: AfterImage) -> MatchType | None:
     if rules.visible.same(image.before, image.after) or _shows_same(rules, image.before, image.after):
         return None
     return MatchType.CHANGE
+
+
+def _only_filtered_by(rules: Rules, changed: Sequence[str]) -> bool:
+    """Whether an update of these paths touched neither what is shown nor what is sorted by."""
+    return rules.visible.untouched(changed) and rules.order.untouched(changed)
 
 
 def _shows_same(rules: Rules, before: Document, after: Document) -> bool:
@@ -199,13 +226,15 @@ def _behind_offset(
     if live.empty:
         # Fewer records match than are skipped: only more of them could show.
         return MatchType.ADD if after and before is not True else None
-    if rules.sort and image.changed is not None and rules.placing.untouched(image.changed):
+    if (rules.sort or rules.keeps_place) and image.changed is not None and rules.placing.untouched(image.changed):
         return None  # it stands where it stood, outside of the window
     if before is None:
         return MatchType.MATCH
     if _beyond_both(live, rules, image, after, before):
         return None
     if before and after:
+        if _outside_still(rules, image):
+            return None
         if image.before is not None and image.after is not None and image.after_exact:
             sort = rules.sort
             stands = rules.tied.same(image.before, image.after)

@@ -14,6 +14,8 @@ import bson
 from xxhash import xxh3_128_digest
 
 from quaestor.incremental.expansion import distinct_values
+from quaestor.invalidation.matching.places import Places
+from quaestor.invalidation.matching.values import reachable
 from quaestor.model import Contributors, Document, MatchType, Query
 from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import Result, Window
@@ -21,11 +23,16 @@ from quaestor.planning.relevant_fields import Fields
 from quaestor.planning.rules import Rules
 from quaestor.query.bson_order import order_key
 from quaestor.query.encoding import OPTIONS
+from quaestor.query.paths import is_array
 from quaestor.query.sorting import SortKey, sort_key
 
 _COUNTED: Final = 130
 _HOLDER: Final = 400
 _INPUT: Final = 130
+_MISSING: Final = b""
+_ARRAY: Final = b"["
+_ODD: Final = b"?"
+"""No digests: those are BSON, which begins with its length."""
 
 
 class Counted:
@@ -83,14 +90,15 @@ class Holders:
         record: as it is now, if it matches.
         """
         before = self._held.pop(identity, frozenset())
-        after = frozenset() if record is None else frozenset(map(_digest, _values(record, self._path)))
+        after = frozenset() if record is None else _held(record, self._path)
         if after:
             self._held[identity] = after
         self._holders.update(after - before)
         self._holders.subtract(before - after)
         if not after <= self._known:
             return MatchType.ADD
-        return MatchType.REMOVE if any(self._holders[value] <= 0 for value in before - after) else None
+        lost = before - after - {_ARRAY}  # an index that has seen one stays as it is
+        return MatchType.REMOVE if any(self._holders[value] <= 0 for value in lost) else None
 
 
 class Inputs:
@@ -128,19 +136,20 @@ def seen_digest(fields: Fields, record: Document) -> bytes:
 
 
 class Shown:
-    """Members, with digests of what is shown of each and of where it stands. They need not follow the writes: any of them that
-    goes, moves or looks otherwise ends the result.
+    """Members, with digests of what is shown of each and of where it stands, which need not follow the writes: any of them that
+    goes, moves or looks otherwise ends the result. And where each stands, if the result does not show that.
     """
 
-    __slots__ = ("_seen",)
+    __slots__ = ("_places", "_seen")
 
-    def __init__(self, seen: Mapping[int, bytes]) -> None:
+    def __init__(self, seen: Mapping[int, bytes], places: Places | None = None) -> None:
         self._seen = dict(seen)
+        self._places = places
 
     @property
     def bytes(self) -> int:
         """Memory that it is taken to cost, beside that of members."""
-        return _INPUT * len(self._seen)
+        return _INPUT * len(self._seen) + (0 if self._places is None else self._places.bytes)
 
     def same(self, identity: int, rules: Rules, record: Document | None) -> bool:
         """Whether a member is known to look as it did, and to stand where it stood.
@@ -149,6 +158,10 @@ class Shown:
         """
         seen = self._seen.get(identity)
         return seen is not None and record is not None and seen == member_digest(rules, record)
+
+    def keeps_order(self, identity: int, rules: Rules, record: Document) -> bool:
+        """Follow a write to a member that still matches; whether all members are known to stand where they stood."""
+        return self._places is not None and self._places.keeps(identity, sort_key(record, rules.sort))
 
 
 class Page:
@@ -196,13 +209,20 @@ class Supplied:
 
 
 def supplied(
-    contributors: Contributors, rules: Rules, query: Query, hashes: Sequence[int | None], *, cells: int
+    contributors: Contributors,
+    rules: Rules,
+    query: Query,
+    hashes: Sequence[int | None],
+    *,
+    cells: int,
+    follows: bool = True,
 ) -> Supplied | None:
     """Rules that contributors supply; None if they do not tell enough.
 
     query: as planned.
     hashes: of the records, in order; None for those of other write partitions.
     cells: write partitions, which share what is spare.
+    follows: every write to them since then is told as well.
     """
     own = tuple(identity for identity in hashes if identity is not None)
     if not rules.by_predicate:
@@ -217,7 +237,8 @@ def supplied(
     records = contributors.records
     full = bool(query.limit) and len(records) >= query.skip + query.limit
     boundary = sort_key(records[-1], rules.sort) if full and rules.sort else None
-    shown = _shown(contributors, hashes)
+    places = _places(contributors, rules, query, hashes, full=full) if follows else None
+    shown = _shown(contributors, hashes, places)
     if rules.window is not Window.OFFSET:
         return Supplied(own, boundary, shown)
     if len(records) <= query.skip:
@@ -226,13 +247,22 @@ def supplied(
     return Supplied(own, boundary, Page(skipped, sort_key(records[query.skip], rules.sort), rules.sort, shown))
 
 
-def _shown(contributors: Contributors, hashes: Sequence[int | None]) -> Shown | None:
+def _places(
+    contributors: Contributors, rules: Rules, query: Query, hashes: Sequence[int | None], *, full: bool
+) -> Places | None:
+    if not contributors.placed or not rules.sort or len(hashes) <= query.skip:
+        return None
+    keys = [sort_key(record, rules.sort) for record in contributors.records[query.skip :]]
+    return Places(keys, hashes[query.skip :], skipping=query.skip > 0, full=full)
+
+
+def _shown(contributors: Contributors, hashes: Sequence[int | None], places: Places | None) -> Shown | None:
     seen = {
         identity: digest
         for identity, digest in zip(hashes, contributors.digests, strict=False)
         if identity is not None and digest
     }
-    return Shown(seen) if seen else None
+    return Shown(seen, places) if seen or places is not None else None
 
 
 def _inputs(contributors: Contributors, rules: Rules, hashes: Sequence[int | None]) -> Supplied | None:
@@ -262,15 +292,33 @@ def _holders(contributors: Contributors, path: str, hashes: Sequence[int | None]
         return None
     held: dict[int, frozenset[bytes]] = {}
     forms: dict[Any, bytes] = {}
+    known: set[bytes] = set()
     for record, identity in zip(contributors.records, hashes, strict=True):
-        values = _values(record, path)
-        for value in values:
+        for value in _values(record, path):
             digest = _digest(value)
             if forms.setdefault(order_key(value), digest) != digest:
                 return None  # the database shows the one that it meets first
-        if identity is not None and values:
-            held[identity] = frozenset(map(_digest, values))
-    return Holders(path, held, frozenset(forms.values()))
+        values = _held(record, path)
+        known |= values
+        if identity is not None:
+            held[identity] = values
+    return Holders(path, held, frozenset(known))
+
+
+def _held(record: Document, path: str) -> frozenset[bytes]:
+    """What a record contributes to a distinct: its values, and a mark where an index answers otherwise than the records do.
+
+    By an index mongod shows null for a record without the field, takes nested arrays for their elements, and sees nothing of this
+    once one record has an array. So the first record without a value counts, the first with an array, and each odd form.
+    """
+    values = frozenset(map(_digest, _values(record, path)))
+    _, plain = reachable(record, tuple(path.split(".")))
+    if plain:
+        return values or frozenset((_MISSING,))
+    whole = record.get(path)
+    if is_array(whole) and whole and not any(map(is_array, whole)):
+        return values | {_ARRAY}
+    return values | {_ODD + _digest(record.get(path.split(".", 1)[0]))}
 
 
 def _values(record: Document, path: str) -> list[Any]:

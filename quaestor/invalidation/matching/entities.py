@@ -19,7 +19,7 @@ from quaestor.invalidation.matching.contributors import Kept
 from quaestor.invalidation.matching.sampling_set import SamplingSet
 from quaestor.invalidation.matching.trial_rates import Tried
 from quaestor.model import Document, Version
-from quaestor.planning.access_entries import Access, is_broad
+from quaestor.planning.access_entries import Access, hash_key, is_broad, names_ids
 from quaestor.planning.rules import Rules
 
 Matches = Callable[[Document], bool]
@@ -57,6 +57,15 @@ class Filter:
     def broad(self) -> bool:
         """Whether nearly every write tries it: no index finds it, or by nothing that tells records apart."""
         return is_broad(self.access)
+
+    @property
+    def by_id(self) -> bool:
+        """Whether the index finds it by the `_id`s that it names, so that a write to any other record cannot concern it."""
+        return names_ids(self.access)
+
+    def may_match(self, key: Any) -> bool:
+        """Whether a record with this `_id` could match, by the `_id`s that it names. O(those)."""
+        return not names_ids(self.access) or hash_key(key) in self.access.keys
 
 
 FilterSlot = Filter | CompactSet[Filter]

@@ -16,7 +16,18 @@ from quaestor.invalidation.matching.entities import Filter, FilterSlot
 from quaestor.invalidation.matching.path_index import PathIndex
 from quaestor.invalidation.matching.tokens import TokenIndex
 from quaestor.invalidation.matching.values import reachable
-from quaestor.planning.access_entries import POINT, SELECTIVE, Access, AnyOf, Entry, Equality, Negative, Tokens
+from quaestor.planning.access_entries import (
+    POINT,
+    SELECTIVE,
+    Access,
+    AnyOf,
+    Entry,
+    Equality,
+    Negative,
+    Tokens,
+    hash_key,
+    names_ids,
+)
 from quaestor.query.text import TextIndex
 
 _CROWDED: Final = 32
@@ -112,10 +123,24 @@ class QueryIndex:
             found.append(self._always)
         return _flat(found)
 
+    def naming(self, key: Any) -> list[Filter]:
+        """The filters that are kept by the `_id`s that they name, if this is one of them. O(those)."""
+        path = self._paths.get("_id")
+        if path is None:
+            return []
+        try:
+            slot = path.equal.get(hash_key(key))
+        except Exception:  # a value that cannot be ordered or hashed, as in `candidates`
+            return _flat(path.everything())
+        return [] if slot is None else _flat([slot])
+
     def _choose(self, alternatives: Sequence[Access]) -> Access | None:
-        """The best by kind; among point look-ups, and beyond them once those are crowded, the least loaded."""
+        """The best by kind; among point look-ups, and beyond them once those are crowded, the least loaded. The `_id`s that a
+        filter names tell more than where it is found (see Filter.by_id), so they come first unless they are crowded."""
         if len(alternatives) < 2:
             return alternatives[0] if alternatives else None
+        if names_ids(alternatives[0]) and self._load(alternatives[0]) < _CROWDED:
+            return alternatives[0]
         for limit in (POINT, SELECTIVE):
             loads = [(self._load(access), place) for place, access in enumerate(alternatives) if access.cost <= limit]
             if loads:

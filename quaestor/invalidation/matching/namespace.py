@@ -47,6 +47,7 @@ class Namespace:
     filters: by identity.
     members: record hash -> registrations whose result holds it.
     unremembered: queries with registrations that need to know how the record was before.
+    unremembered_by_id: those of them whose filter names the `_id`s of all records that it can match.
     always: queries that every write changes.
     foreign: what pipelines read here besides their own records.
     unindexed: the filters that nearly every write tries for the sake of cached results, by the tenant who brought them.
@@ -59,6 +60,7 @@ class Namespace:
     filters: dict[bytes, Filter] = field(default_factory=dict)
     members: dict[int, LiveRegistration | CompactSet[LiveRegistration]] = field(default_factory=dict)
     unremembered: dict[ActiveQuery, None] = field(default_factory=dict)
+    unremembered_by_id: dict[ActiveQuery, None] = field(default_factory=dict)
     always: dict[ActiveQuery, None] = field(default_factory=dict)
     foreign: ForeignSides = field(default_factory=ForeignSides)
     unindexed: dict[Tenant, SamplingSet[Filter]] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class Namespace:
     def close(self, query: ActiveQuery) -> None:
         """Stop matching a query of this namespace that has lost its last registration."""
         self.unremembered.pop(query, None)
+        self.unremembered_by_id.pop(query, None)
         self.always.pop(query, None)
         if query.filter is None:
             return
@@ -144,7 +147,9 @@ class Namespace:
         for member in live.members or ():
             self.members[member] = added(self.members.get(member), live)
         if live.needs_before:
-            self.unremembered[live.query] = None
+            item = live.query.filter
+            by_id = item is not None and item.by_id
+            (self.unremembered_by_id if by_id else self.unremembered)[live.query] = None
 
     def remove(self, live: LiveRegistration) -> None:
         """Stop matching a registration. O(its members)."""
@@ -170,7 +175,7 @@ class Namespace:
                 for live in _lives(item):
                     if live not in members:
                         _judge(live, entry, False, results, changes)
-        if self.unremembered:
+        if self.unremembered or self.unremembered_by_id:
             for live in self._concerned_before(entry, results):
                 if live.needs_before and live not in members:
                     _judge(live, entry, False, results, changes)
@@ -195,6 +200,9 @@ class Namespace:
     def _concerned_before(self, entry: Retained, results: PredicateResults) -> Iterator[LiveRegistration]:
         """Registrations without remembered members whose result the record may have been in before the write."""
         image = entry.image
+        if self.unremembered_by_id:
+            for item in self.index.naming(image.key):
+                yield from _lives(item)
         if not image.before_known:
             for query in self.unremembered:
                 yield from elements(query.registrations)

@@ -29,6 +29,7 @@ class PredicateResults:
     __slots__ = (
         "_after",
         "_before",
+        "_key",
         "_matched",
         "_matches",
         "_predicates",
@@ -41,6 +42,7 @@ class PredicateResults:
     def __init__(self, image: AfterImage, predicates: Predicates, tally: Tally) -> None:
         self._after = None if image.kind is WriteKind.DELETE else image.after
         self._before = image.before
+        self._key = image.key
         self._matches: dict[Filter, bool | None] = {}
         self._matched: dict[Filter, bool | None] = {}
         self._predicates = predicates
@@ -88,7 +90,7 @@ class PredicateResults:
     def matched_before(self, item: Filter) -> bool | None:
         """Whether the record matched before the write; None: not known."""
         if not self.before_known:
-            return None
+            return None if item.may_match(self._key) else False
         result = self._matched.get(item)
         if result is None:
             result = self._matched[item] = self._evaluate(item, self._before)

@@ -36,11 +36,13 @@ class WaitingContributors:
             return None
         query = plan_query(registration.query).query
         hashes = self._hashes.contributing(registration)
-        found = supplied(known, live.query.rules, query, hashes, cells=self._cells)
+        # Taken over: who came and went, or moved, in between without changing the result is not known.
+        follows = known.version >= live.since
+        found = supplied(known, live.query.rules, query, hashes, cells=self._cells, follows=follows)
         if found is None:
             return None
-        if known.version < live.since and found.kept is not None and not isinstance(found.kept, Page | Inputs | Shown):
-            return None  # taken over: who came and went in between without changing the result is not known
+        if not follows and found.kept is not None and not isinstance(found.kept, Page | Inputs | Shown):
+            return None
         self._known[live.id] = found
         heappush(self._by_version, (known.version, live.id))
         return known.version

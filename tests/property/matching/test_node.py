@@ -7,13 +7,14 @@ yet, its registration arrives before or after the writes around it, events lag b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quaestor.errors import MalformedQueryError
+from quaestor.event_layer import codec
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.invalidation.registry.registration_building import dependencies, registration
 from quaestor.model import (
@@ -27,11 +28,13 @@ from quaestor.model import (
     Registration,
     WriteKind,
 )
+from quaestor.planning.contributing import contributing, contributors_of
 from quaestor.planning.plan import Window, plan_query
 from tests.property.matching.records import filters
-from tests.property.matching.world import NAMESPACE, World, execute, project
+from tests.property.matching.world import NAMESPACE, State, World, execute, project
 
 NOW_MS = 1_000
+MOST = 1_000
 
 
 def find(condition: Any, sort: Any, skip: int, limit: int, projection: Any) -> Query:
@@ -91,6 +94,7 @@ steps = st.lists(
         writes,
         st.tuples(st.just("read"), st.integers(0, 2)),
         st.tuples(st.just("submit"), st.integers(0, 3)),
+        st.tuples(st.just("contribute"), st.integers(0, 3)),
         st.just(("deliver",)),
         st.just(("deliver",)),
         st.just(("redeliver",)),
@@ -136,6 +140,8 @@ class Run:
                 self.read(self.queries[number % len(self.queries)])
             case ("submit", number) if self.reading:
                 self.submit(self.reading.pop(number % len(self.reading)))
+            case ("contribute", number) if self.active:
+                self.contribute([*self.active.values()][number % len(self.active)])
             case ("deliver",):
                 self.deliver()
             case ("redeliver",) if self.world.delivered:
@@ -146,10 +152,9 @@ class Run:
     def read(self, query: Query) -> None:
         state = self.world.state
         answer = execute(query, state)
-        whole = execute(Query(**{n: getattr(query, n) for n in query.__slots__} | {"projection": None}), state)
         documents = ()
         if query.operation is Operation.FIND:
-            documents = tuple(project(_decode(record), query.projection) for record in whole)
+            documents = tuple(project(_decode(record), query.projection) for record in whole(query, state))
         self.reading.append(Reading(query, self.node.watermark, self.world.version, answer, documents))
 
     def submit(self, reading: Reading) -> None:
@@ -172,6 +177,22 @@ class Run:
         assert len(outcomes) == 1
         self.fired([outcome for outcome in outcomes if isinstance(outcome, Invalidated)])
         self.check()
+
+    def contribute(self, reading: Reading) -> None:
+        """Have the contributors of a registration read from the present state, and told."""
+        registered, images = reading.registration, self.world.images == "exact"
+        assert registered is not None
+        plan = plan_query(reading.query)
+        found = contributing(plan, registered, images=images, most=MOST)
+        if found is None:
+            return
+        records = [project(_decode(one), found.projection) for one in whole(found, self.world.state)]
+        known = contributors_of(plan, registered, records, version=self.world.version, images=images, most=MOST)
+        if known is not None:
+            told = codec.decode_query_event(codec.encode_query_event(replace(registered, contributors=known)))
+            assert isinstance(told, Registration)
+            outcomes = self.node.register(told, now_ms=NOW_MS)
+            self.fired([outcome for outcome in outcomes if isinstance(outcome, Invalidated)])
 
     def deliver(self) -> None:
         event = self.world.next_event()
@@ -219,6 +240,11 @@ class Run:
         assert self.node.registrations == len(self.active)
 
 
+def whole(query: Query, state: State) -> Any:
+    """What the database would answer without a projection."""
+    return execute(replace(query, projection=None), state)
+
+
 def _decode(raw: bytes) -> Any:
     import bson
 
@@ -259,16 +285,19 @@ pages = st.builds(
     st.sampled_from(["exact", "after"]),
     st.lists(bodies, min_size=5, max_size=5),
     st.lists(writes, min_size=1, max_size=4),
+    st.booleans(),
 )
 @settings(max_examples=1000, deadline=None)
 def test_pages_of_ordered_results_agree_with_re_execution(
-    queries: list[Query], images: str, records: list[dict[str, Any]], script: list[tuple[Any, ...]]
+    queries: list[Query], images: str, records: list[dict[str, Any]], script: list[tuple[Any, ...]], contributors: bool
 ) -> None:
     run = Run(queries, images, records)
     try:
         for number in range(3):
             run.step(("read", number))
             run.step(("submit", 0))
+            if contributors:
+                run.step(("contribute", number))
         for write in script:
             run.step(write)
             run.step(("deliver",))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quaestor.event_layer.partitioning import write_partition
 from quaestor.model import Cell, Contributors, Document, GridShape, Query, WriteKind
 from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import plan_query
@@ -25,11 +26,12 @@ def supplied(
     members: tuple[Any, ...] | None = None,
     complete: bool = True,
     shown: bool = False,
+    placed: bool = False,
 ) -> None:
     """Registered, and then told its contributors, which were read after all that has been written."""
     one = scene.registration(query, members, registration_id="app:c")
     assert types(scene.node.register(one, now_ms=scene.now_ms)) == ["Activated"]
-    known = Contributors(version=scene.version, records=records, complete=complete)
+    known = Contributors(version=scene.version, records=records, complete=complete, placed=placed)
     if shown:
         rules = rules_of(plan_query(query))
         known = replace(known, digests=tuple(member_digest(rules, record) for record in records))
@@ -123,6 +125,34 @@ def test_a_distinct_takes_a_new_value() -> None:
     scene = Scene()
     supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"})
     assert types(scene.insert({"_id": 2, "tag": ["a", "c"]} | PAID)) == ["add"]
+
+
+def test_a_distinct_counts_who_lacks_the_field() -> None:
+    """An index makes mongod show null for them."""
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"})
+    assert types(scene.insert({"_id": 2} | PAID)) == ["add"]
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"}, {"_id": 2})
+    assert scene.insert({"_id": 3} | PAID) == []
+    assert scene.delete(2) == []
+    assert types(scene.delete(3)) == ["remove"]
+
+
+@pytest.mark.parametrize("tag", [["a"], [], [["a"]], [["a"], "b"]])
+def test_a_distinct_counts_the_first_array(tag: list[Any]) -> None:
+    """Once there is one in an index, mongod answers otherwise; nested ones are other values there."""
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"}, {"_id": 2, "tag": "b"})
+    assert types(scene.insert({"_id": 3, "tag": tag} | PAID)) == ["add"]
+
+
+def test_a_distinct_of_arrays_changes_with_their_elements() -> None:
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": ["a", "b"]}, {"_id": 2, "tag": "c"})
+    assert scene.insert({"_id": 3, "tag": ["b", "c"]} | PAID) == []
+    assert scene.delete(2) == []
+    assert types(scene.delete(1)) == ["remove"]
 
 
 def test_a_distinct_of_one_number_in_two_types_is_judged_by_images() -> None:
@@ -219,6 +249,108 @@ def test_what_is_shown_is_not_told_where_it_is_not_kept() -> None:
     query = find(PAID, sort=BY_PRICE, projection={"many": {"$gt": ["$n", 2]}})
     supplied(scene, query, one, members=(1,))
     assert types(scene.update(one | {"n": 4}, changed=("n",))) == ["change"]
+
+
+def test_a_limit_without_a_sort_whose_members_are_hidden_is_changed_by_what_matches_alone() -> None:
+    """Which of them it shows nobody knows, so each counts as if it did."""
+    scene = Scene()
+    query = find(PAID, limit=2, projection={"_id": 0, "name": 1})
+    supplied(scene, query, *ids(1, 2, 3))
+    assert scene.update({"_id": 9, "name": "x"} | OPEN, changed=("name",)) == []
+    assert scene.delete(9) == []
+    assert scene.update({"_id": 3, "n": 1} | PAID, changed=("n",)) == []
+    assert types(scene.update({"_id": 3, "name": "x"} | PAID, changed=("name",))) == ["change"]
+
+
+def test_a_limit_without_a_sort_whose_members_are_hidden_takes_newcomers_and_loses_who_leaves() -> None:
+    for write, expected in (
+        (lambda scene: scene.insert({"_id": 7} | PAID), ["add"]),
+        (lambda scene: scene.delete(2), ["remove"]),
+        (lambda scene: scene.update({"_id": 1} | OPEN), ["remove"]),
+    ):
+        scene = Scene()
+        supplied(scene, find(PAID, limit=2, projection={"_id": 0, "name": 1}), *ids(1, 2))
+        assert types(write(scene)) == expected
+
+
+def placed(scene: Scene, *records: Document, **rest: Any) -> None:
+    """A result that shows names in the order of prices."""
+    query = find(PAID, sort=BY_PRICE, projection={"name": 1}, **rest)
+    members = tuple(record["_id"] for record in records[rest.get("skip", 0) :])
+    supplied(scene, query, *records, members=members, placed=True)
+
+
+THREE = ({"_id": 1, "price": 10}, {"_id": 2, "price": 20}, {"_id": 3, "price": 30})
+
+
+def test_a_member_whose_hidden_key_changes_counts_once_it_passes_another() -> None:
+    """Without any image before the write: the paths that it touched say that what is shown is the same."""
+    scene = Scene()
+    placed(scene, *THREE)
+    for key, price in ((2, 29), (1, 28), (1, -5), (3, 29.5), (3, 1_000), (2, 999)):
+        assert scene.update({"_id": key, "price": price} | PAID, changed=("price",)) == []
+    assert types(scene.update({"_id": 1, "price": 999.5} | PAID, changed=("price",))) == ["change"]
+
+
+def test_a_member_whose_hidden_key_changes_is_judged_by_images_too() -> None:
+    scene = Scene()
+    placed(scene, *THREE)
+    before = {"_id": 2, "price": 20, "name": "x"} | PAID
+    assert scene.update(before | {"price": 25, "n": 1}, before=before) == []
+    assert types(scene.update(before | {"price": 26, "name": "y"}, before=before)) == ["changeIndex"]
+
+
+def test_a_member_that_keeps_its_place_and_looks_otherwise_counts() -> None:
+    scene = Scene()
+    placed(scene, *THREE)
+    assert types(scene.update({"_id": 2, "price": 21, "name": "y"} | PAID, changed=("price", "name"))) == ["change"]
+
+
+@pytest.mark.parametrize(("key", "price", "stays"), [(3, 29, True), (3, 31, False), (2, 31, False), (1, -9, True)])
+def test_the_last_member_of_a_full_window_gives_way_to_nobody(key: int, price: int, stays: bool) -> None:
+    scene = Scene()
+    placed(scene, *THREE, limit=3)
+    assert (scene.update({"_id": key, "price": price} | PAID, changed=("price",)) == []) is stays
+
+
+@pytest.mark.parametrize(("key", "price", "stays"), [(2, 19, False), (2, 29, True), (3, 99, True), (1, 19, True)])
+def test_the_first_member_of_a_page_stays_behind_who_is_skipped(key: int, price: int, stays: bool) -> None:
+    scene = Scene()
+    placed(scene, *THREE, skip=1, limit=3)
+    assert (scene.update({"_id": key, "price": price} | PAID, changed=("price",)) == []) is stays
+
+
+def test_equal_keys_tell_nothing() -> None:
+    scene = Scene()
+    query = find(PAID, sort=BY_PRICE[:1], projection={"name": 1})
+    supplied(scene, query, *THREE, members=(1, 2, 3), placed=True)
+    assert types(scene.update({"_id": 2, "price": 10} | PAID, changed=("price",))) == ["change"]
+
+
+def test_cells_divide_neighbours_that_they_do_not_share() -> None:
+    """The one before keeps its side of where it stood, the one behind comes as near as that."""
+    celled = [next(key for key in range(99) if write_partition(key, 2) == cell) for cell in (1, 0)]
+    records = [{"_id": key, "price": 10 * place} for place, key in enumerate(celled)]
+    for cell, key, price, stays in (
+        (1, 0, 5, False), (1, 0, -5, True), (0, 1, 15, True), (0, 1, 5, True), (0, 1, -1, False),
+    ):  # fmt: skip
+        scene = Scene(
+            cell=Cell(query_partition=0, write_partition=cell), shape=GridShape(query_partitions=1, write_partitions=2)
+        )
+        placed(scene, *records)
+        assert (scene.update({"_id": celled[key], "price": price} | PAID, changed=("price",)) == []) is stays
+
+
+def test_places_are_not_taken_over_by_another_cell() -> None:
+    """It has not seen who has moved since the snapshot."""
+    scene = Scene()
+    known = Contributors(version=scene.version, records=THREE, complete=True, placed=True)
+    scene.write(WriteKind.TICK, version=scene.version + 5)
+    query = find(PAID, sort=BY_PRICE, projection={"name": 1})
+    one = scene.registration(query, (1, 2, 3), since=scene.version + 5, read_at=scene.version)
+    scene.node.register(replace(one, contributors=known), now_ms=scene.now_ms)
+    scene.version += 6
+    assert types(scene.update({"_id": 2, "price": 21} | PAID, changed=("price",))) == ["change"]
 
 
 def test_writes_up_to_the_snapshot_are_judged_without_it() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from quaestor.model import WriteKind
+from quaestor.model import Query, WriteKind
 from tests.unit.matching.scene import Scene, aggregate, count, distinct, find, types
 
 PAID = find({"status": "paid"})
@@ -128,6 +129,122 @@ def test_an_unordered_window_takes_any_match() -> None:
     assert types(scene.insert({"_id": 3, "status": "paid"})) == ["add"]
 
 
+def test_a_record_outside_of_an_unordered_window_counts_once_it_may_have_moved() -> None:
+    """Records are found in the order of storage, or by an index of what the filter reads."""
+    scene = Scene()
+    scene.register(find({"status": "paid"}, limit=1), (1,))
+    before = {"_id": 3, "status": "paid"}
+    assert scene.update(before | {"n": 1}, before=before) == []
+    assert scene.delete(3) == []
+    assert types(scene.update({"_id": 3, "status": "paid", "n": 2})) == ["add"]
+
+
+def test_a_record_outside_of_an_unordered_window_counts_by_the_fields_of_indexes_that_may_order_it() -> None:
+    scene = Scene()
+    query = find({"status": "paid"}, limit=1, index_keys=(("status", "n"),))
+    before = {"_id": 3, "status": "paid", "n": 1}
+    for projection in (None, {"name": 1}):
+        scene.register(replace(query, projection=projection), (1,))
+        assert scene.update(before | {"x": 1}, before=before) == []
+        assert types(scene.update(before | {"n": 2}, before=before)) == ["add"]
+
+
+def test_a_record_outside_of_an_unordered_window_does_not_count_for_what_is_not_read() -> None:
+    """Also without any image before the write."""
+    scene = Scene()
+    scene.register(find({"status": "paid"}, limit=1, projection={"name": 1}), (1,))
+    assert scene.update({"_id": 3, "status": "paid", "n": 2}, changed=("n",)) == []
+    assert types(scene.update({"_id": 3, "status": "paid"}, changed=("status",))) == ["add"]
+
+
+def test_behind_an_offset_without_a_sort_a_record_that_keeps_its_place_does_not_count() -> None:
+    scene = Scene()
+    scene.register(find({"status": "paid"}, skip=1, limit=1), (2,))
+    before = {"_id": 1, "status": "paid"}
+    assert scene.update(before | {"n": 1}, before=before) == []
+    assert scene.update(before | {"n": 2}, changed=("n",)) == []
+    assert types(scene.delete(1, before=before)) == ["remove"]
+
+
+def test_a_tie_that_is_not_touched_where_it_counts_does_not_count() -> None:
+    scene = Scene()
+    query = find({"status": "paid"}, sort=(("price", 1),), limit=1, projection={"price": 1})
+    scene.register(query, (1,), last={"_id": 1, "price": 5})
+    assert scene.update({"_id": 2, "status": "paid", "price": 5}, changed=("n",)) == []
+    assert types(scene.update({"_id": 2, "status": "paid", "price": 5}, changed=("price",))) == ["add"]
+
+
+# -- records named by their _id
+
+
+BARE = {"_id": 0, "name": 1}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        find({"_id": 5}, limit=1, projection=BARE),
+        find({"_id": 5, "status": "paid"}, projection=BARE),
+        find({"_id": {"$in": [5, 7]}}, projection=BARE, sort=(("name", 1),)),
+        find({"_id": {"$eq": 5.0}}, projection=BARE, skip=1),
+        count({"_id": 5}),
+        distinct("name", {"_id": 5}),
+        aggregate({"$match": {"_id": 5}}, {"$group": {"_id": "$name"}}),
+    ],
+)
+def test_writes_to_other_records_than_a_filter_names_change_nothing(query: Query) -> None:
+    """Though nobody knows how they were before, nor which records the result shows."""
+    scene = Scene()
+    scene.register(query, None)
+    assert scene.update({"_id": 6, "status": "paid", "name": "x"}, changed=("name",)) == []
+    assert scene.delete(6) == []
+    assert scene.write(WriteKind.REPLACE, 6, {"_id": 6}) == []
+    assert types(scene.delete(5)) == ["match"]
+
+
+def test_a_write_that_came_between_read_and_registration_is_judged_by_the_names_too() -> None:
+    scene = Scene()
+    since = scene.version
+    scene.delete(6)
+    query = find({"_id": 5}, limit=1, projection=BARE)
+    assert types(scene.register(query, None, since=since)) == ["Activated"]
+    scene.delete(5)
+    assert types(scene.register(query, None, since=since)) == ["match"]
+
+
+def test_what_names_records_by_another_way_or_names_nobody_is_judged_as_before() -> None:
+    for condition in ({"$or": [{"_id": 5}, {"a": 1}]}, {"_id": {"$in": [5, None]}}, {"_id": {"$gt": 5}}, {"a": 5}):
+        scene = Scene()
+        scene.register(find(condition, projection=BARE), None)
+        assert types(scene.delete(4)) == ["match"], condition
+
+
+def test_a_named_record_that_comes_or_is_written_counts() -> None:
+    query = find({"_id": 5, "status": "paid"}, limit=1, projection=BARE)
+    record = {"_id": 5, "status": "paid", "name": "x"}
+    for write, expected in (
+        (lambda scene: scene.insert(record), ["add"]),
+        (lambda scene: scene.update(record, changed=("name",)), ["match"]),
+        (lambda scene: scene.update(record, changed=("other",)), []),
+        (lambda scene: scene.update(record, before=record | {"name": "y"}), ["change"]),
+        (lambda scene: scene.update(record | {"n": 1}, before=record), []),
+        (lambda scene: scene.update(record, before=record | {"status": "open"}), ["add"]),
+        (lambda scene: scene.delete(5, before=record), ["remove"]),
+        (lambda scene: scene.delete(5, before=record | {"status": "open"}), []),
+    ):
+        scene = Scene()
+        scene.register(query, None)
+        assert types(write(scene)) == expected
+
+
+def test_of_many_filters_that_name_one_record_each_is_told() -> None:
+    """Where many do, the index keeps them by something else."""
+    scene = Scene()
+    for number in range(100):
+        scene.register(find({"_id": 5, "n": number}, projection=BARE), None)
+    assert sum(len(told.registration_ids) for told in scene.delete(5)) == 100
+
+
 def test_what_is_farther_away_than_the_last_of_the_nearest_changes_nothing() -> None:
     scene = Scene()
     nearest = find({"at": {"$near": [0, 0]}, "open": True}, limit=2)
@@ -164,6 +281,20 @@ def test_parallel_arrays_in_the_sort_fields_invalidate_instead_of_failing() -> N
     scene.register(find({}, sort=(("a", 1), ("b", 1)), limit=1), (1,), last={"_id": 1, "a": 1, "b": 1})
     assert types(scene.insert({"_id": 2, "a": [1, 2], "b": [1, 2]})) == ["match"]
     assert scene.node.tally.failed == 1
+
+
+def test_a_member_that_is_touched_where_it_is_filtered_by_alone_does_not_count_while_it_matches() -> None:
+    """Without any image before the write, if what it is filtered by is not shown, and no part of its order."""
+    scene = Scene()
+    query = find({"stock": {"$gt": 0}}, sort=(("price", 1),), projection={"name": 1, "price": 1})
+    scene.register(query, (1,))
+    assert scene.update({"_id": 1, "stock": 5, "price": 1}, changed=("stock",)) == []
+    assert types(scene.update({"_id": 1, "stock": 0, "price": 1}, changed=("stock",))) == ["remove"]
+    for changed in (("stock", "price"), ("stock", "name"), None):
+        scene.register(query, (1,))
+        assert types(scene.update({"_id": 1, "stock": 5, "price": 1}, changed=changed)) == ["change"]
+    scene.register(replace(query, sort=()), (1,))
+    assert types(scene.update({"_id": 1, "stock": 6, "price": 1}, changed=("stock",))) == ["change"]
 
 
 # -- offsets

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quaestor.errors import MalformedQueryError
-from quaestor.model import Document
+from quaestor.model import Document, Query
 from quaestor.planning.plan import (
     JOINED,
     NOT_EVALUATED,
@@ -363,6 +363,24 @@ def test_windows() -> None:
     assert plan_query(find({}, limit=1)).window is Window.UNORDERED
     assert plan_query(find({}, limit=1, sort=(("a", 1),))).window is Window.BOUNDARY
     assert plan_query(find({}, limit=1, skip=1, sort=(("a", 1),))).window is Window.OFFSET
+
+
+@pytest.mark.parametrize(
+    ("query", "window"),
+    [
+        (find({"_id": 1}, limit=1), Window.NONE),
+        (find({"_id": 1, "a": 2}, limit=1, sort=(("a", 1),)), Window.NONE),
+        (find({"_id": {"$in": [1, 2]}}, limit=2), Window.NONE),
+        (find({"_id": {"$in": [1, 2, 3]}}, limit=2), Window.UNORDERED),
+        (find({"_id": 1}, limit=1, skip=1), Window.OFFSET),
+        (find({"$or": [{"_id": 1}, {"a": 1}]}, limit=1), Window.UNORDERED),
+        (find({"_id": {"$gt": 1}}, limit=1), Window.UNORDERED),
+        (find({"_id": "a"}, limit=1, collation={"locale": "sv", "strength": 1}), Window.UNORDERED),
+    ],
+)
+def test_a_limit_that_cannot_be_exceeded_is_none(query: Query, window: Window) -> None:
+    """The filter names the `_id`s of all records that it can match."""
+    assert plan_query(query).window is window
 
 
 def test_results() -> None:
