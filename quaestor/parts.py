@@ -38,6 +38,7 @@ from quaestor.realtime.subscriptions import Subscriptions
 from quaestor.redis import clients
 from quaestor.redis.clients import SharedClient
 from quaestor.settings import Settings
+from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.store.index_memory import MemoryIndex
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
@@ -47,6 +48,7 @@ from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.store.redis import RedisStore
 from quaestor.store.redis_budget import RedisBudget
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.ttl.canary_watch import CanaryReports, OwnReports
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.parameters import TtlParameters, tuning_of
 from quaestor.ttl.recording import TraceRecorder
@@ -63,6 +65,7 @@ class Storage:
     redis: connections to the shared Redis; None: everything is in this process.
     budget: of the entries there.
     outbox: purges on their way to CDNs.
+    canary_reports: what processes have counted of a canary of lifetimes.
     """
 
     layer: EventLayer
@@ -71,6 +74,7 @@ class Storage:
     index: DependencyIndex
     sketch: CacheSketch
     outbox: PurgeOutbox
+    canary_reports: CanaryReports
     leases: Leases | None = None
     share: SharedInvalidation | None = None
     redis: SharedClient | None = None
@@ -218,6 +222,7 @@ def _in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storag
         index=MemoryIndex(),
         sketch=MemoryCacheSketch(geometry=geometry_of(settings)),
         outbox=MemoryOutbox(),
+        canary_reports=OwnReports(),
     )
 
 
@@ -254,6 +259,7 @@ def _in_redis(url: str, memory: MemoryStore, settings: Settings, telemetry: Tele
         index=index,
         sketch=sketch,
         outbox=RedisOutbox(redis, deployment=settings.scope),
+        canary_reports=RedisCanaryReports(redis, scope=settings.scope),
         leases=store,
         share=shared_invalidation(index=index, sketch=sketch, store=store),
         redis=redis,

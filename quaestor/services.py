@@ -24,11 +24,10 @@ from quaestor.read_path.entries import COPY_SLACK_MS
 from quaestor.read_path.sketch_watching import keep_watching
 from quaestor.realtime.snapshots import MongoSnapshots
 from quaestor.store.budget_reports import keep_accounting
-from quaestor.store.canary_reports import RedisCanaryReports
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.size_metrics import keep_measuring
 from quaestor.tasks import ended
-from quaestor.ttl.canary_watch import CanaryWatch, OwnReports
+from quaestor.ttl.canary_watch import CanaryWatch
 from quaestor.ttl.chosen import ChosenEstimators
 from quaestor.ttl.published import PublishedParameters
 from quaestor.ttl.recording import TraceRecorder
@@ -129,9 +128,8 @@ async def tuning(parts: Parts) -> Stop:
     if not isinstance(estimator, ChosenEstimators):
         return _nothing
     published, own = PublishedParameters(parts.storage.layer, scope=parts.settings.scope), estimator.parameters
-    redis, telemetry = parts.storage.redis, parts.telemetry
-    reports = OwnReports() if redis is None else RedisCanaryReports(redis, scope=parts.settings.scope)
-    watch = CanaryWatch(published, reports, telemetry)
+    telemetry = parts.telemetry
+    watch = CanaryWatch(published, parts.storage.canary_reports, telemetry)
 
     def served(taken: Sequence[tuple[tuple[str, ...], int]]) -> None:
         if estimator.canary is not None:

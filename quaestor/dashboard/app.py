@@ -20,9 +20,13 @@ from quaestor.admin.problem_details import problem
 from quaestor.admin.request import Refused, json_body
 from quaestor.admin.token import AdminToken
 from quaestor.clock import Clock
-from quaestor.dashboard.applying import Applying, name_of, number_of, parameters_of
+from quaestor.dashboard import publishing
+from quaestor.dashboard.applying import Applying
 from quaestor.dashboard.assets import GUARDED, Assets
+from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.leaving import left
 from quaestor.dashboard.live import LiveView
+from quaestor.dashboard.publishing import Publishing
 from quaestor.dashboard.what_if import WhatIf
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -30,7 +34,8 @@ from quaestor.tasks import ended
 from quaestor.ttl.parameters import BOUNDS, ESTIMATORS
 from quaestor.ttl.published import SupersededError
 
-_CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST", "/apply": "POST"}
+_CALLS = {"/data": "GET", "/parameters": "GET", "/what-if": "POST"} | dict.fromkeys(publishing.CALLS, "POST")
+_TUNED_THERE = "this application has an estimator of its own: its lifetimes are tuned there"
 
 
 class DashboardApp:
@@ -38,7 +43,7 @@ class DashboardApp:
 
     operators: tokens whose holders may apply; empty: nobody may.
     viewers: tokens whose holders may look and try.
-    applying: None: the application has an estimator of its own, and nothing can be applied.
+    applying, canaries: None: the application has an estimator of its own, and nothing can be applied.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class DashboardApp:
         viewers: Sequence[AdminToken],
         live: LiveView,
         applying: Applying | None,
+        canaries: Canaries | None,
         what_if: WhatIf,
         telemetry: Telemetry,
         clock: Clock,
@@ -58,6 +64,7 @@ class DashboardApp:
         self._guard = Guard((*operators, *viewers), telemetry, clock)
         self._assets = Assets()
         self._live, self._applying, self._what_if = live, applying, what_if
+        self._publish = None if applying is None or canaries is None else Publishing(applying, canaries)
         self._telemetry = telemetry
 
     def serves(self, path: str) -> bool:
@@ -97,7 +104,7 @@ class DashboardApp:
             if below == "/parameters":
                 answer = await self._state(token)
             else:
-                answer = await self._apply(token, await json_body(scope, receive), client_of(scope))
+                answer = await self._published(below, token, scope, receive)
         except Exception as error:
             status, detail = _problem(error)
             if status == 500:
@@ -120,19 +127,14 @@ class DashboardApp:
         }
         return state if self._applying is None else state | await self._applying.state()
 
-    async def _apply(self, token: AdminToken, body: Any, client: str) -> Mapping[str, Any]:
-        """Apply {"by": ..., "base": 3, "parameters": {...}}, or with "restore": 1 what counted once."""
+    async def _published(self, call: str, token: AdminToken, scope: Scope, receive: Receive) -> Mapping[str, Any]:
+        body = await json_body(scope, receive)
         if token not in self._operators:
             raise Refused(403, "This is read-only: ask for the operators' token to apply anything.")
-        applying = self._changeable()
-        if not isinstance(body, dict) or body.keys() not in ({"by", "base", "parameters"}, {"by", "base", "restore"}):
-            raise Refused(400, 'the body is {"by": ..., "base": ..., "parameters": {...}}, or with "restore": a number')
-        by, base = name_of(body["by"]), number_of(body["base"], "base")
-        if "restore" in body:
-            one = await applying.restore(number_of(body["restore"], "restore"), base=base, by=by)
-        else:
-            one = await applying.apply(parameters_of(body["parameters"]), base=base, by=by)
-        self._telemetry.event("ttl.parameters_applied", number=one.number, by=by, client=client)
+        if self._publish is None:
+            raise ConfigurationError(_TUNED_THERE)
+        one = await self._publish(call, body, receive)
+        self._telemetry.event("ttl.parameters_applied", number=one.number, by=one.by, client=client_of(scope))
         return await self._state(token)
 
     async def _try(self, body: Any, receive: Receive, send: Send) -> None:
@@ -149,30 +151,24 @@ class DashboardApp:
             *GUARDED,
         ]
         begun = False
-        left = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(left(receive))
         try:
             async with aclosing(self._what_if.run(request)) as lines:
                 async for line in lines:
-                    if left.done():
+                    if leaving.done():
                         return
                     if not begun:
                         await send({"type": "http.response.start", "status": 200, "headers": headers})
                         begun = True
                     await send({"type": "http.response.body", "body": line, "more_body": True})
         finally:
-            await ended((left,))
+            await ended((leaving,))
         await send({"type": "http.response.body", "body": b""})
 
     def _changeable(self) -> Applying:
         if self._applying is None:
-            raise ConfigurationError("this application has an estimator of its own: its lifetimes are tuned there")
+            raise ConfigurationError(_TUNED_THERE)
         return self._applying
-
-
-async def _left(receive: Receive) -> None:
-    """Wait until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _json(send: Send, body: bytes, *, packed: bool = False) -> None:

@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from quaestor.admin.request import Refused
 from quaestor.clock import Clock
+from quaestor.ttl.canary import Canary
 from quaestor.ttl.parameters import TtlParameters, decoded
 from quaestor.ttl.published import Publication, PublishedParameters
 
@@ -38,29 +39,42 @@ class Applying:
         """All that was published, the oldest first; before it what the settings say."""
         return list(await self._alone(self._published.history))
 
-    async def apply(self, parameters: TtlParameters, *, base: int, by: str) -> Publication:
-        """Publish. Raises SupersededError, and changes nothing, if something else counts by now than `base`."""
-        return await self._alone(partial(self._published.publish, parameters, base=base, by=by, now_ms=self._clock()))
+    async def decided_on(self, base: int) -> Publication:
+        """The entry that counts. Raises SupersededError if that is another one than `base`."""
+        return await self._alone(partial(self._published.decided_on, base))
+
+    async def apply(
+        self, parameters: TtlParameters | None, *, base: int, by: str, canary: Canary | None = None
+    ) -> Publication:
+        """Publish. Raises SupersededError, and changes nothing, if something else counts by now than `base`.
+
+        parameters: None: as each app's settings say.
+        canary: with other parameters for a share of the results; None: these count for all.
+        """
+        publish = partial(self._published.publish, parameters, base=base, by=by, now_ms=self._clock(), canary=canary)
+        return await self._alone(publish)
 
     async def restore(self, number: int, *, base: int, by: str) -> Publication:
         """Publish again what the entry of that number says. Raises Refused if there is none, and as apply() does."""
         history = await self.history()
         if not 0 <= number < len(history):
             raise Refused(400, f"there is no entry {number} that could be restored; the newest is {len(history) - 1}")
-        parameters = history[number].parameters
-        return await self._alone(partial(self._published.publish, parameters, base=base, by=by, now_ms=self._clock()))
+        return await self.apply(history[number].parameters, base=base, by=by)
 
     async def state(self) -> dict[str, Any]:
-        """The parameters that count, and the audit trail, the newest first."""
+        """The parameters that count, with their canary, and the audit trail, the newest first."""
         history = await self.history()
+        newest = history[-1]
         return {
-            "number": history[-1].number,
-            "parameters": _plain(history[-1].parameters or self.own),
+            "number": newest.number,
+            "parameters": _plain(newest.parameters or self.own),
             "own": _plain(self.own),
+            "canary": None if newest.canary is None else {"by": newest.by, "at_ms": newest.at_ms, **newest.canary.plain()},
             "history": [
                 {
                     "number": one.number, "base": one.base, "at_ms": one.at_ms, "by": one.by,
-                    "parameters": _plain(one.parameters or self.own), "settings": one.parameters is None,
+                    "parameters": _plain(one.parameters or self.own), "settings": one.parameters is None, "why": one.why,
+                    "canary": one.canary and {"share": one.canary.share, "parameters": _plain(one.canary.parameters)},
                 }
                 for one in reversed(history[-MOST_SHOWN:])
             ],

@@ -15,6 +15,7 @@ from quaestor.admin.token import AdminToken
 from quaestor.app import Quaestor
 from quaestor.dashboard.app import DashboardApp
 from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.process_report import ProcessReporter
 from quaestor.dashboard.reports import SharedReports
@@ -49,10 +50,13 @@ class Dashboard:
         parts = engine.parts
         reporter = ProcessReporter(engine)
         reporter.begin()
-        applying = None
+        what_if = WhatIf(parts.settings.trace_file.replace("{pid}", "*"))
+        applying = canaries = None
         if reporter.own is not None:
             published = PublishedParameters(parts.storage.layer, scope=parts.settings.scope)
             applying = Applying(published, own=reporter.own, clock=parts.clock)
+            delta_ms = parts.settings.sketch_delta_s * 1_000
+            canaries = Canaries(applying, parts.storage.canary_reports, what_if, delta_ms=delta_ms)
         shared = None
         if parts.storage.redis is not None:
             shared = SharedReports(parts.storage.redis, scope=parts.settings.scope)
@@ -61,9 +65,10 @@ class Dashboard:
             path=self.path,
             operators=() if self.read_only else (self.token,),
             viewers=viewers,
-            live=LiveView(reporter, shared, applying, telemetry=parts.telemetry, clock=parts.clock),
+            live=LiveView(reporter, shared, applying, canaries, telemetry=parts.telemetry, clock=parts.clock),
             applying=applying,
-            what_if=WhatIf(parts.settings.trace_file.replace("{pid}", "*")),
+            canaries=canaries,
+            what_if=what_if,
             telemetry=parts.telemetry,
             clock=parts.clock,
         )

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from quaestor.clock import Clock
 from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.history import History
 from quaestor.dashboard.process_report import ProcessReporter, Report
 from quaestor.dashboard.reports import SharedReports
@@ -45,6 +46,7 @@ class LiveView:
     reporter: of this process; None: it is none of the app's.
     shared: reports of all processes; None: there is no other.
     applying: where the parameters that count are read.
+    canaries: where what is known of a canary is read.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class LiveView:
         reporter: ProcessReporter | None,
         shared: SharedReports | None,
         applying: Applying | None,
+        canaries: Canaries | None,
         *,
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
         self._reporter, self._shared, self._applying = reporter, shared, applying
+        self._canaries = canaries
         self._telemetry, self._clock = telemetry, clock
         self._history = History()
         self._looked_s = 0.0
@@ -66,6 +70,7 @@ class LiveView:
         self._viewing: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._published: int | None = None
+        self._canary: dict[str, Any] | None = None
 
     def begin(self) -> None:
         """Begin to tell other processes what this one does, whenever somebody looks there."""
@@ -98,12 +103,8 @@ class LiveView:
         seconds = 0
         while time.monotonic() - self._looked_s < LOOKED_S:
             began_s = time.monotonic()
-            if self._applying is not None and seconds % _PUBLISHED_EVERY == 0:
-                try:
-                    self._published = (await self._applying.history())[-1].number
-                except EventLayerError as error:
-                    self._published = None
-                    self._telemetry.failure("event-layer", "ttl.parameters_unread", error)
+            if seconds % _PUBLISHED_EVERY == 0:
+                await self._read_published()
             own = None if self._reporter is None else self._reporter.report()
             reports = await self._reports(own)
             now_ms = self._clock()
@@ -116,6 +117,19 @@ class LiveView:
             self._made.set()
             seconds += 1
             await asyncio.sleep(max(0.05, EVERY_S - (time.monotonic() - began_s)))
+
+    async def _read_published(self) -> None:
+        if self._applying is None or self._canaries is None:
+            return
+        self._published = self._canary = None
+        try:
+            newest = (await self._applying.history())[-1]
+            self._published = newest.number
+            self._canary = await self._canaries.shown(newest)
+        except EventLayerError as error:
+            self._telemetry.failure("event-layer", "ttl.parameters_unread", error)
+        except StoreError as error:
+            self._telemetry.failure("store", "ttl.canary_unjudged", error)
 
     async def _reports(self, own: Report | None) -> list[Report]:
         reports = [] if own is None else [own]
@@ -130,7 +144,7 @@ class LiveView:
         return reports
 
     def _bodies(self, reports: Sequence[Report], now_ms: int) -> tuple[Body, Body]:
-        snapshot: dict[str, Any] = composed(reports, now_ms=now_ms, published=self._published)
+        snapshot: dict[str, Any] = composed(reports, now_ms=now_ms, published=self._published, canary=self._canary)
         self._history.add(reports, now_ms=now_ms)
         points = list(self._history.points)
         return _body({**snapshot, "points": points}), _body({**snapshot, "points": points[-_LATEST:]})

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -138,16 +138,16 @@ def _finite(figure: Iterable[float]) -> list[float | None]:
     return [round(value, 6) if math.isfinite(value) else None for value in figure]
 
 
-def main() -> None:
-    """Answer the request on standard input."""
+def answer(answers: Callable[[Mapping[str, Any]], Iterable[dict[str, Any]]]) -> None:
+    """Answer the request on standard input, behind the app's own work."""
     with suppress(OSError):
         os.nice(_BEHIND_THE_APP)
     try:
-        for told in what_if(json.load(sys.stdin)):
+        for told in answers(json.load(sys.stdin)):
             print(json.dumps(told), flush=True)
     except ConfigurationError as error:
         print(json.dumps({"problem": str(error)[:500]}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    answer(what_if)

@@ -23,10 +23,13 @@ _HIGHEST: Final = (
 """Of what all processes see alike, the worst."""
 
 
-def composed(reports: Sequence[Report], *, now_ms: int, published: int | None) -> dict[str, Any]:
+def composed(
+    reports: Sequence[Report], *, now_ms: int, published: int | None, canary: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """The snapshot, without the points of its history.
 
     published: number of the parameters that count; None: nobody could be asked.
+    canary: what is known of it; None: there is none, or nobody could be asked.
     """
     readings = [report["readings"] for report in reports]
     evicted_s = dict(_merged((report["evicted_s"] for report in reports), lambda a, b: a + b))
@@ -54,6 +57,7 @@ def composed(reports: Sequence[Report], *, now_ms: int, published: int | None) -
         "warnings": sorted({text for report in reports for text in report["warnings"]}),
         "quarantined": sorted({route for report in reports for route in report["quarantined"]}),
         "published": published,
+        "canary": canary,
     }  # fmt: skip
 
 

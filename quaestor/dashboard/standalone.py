@@ -14,6 +14,7 @@ from quaestor.admin.token import AdminToken
 from quaestor.clock import system_clock
 from quaestor.dashboard.app import DashboardApp
 from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.canaries import Canaries
 from quaestor.dashboard.dashboard import PATH
 from quaestor.dashboard.live import LiveView
 from quaestor.dashboard.reports import SharedReports
@@ -24,6 +25,8 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 from quaestor.redis import clients
 from quaestor.settings import Settings
+from quaestor.store.canary_reports import RedisCanaryReports
+from quaestor.ttl.canary_watch import OwnReports
 from quaestor.ttl.parameters import TtlParameters, tuning_of
 from quaestor.ttl.published import PublishedParameters
 
@@ -53,14 +56,18 @@ def application(settings: Settings, *, token: AdminToken, traces: str, read_only
     published = PublishedParameters(layer, scope=settings.scope)
     applying = Applying(published, own=TtlParameters(default=tuning_of(settings)), clock=system_clock)
     shared = None if redis is None else SharedReports(redis, scope=settings.scope)
+    reports = OwnReports() if redis is None else RedisCanaryReports(redis, scope=settings.scope)
+    what_if = WhatIf(traces)
+    canaries = Canaries(applying, reports, what_if, delta_ms=settings.sketch_delta_s * 1_000)
     looks_only = read_only or redis is None
     dashboard = DashboardApp(
         path=PATH,
         operators=() if looks_only else (token,),
         viewers=(token,) if looks_only else (),
-        live=LiveView(None, shared, applying, telemetry=telemetry, clock=system_clock),
+        live=LiveView(None, shared, applying, canaries, telemetry=telemetry, clock=system_clock),
         applying=applying,
-        what_if=WhatIf(traces),
+        canaries=canaries,
+        what_if=what_if,
         telemetry=telemetry,
         clock=system_clock,
     )

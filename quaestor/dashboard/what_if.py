@@ -1,4 +1,5 @@
-"""What-ifs of one process: one at a time, each in a child process that ends with whoever asked for it."""
+"""What-ifs of one process, and predictions of canaries: one at a time, each in a child process that ends with whoever asked
+for it."""
 
 from __future__ import annotations
 
@@ -13,12 +14,15 @@ from typing import Any, Final
 from quaestor.admin.request import Refused
 from quaestor.dashboard.applying import parameters_of
 from quaestor.errors import ConfigurationError
+from quaestor.ttl.canary import Prediction
 from quaestor.ttl.parameters import TtlParameters
 
 WITHIN_S: Final = 180.0
 MOST_CLIENTS: Final = 10_000
 DAY_S: Final = 86_400
 _LONGEST_LINE: Final = 4 * 1024 * 1024
+_SIMULATING: Final = "quaestor.dashboard.simulating"
+_PREDICTING: Final = "quaestor.dashboard.predicting"
 
 
 class WhatIf:
@@ -58,31 +62,61 @@ class WhatIf:
             raise Refused(400, f"clients is a number from 1 to {MOST_CLIENTS}")
         if not isinstance(delta_s, int | float) or isinstance(delta_s, bool) or not 0.1 <= delta_s <= 3_600:
             raise Refused(400, "delta_s is a number of seconds from 0.1 to 3600")
+        return {
+            "trace": self._recorded(), "now": now.encoded(), "chosen": chosen.encoded(), "clients": clients,
+            "delta_s": delta_s,
+        }  # fmt: skip
+
+    async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+        """The lines of one what-if. Raises Refused if another one runs. Ends with whoever reads it."""
+        async with aclosing(self._alone(_SIMULATING, request)) as lines:
+            async for line in lines:
+                yield line
+
+    async def predicted(
+        self, *, now: TtlParameters, chosen: TtlParameters, share: int, delta_ms: int
+    ) -> dict[str, Prediction]:
+        """Predictions of a canary, by figure. Raises Refused if a what-if runs, or another prediction; ConfigurationError for
+        a trace that nothing can be predicted from. Ends when it is cancelled.
+
+        share: of the results, in percent (1..50).
+        delta_ms: what a client may be behind.
+        """
+        request = {
+            "trace": self._recorded(), "now": now.encoded(), "chosen": chosen.encoded(), "share": share,
+            "delta_ms": delta_ms,
+        }  # fmt: skip
+        told: dict[str, Any] = {}
+        async with aclosing(self._alone(_PREDICTING, request)) as lines:
+            async for line in lines:
+                told = json.loads(line)
+        if "problem" in told:
+            raise ConfigurationError(told["problem"])
+        return {name: Prediction(*one) for name, one in told["result"].items()}
+
+    def _recorded(self) -> str:
         trace = self.trace()
         if trace is None:
             raise ConfigurationError(
                 "nothing is recorded that this could be tried on: set trace_file (QUAESTOR_TRACE_FILE) and start the app again"
             )
-        return {
-            "trace": str(trace), "now": now.encoded(), "chosen": chosen.encoded(), "clients": clients, "delta_s": delta_s,
-        }  # fmt: skip
+        return str(trace)
 
-    async def run(self, request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
-        """The lines of one what-if. Raises Refused if another one runs. Ends with whoever reads it."""
+    async def _alone(self, program: str, request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
         if self._busy:
             raise Refused(429, "another what-if is running in this process: wait until it has ended")
         self._busy = True
         try:
-            async with aclosing(_lines(request)) as lines:
+            async with aclosing(_lines(program, request)) as lines:
                 async for line in lines:
                     yield line
         finally:
             self._busy = False
 
 
-async def _lines(request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+async def _lines(program: str, request: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "quaestor.dashboard.simulating",
+        sys.executable, "-m", program,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=_LONGEST_LINE,
     )  # fmt: skip
     assert child.stdin is not None

@@ -19,6 +19,8 @@ class TtlMetrics:
         self.ended = families.counters(
             "ttl_canaries_ended", "canaries that were ended without an operator", how=vocabularies.CANARY_ENDS
         )
+        for how in vocabularies.CANARY_ENDS:  # from 0 on: the first one that ends is an increase
+            self.ended.labels(how)
         self.figures = families.gauges(
             "ttl_canary_figures", "figures of a canary, of the rest, and the band that it is judged by",
             figure=vocabularies.CANARY_FIGURES, of=vocabularies.CANARY_OF,

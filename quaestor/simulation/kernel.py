@@ -1,8 +1,8 @@
 """Event loop of the simulation, over arrays: compiled where numba is there, interpreted where it is not; the same results.
 
-One call runs until a lifetime is needed, which only the estimator knows: it returns, is told, and is called again.
-Invalidations are collected meanwhile and told before the next question. Times are seconds; a version of a result is the
-number of its changes.
+It is a generator: it runs until a lifetime is needed, which only the estimator knows, yields, and goes on with the answer; its
+arguments cross into compiled code once. Invalidations are collected meanwhile and told before the next question. Times are
+seconds; a version of a result is the number of its changes.
 
 A copy of a result is dead at a moment that all copies of it share: the app tells each its remaining lifetime. When that is
 over and nothing has changed, the app gives the same again (`read_path/outside_copies.py`).
@@ -10,7 +10,7 @@ over and nothing has changed, the app gives the same again (`read_path/outside_c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -33,8 +33,8 @@ def compiled(function: _Function) -> _Function:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-ENDED: Final = -1
-TOLD_FULL: Final = -2
+TOLD: Final = -1
+"""No question: there is only something to be told."""
 # Layers that answer.
 BROWSER, CDN, APP, DATABASE = 0, 1, 2, 3
 # Counters.
@@ -47,11 +47,14 @@ COUNTERS: Final = 15
 STALE_S, STALE_MAX_S, LISTED_SUM, LISTED_SEEN = 0, 1, 2, 3
 SUMS: Final = 4
 # State of the loop.
-NEXT_READ, NEXT_WRITE, PENDING, LISTED, SWEPT_S, BUFFERED = 0, 1, 2, 3, 4, 5
-STATE: Final = 6
+LISTED, SWEPT_S, BUFFERED, ANSWER_S = 0, 1, 2, 3
+STATE: Final = 4
 # Columns by result: numbers.
 VERSION, STORED, REGISTERED, FRESH_HITS, STALE_ANSWERS = 0, 1, 2, 3, 4
 NUMBERS: Final = 5
+# Columns by copy in a browser.
+PAIR, COPY_VERSION, COPY_UNTIL, CHECKED = 0, 1, 2, 3
+COPY: Final = 4
 # Columns by result: seconds.
 COPIES_UNTIL, LENGTH, ALIVE_UNTIL, LISTED_FROM, LISTED_UNTIL = 0, 1, 2, 3, 4
 
@@ -84,44 +87,41 @@ def run(
     reads: tuple[Array, Array, Array],
     writes: tuple[Array, Array, Array, Array],
     options: Array,
-    ttl_s: float,
     state: Array,
     numbers: Array,
     seconds: Array,
     edges: tuple[Array, Array],
-    slots: tuple[Array, Array, Array, Array],
+    slots: Array,
     clients: Array,
     leaving: Array,
     false_positive_rates: Array,
     counters: Array,
     sums: Array,
     told: tuple[Array, Array],
-) -> int:
-    """Run until a lifetime is needed: number of the read that needs it; ENDED: all is done; TOLD_FULL: call again.
+) -> Iterator[int]:
+    """Run: yields the number of each read that needs a lifetime, whose answer is put into state[ANSWER_S], or TOLD.
 
     reads: when, of which result, by which client.
     writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
     options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges.
-    ttl_s: the answer to the question before.
     edges: version and end of each edge's copy, by edge and result; -1: none.
-    slots: client and result, version, end, sketch at which it was checked: copies in browsers, a hash table.
+    slots: client and result, version, end, sketch at which it was checked: copies in browsers. A place for each pair, or, where
+        there are fewer places, a hash table of 2^n of them.
     clients: when each fetched its sketch.
     leaving: keys that leave the sketch, by second.
-    told: result and time of each invalidation since the last call.
+    told: result and time of each invalidation since the last yield, state[BUFFERED] of them.
     """
     read_s, read_of, read_by = reads
     write_s, write_of, first_write, by_result_s = writes
     edge_version, edge_until = edges
-    slot_pair, slot_version, slot_until, slot_checked = slots
     told_of, told_s = told
     delta_s, detection_s, purge_s = options[0], options[1], options[2]
     browsers, edge_count = options[3] > 0, int(options[4])
     results = numbers.shape[0]
-    mask = slot_pair.shape[0] - 1
-    i, w = int(state[NEXT_READ]), int(state[NEXT_WRITE])
-    pending = state[PENDING] > 0
-    buffered = 0
-    while i < read_s.shape[0]:
+    mask = slots.shape[0] - 1
+    direct = slots.shape[0] > clients.shape[0] * results
+    w = buffered = 0
+    for i in range(read_s.shape[0]):
         now = read_s[i]
         # What changes before this request.
         while w < write_s.shape[0] and write_s[w] <= now:
@@ -129,9 +129,9 @@ def run(
             numbers[k, VERSION] += 1
             if numbers[k, REGISTERED]:
                 if buffered >= told_of.shape[0]:
-                    state[NEXT_READ], state[NEXT_WRITE], state[PENDING], state[BUFFERED] = i, w, 0, buffered
-                    numbers[k, VERSION] -= 1
-                    return TOLD_FULL
+                    state[BUFFERED] = buffered
+                    yield TOLD
+                    buffered = 0
                 numbers[k, REGISTERED] = 0
                 counters[INVALIDATIONS] += 1
                 told_of[buffered], told_s[buffered] = k, at + detection_s
@@ -150,29 +150,30 @@ def run(
         answered = -1
         kept_version = version
         until = 0.0
-        if not pending:
-            counters[REQUESTS] += 1
-            if browsers and now - clients[c] >= delta_s:
+        counters[REQUESTS] += 1
+        if browsers:
+            if now - clients[c] >= delta_s:
                 clients[c] = now
                 counters[SKETCHES] += 1
                 sums[LISTED_SUM] += state[LISTED]
                 sums[LISTED_SEEN] += 1
                 counters[LISTED_PEAK] = max(counters[LISTED_PEAK], int(state[LISTED]))
-        if browsers:
             pair = c * results + k + 1
-            slot = mixed(pair) & mask
-            while slot_pair[slot] != 0 and slot_pair[slot] != pair:
-                slot = (slot + 1) & mask
-            if not pending and slot_pair[slot] == pair:
-                if slot_until[slot] > now:
+            slot = pair
+            if not direct:
+                slot = mixed(pair) & mask
+                while slots[slot, PAIR] != 0 and slots[slot, PAIR] != pair:
+                    slot = (slot + 1) & mask
+            if slots[slot, PAIR] == pair:
+                if slots[slot, COPY_UNTIL] > now:
                     listed = seconds[k, LISTED_FROM] <= clients[c] < seconds[k, LISTED_UNTIL]
                     by_mistake = False
                     if not listed:
                         share = false_positive_rates[min(int(state[LISTED]), false_positive_rates.shape[0] - 1)]
                         by_mistake = share > 0 and mixed(pair + int(clients[c] * 1000.0)) < share * 2147483648.0
-                    if slot_checked[slot] == clients[c] or not (listed or by_mistake):
+                    if slots[slot, CHECKED] == clients[c] or not (listed or by_mistake):
                         answered = BROWSER
-                        kept_version, until = slot_version[slot], slot_until[slot]
+                        kept_version = int(slots[slot, COPY_VERSION])
                     else:
                         counters[REVALIDATED] += 1
                         if by_mistake:
@@ -180,7 +181,7 @@ def run(
                 else:
                     counters[EXPIRED] += 1
         edge = c % edge_count if edge_count else 0
-        if answered < 0 and edge_count and not pending:
+        if answered < 0 and edge_count:
             held = edge_version[edge, k]
             if held >= 0 and edge_until[edge, k] > now:
                 fresh = held == version
@@ -190,19 +191,18 @@ def run(
                     answered, kept_version, until = CDN, held, edge_until[edge, k]
         if answered < 0:
             stored = numbers[k, STORED]
-            if pending:
-                # What the estimator said.
+            live = stored == version
+            if stored >= 0 and not live:
+                live = now < by_result_s[first_write[k] + stored] + detection_s
+            if not live:
+                state[BUFFERED] = buffered
+                yield i
+                buffered = 0
                 numbers[k, STORED], numbers[k, REGISTERED] = version, 1
-                seconds[k, LENGTH] = ttl_s
-                seconds[k, COPIES_UNTIL] = now + ttl_s
-                answered, pending = DATABASE, False
+                seconds[k, LENGTH] = state[ANSWER_S]
+                seconds[k, COPIES_UNTIL] = now + state[ANSWER_S]
+                answered = DATABASE
             else:
-                live = stored == version
-                if stored >= 0 and not live:
-                    live = now < by_result_s[first_write[k] + stored] + detection_s
-                if not live:
-                    state[NEXT_READ], state[NEXT_WRITE], state[PENDING], state[BUFFERED] = i, w, 1, buffered
-                    return i
                 answered, kept_version = APP, stored
                 if seconds[k, COPIES_UNTIL] <= now:
                     counters[RENEWED] += 1
@@ -216,8 +216,8 @@ def run(
             if edge_count:
                 edge_version[edge, k], edge_until[edge, k] = kept_version, until
         if browsers and answered != BROWSER:
-            slot_pair[slot], slot_version[slot] = c * results + k + 1, kept_version
-            slot_until[slot], slot_checked[slot] = until, clients[c]
+            slots[slot, PAIR], slots[slot, COPY_VERSION] = c * results + k + 1, kept_version
+            slots[slot, COPY_UNTIL], slots[slot, CHECKED] = until, clients[c]
         counters[answered] += 1
         if kept_version == version:
             numbers[k, FRESH_HITS] += answered == BROWSER
@@ -229,6 +229,6 @@ def run(
             stale_s = now - by_result_s[first_write[k] + kept_version]
             sums[STALE_S] += stale_s
             sums[STALE_MAX_S] = max(sums[STALE_MAX_S], stale_s)
-        i += 1
-    state[NEXT_READ], state[NEXT_WRITE], state[PENDING], state[BUFFERED] = i, w, 0, buffered
-    return ENDED
+    if buffered:
+        state[BUFFERED] = buffered
+        yield TOLD

@@ -158,13 +158,12 @@ def _run(workload: Workload, estimator: LifetimeEstimator, system: System, count
     state = np.zeros(kernel.STATE)
     numbers = np.zeros((results, kernel.NUMBERS), dtype=np.int64)
     numbers[:, kernel.STORED] = -1
-    slots = 1 << (2 * min(len(workload.read_s), workload.clients * results) + 16).bit_length()
+    places = min(workload.clients * results + 1, 1 << (2 * len(workload.read_s) + 16).bit_length())
     told_of, told_s = np.zeros(_TOLD, dtype=np.int64), np.zeros(_TOLD)
     arguments = (
         state, numbers, np.zeros((results, 5)),
         (np.full((edges, results), -1, dtype=np.int64), np.zeros((edges, results))),
-        (np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64), np.zeros(slots), np.zeros(slots)),
-        np.full(workload.clients, -1e18), np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
+        np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18), np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
         counters, sums, (told_of, told_s),
     )  # fmt: skip
     options = np.array(
@@ -172,22 +171,19 @@ def _run(workload: Workload, estimator: LifetimeEstimator, system: System, count
     )
     reads = (workload.read_s, workload.read_of, workload.read_by)
     writes = (workload.write_s, workload.write_of, first, by_result_s)
-    ttl_s = 0.0
-    while True:
-        asked = kernel.run(reads, writes, options, ttl_s, *arguments)
-        buffered = int(state[kernel.BUFFERED])
-        for of, at_s in zip(told_of[:buffered].tolist(), told_s[:buffered].tolist(), strict=True):
-            estimator.observe_invalidation(str(of), now_ms=int(at_s * 1_000))
-        if asked == kernel.ENDED:
-            return numbers
-        if asked == kernel.TOLD_FULL:
-            continue
-        of = int(workload.read_of[asked])
-        now_ms = int(workload.read_s[asked] * 1_000)
-        rate_hz, kind, name = float(workload.rates_hz[of]), workload.kinds[of], (str(of),)
+    read_s, read_of, rates_hz = workload.read_s, workload.read_of, workload.rates_hz
+    for asked in kernel.run(reads, writes, options, *arguments):
+        if buffered := int(state[kernel.BUFFERED]):
+            for of, at_s in zip(told_of[:buffered].tolist(), told_s[:buffered].tolist(), strict=True):
+                estimator.observe_invalidation(str(of), now_ms=int(at_s * 1_000))
+            if asked == kernel.TOLD:
+                continue
+        of, now_ms = int(read_of[asked]), int(read_s[asked] * 1_000)
+        rate_hz, kind, name = float(rates_hz[of]), workload.kinds[of], (str(of),)
         given_ms = estimator.estimate_ms(name, write_rate_hz=rate_hz, now_ms=now_ms, kind=kind)
         estimator.observe_read(name, now_ms=now_ms, given_ms=given_ms, write_rate_hz=rate_hz, kind=kind)
-        ttl_s = given_ms / 1_000
+        state[kernel.ANSWER_S] = given_ms / 1_000
+    return numbers
 
 
 def _rates(geometry: Geometry) -> Any:

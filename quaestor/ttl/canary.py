@@ -17,6 +17,12 @@ from quaestor.ttl.parameters import TtlParameters, decoded
 MOST_SHARE: Final = 50
 """More than half is no canary: the rest is what it is compared with."""
 _FARTHEST: Final = 100.0
+_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    "share": (1, MOST_SHARE),
+    "after": (100, 10_000_000),
+    "hold_ms": (0, 86_400_000),
+    "delta_ms": (100, 3_600_000),
+}
 
 
 class Prediction(NamedTuple):
@@ -54,16 +60,7 @@ class Canary:
     promote: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("share", 1, MOST_SHARE), ("after", 100, 10_000_000), ("hold_ms", 0, 86_400_000), ("delta_ms", 100, 3_600_000),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise ConfigurationError(
-                    f"{name} of a canary must be a whole number in {low}..{high}, not {str(value)[:50]}"
-                )
-        if not isinstance(self.promote, bool):
-            raise ConfigurationError(f"promote must be true or false, not {str(self.promote)[:50]!r}")
+        check_terms({name: getattr(self, name) for name in (*_BOUNDS, "promote")})
         if not self.predicted:
             raise ConfigurationError("a canary needs a prediction to be judged by: try its parameters on a trace first")
         for name, one in self.predicted.items():
@@ -77,6 +74,20 @@ class Canary:
             "hold_ms": self.hold_ms, "delta_ms": self.delta_ms, "promote": self.promote,
             "predicted": {name: list(one) for name, one in self.predicted.items()},
         }  # fmt: skip
+
+
+def check_terms(terms: Mapping[str, Any]) -> None:
+    """Refuse terms of a canary that cannot be, whichever of them are there. Raises ConfigurationError."""
+    if unknown := terms.keys() - {*_BOUNDS, "promote"}:
+        raise ConfigurationError(f"unknown terms of a canary: {', '.join(sorted(unknown))[:200]}")
+    for name, (low, high) in _BOUNDS.items():
+        value = terms.get(name, low)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ConfigurationError(
+                f"{name} of a canary must be a whole number in {low}..{high}, not {str(value)[:50]}"
+            )
+    if not isinstance(terms.get("promote", False), bool):
+        raise ConfigurationError(f"promote must be true or false, not {str(terms['promote'])[:50]!r}")
 
 
 def canary_of(value: Any) -> Canary:

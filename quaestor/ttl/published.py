@@ -75,6 +75,13 @@ class PublishedParameters:
             if len(entries) < _AT_ONCE:
                 return self._counted
 
+    def decided_on(self, base: int) -> Publication:
+        """The entry that counts. Raises SupersededError if that is another one than `base`."""
+        newest = self.history()[-1]
+        if newest.number != base:
+            raise _superseded(newest, base)
+        return newest
+
     def publish(
         self,
         parameters: TtlParameters | None,
@@ -100,10 +107,7 @@ class PublishedParameters:
             self._layer.append(self._stream, [json.dumps(fields).encode()])
             newest = self.history()[-1]
         if newest.base != base or newest.at_ms != now_ms or newest.by != by[:_LONGEST]:
-            raise SupersededError(
-                f"{newest.by or 'somebody'} has applied other parameters meanwhile (number {newest.number}, decided on "
-                f"{newest.base}; yours on {base}): look at them, and apply yours again if they are still right"
-            )
+            raise _superseded(newest, base)
         return newest
 
     def rollback(self, *, by: str, now_ms: int) -> Publication:
@@ -132,3 +136,10 @@ class PublishedParameters:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError, ConfigurationError):
             return
         self._counted.append(one)
+
+
+def _superseded(newest: Publication, base: int) -> SupersededError:
+    return SupersededError(
+        f"{newest.by or 'somebody'} has applied other parameters meanwhile (number {newest.number}, decided on "
+        f"{newest.base}; yours on {base}): look at them, and apply yours again if they are still right"
+    )

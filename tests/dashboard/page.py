@@ -104,6 +104,10 @@ class Page:
             self.run("return found.violations.map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 200))])")
         )
 
+    def front(self) -> None:
+        """Have this tab seen; a page that is behind another one asks for nothing."""
+        self._browser.call("Page.bringToFront", self.tab.session)
+
     def close(self) -> None:
         try:
             assert self.run("return errors") == []

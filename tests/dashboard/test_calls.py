@@ -29,7 +29,8 @@ async def test_the_page_is_for_everybody_and_what_it_shows_is_not() -> None:
     async with watched() as client:
         page = await client.get(f"{HERE}/")
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        for path in ("data", "parameters", "apply", "what-if", "nothing", "../admin/status", "assets.py"):
+        calls = ("data", "parameters", "apply", "canary", "promote", "rollback", "what-if")
+        for path in (*calls, "nothing", "../admin/status", "assets.py"):
             for method in ("GET", "POST"):
                 told = await client.request(method, f"{HERE}/{path}", headers={"authorization": "Bearer x"})
                 if path != "../admin/status":
@@ -213,7 +214,7 @@ async def test_what_cannot_be_is_refused_in_one_sentence_and_changes_nothing(bod
         assert (await client.get(f"{HERE}/parameters", headers=OPERATOR)).json()["number"] == 0
 
 
-@pytest.mark.parametrize("path", ["apply", "what-if"])
+@pytest.mark.parametrize("path", ["apply", "canary", "promote", "rollback", "what-if"])
 async def test_pages_of_others_and_broken_bodies_get_nowhere(path: str) -> None:
     """A form can send no token and no JSON; what is too long or no JSON is refused."""
     async with watched() as client:

@@ -92,6 +92,11 @@ def test_panels_neither_overlap_nor_share_a_number() -> None:
     assert len({panel["id"] for panel in GRAFANA["panels"]}) == len(places)
 
 
+def test_the_first_canary_that_is_rolled_back_is_an_increase() -> None:
+    """A series that begins with 1 would never have increased, and the alert would be silent."""
+    assert 'quaestor_ttl_canaries_ended_total{how="rolled-back"} 0.0' in Telemetry().exposition().decode()
+
+
 def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     for rule in RULES:

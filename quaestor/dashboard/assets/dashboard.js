@@ -154,7 +154,7 @@ function display() {
 	showInvalidation(latest);
 	showLifetimes(latest);
 	showHeaviest(latest);
-	tuning.published(latest.published, latest.lifetimes.map(({ kind }) => kind).filter(Boolean));
+	tuning.published(latest.published, latest.canary, latest.lifetimes.map(({ kind }) => kind).filter(Boolean));
 }
 
 function complain(text) {

@@ -1,5 +1,7 @@
-// Tuning: a draft of the parameters is edited, tried on the recorded trace, and applied; every application can be undone.
+// Tuning: a draft of the parameters is edited, tried on the recorded trace, and applied, for a share of the results first if
+// wanted; every application can be undone.
 
+import { deed, startCanary } from "./canary.js";
 import { chart } from "./charts.js";
 import { changes, FIELDS, fieldsOf } from "./parameters.js";
 import { call, follow, Problem } from "./server.js";
@@ -14,8 +16,10 @@ export function startTuning() {
 	let tried = null;
 	let result = null;
 	let busy = false;
+	let sending = false;
 	const kinds = new Set();
 	const charts = {};
+	const canary = startCanary((path) => send(path, {}, $("canary-acted")));
 
 	const chosen = () => $("for").value;
 	const tuning = () => draft.kinds[chosen()] ?? draft.default;
@@ -26,6 +30,7 @@ export function startTuning() {
 		state = fresh;
 		if (!possible()) {
 			show($("trial"), "This application has an estimator of its own: its lifetimes are tuned there.");
+			show($("canary-told"), "This application has an estimator of its own: there is no canary of it.");
 			for (const one of document.querySelectorAll("#tuning input, #tuning select, #tuning button")) one.disabled = true;
 			return;
 		}
@@ -35,6 +40,7 @@ export function startTuning() {
 		choices($("estimator"), state.estimators.map((name) => [name, name]));
 		if (!state.trace && !$("trial").textContent) show($("trial"), "Nothing is recorded to try it on: set trace_file and start the app again.");
 		draw();
+		canary.take(state);
 	}
 
 	function draw() {
@@ -92,23 +98,26 @@ export function startTuning() {
 		const lines = changes(state.parameters, draft);
 		$("changes").replaceChildren(...(lines.length ? lines : ["nothing"]).map((line) => element("li", line)));
 		const untried = state.trace && tried !== JSON.stringify(draft);
-		$("apply").disabled = busy || !lines.length || untried;
+		$("apply").disabled = busy || sending || !lines.length || untried;
 		$("try").disabled = busy || !state.trace;
+		$("begin").disabled = $("apply").disabled || !state.trace;
 		show($("apply"), state.trace ? "Apply" : "Apply without a trial");
 		$("apply").title = untried && lines.length ? "Try it first" : "";
 	}
 
 	function drawTrail() {
+		let undone = false;
 		$("trail").replaceChildren(...state.history.map((one, i) => {
-			const before = state.history[i + 1];
-			const what = before ? changes(before.parameters, one.parameters).join("; ") || "the same again" : "";
+			const what = one.number ? deed(one, state.history[i + 1]) : "";
 			const when = one.number ? `${new Date(one.at_ms).toLocaleString()}, ${one.by}: ` : "";
-			const text = `${when}${what || (one.number ? "" : "as the settings say")}${one.settings && one.number ? " (as the settings say)" : ""}${i ? "" : " · counts now"}`;
+			const settings = one.settings && one.number && !one.canary ? " (as the settings say)" : "";
+			const text = `${when}${what || (one.number ? "" : "as the settings say")}${settings}${i ? "" : " · counts now"}`;
 			const item = element("li", text, { value: one.number });
-			if (i && state.may_apply) {
-				const button = element("button", i === 1 ? "Undo: back to this" : "Back to this", { type: "button" });
+			if (i && !one.canary && state.may_apply) {
+				const button = element("button", undone ? "Back to this" : "Undo: back to this", { type: "button" });
+				undone = true;
 				button.setAttribute("aria-label", `${button.textContent}, number ${one.number}`);
-				button.addEventListener("click", () => send({ restore: one.number }));
+				button.addEventListener("click", () => send("apply", { restore: one.number }));
 				item.append(" ", button);
 			}
 			return item;
@@ -180,26 +189,29 @@ export function startTuning() {
 		}
 	}
 
-	async function send(what) {
+	/** Have something published, on what counts as far as is known here; told: where its outcome is shown. */
+	async function send(path, what, told = $("applied")) {
 		const by = $("by").value.trim();
 		if (!by) {
-			show($("applied"), "Say who you are first, for the audit trail.");
+			show(told, "Say who you are first, for the audit trail.");
 			$("by").focus();
 			return;
 		}
-		busy = true;
+		if (sending) return;
+		sending = true;
+		show(told, path === "canary" ? "Predicting from the trace …" : "");
 		drawChanges();
 		try {
-			const fresh = await call("apply", { by, base: state.number, ...what });
+			const fresh = await call(path, { by, base: state.number, ...what });
 			draft = copied(fresh.parameters);
-			show($("applied"), `Number ${fresh.number} counts now; every process takes it up within seconds.`);
+			show(told, `Number ${fresh.number} counts now; every process takes it up within seconds.`);
 			take(fresh);
 		} catch (error) {
 			if (!(error instanceof Problem)) throw error;
-			show($("applied"), error.message);
+			show(told, error.message);
 			if (error.status === 409) take(await call("parameters"));
 		} finally {
-			busy = false;
+			sending = false;
 			drawChanges();
 		}
 	}
@@ -232,21 +244,30 @@ export function startTuning() {
 	});
 	$("applying").addEventListener("submit", (event) => {
 		event.preventDefault();
-		send({ parameters: draft });
+		send("apply", { parameters: draft });
+	});
+	$("begin").addEventListener("click", () => {
+		if (!$("applying").reportValidity()) return;
+		const hold_ms = Math.round(1000 * Number($("hold").value));
+		send("canary", { parameters: draft, share: Number($("share").value), after: Number($("after").value), hold_ms, promote: $("promotes").checked });
 	});
 
 	return {
 		take,
-		/** Note which number counts, and which collections there are. */
-		async published(counting, seen) {
+		/** Note which number counts, what is known of its canary, and which collections there are. */
+		async published(counting, counted, seen) {
 			const before = kinds.size;
 			for (const kind of seen) kinds.add(kind);
 			if (!possible()) return;
+			if (counting !== null && counting >= state.number) canary.note(counted);
 			if (kinds.size !== before) draw();
-			if (busy || counting === null || counting <= state.number) return;
+			if (sending || counting === null || counting <= state.number) return;
 			const fresh = await call("parameters").catch(() => null);
-			if (!fresh || busy || fresh.number <= state.number) return;
-			show($("applied"), `${fresh.history[0].by} has applied other parameters meanwhile (number ${fresh.number}).`);
+			if (!fresh || sending || fresh.number <= state.number) return;
+			const [newest] = fresh.history;
+			const deeds = newest.canary ? "begun a canary" : "applied other parameters";
+			show($("applied"), newest.why ? `Number ${fresh.number} counts now.` : `${newest.by} has ${deeds} meanwhile (number ${fresh.number}).`);
+			show($("canary-acted"), "");
 			take(fresh);
 		},
 		/** The quantile that is asked for, of a collection; null: none is. */

@@ -1,0 +1,81 @@
+"""Canaries of one app, as operators handle them: predicted from a trace, judged by what all processes have counted, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quaestor.admin.request import Refused
+from quaestor.dashboard.applying import Applying
+from quaestor.dashboard.what_if import WhatIf
+from quaestor.errors import ConfigurationError
+from quaestor.ttl.canary import Canary, check_terms
+from quaestor.ttl.canary_counts import total
+from quaestor.ttl.canary_watch import CanaryReports, judgement_of, promotable
+from quaestor.ttl.parameters import TtlParameters
+from quaestor.ttl.published import Publication
+
+
+class Canaries:
+    """Canaries of one app. Use from one event loop. Raises EventLayerError and StoreError.
+
+    applying: of what they come to.
+    reports: what the processes have counted.
+    delta_ms: what a client may be behind.
+    """
+
+    def __init__(self, applying: Applying, reports: CanaryReports, what_if: WhatIf, *, delta_ms: int) -> None:
+        self._applying, self._reports, self._what_if = applying, reports, what_if
+        self._delta_ms = delta_ms
+
+    async def predicted(self, newest: Publication, parameters: TtlParameters, terms: Mapping[str, Any]) -> Canary:
+        """The canary of these parameters, with what the trace lets expect of it. Begins nothing; ends when it is cancelled.
+        Raises Refused, or ConfigurationError for what cannot be.
+
+        newest: what counts.
+        terms: share, and what else is not as by default (see Canary).
+        """
+        if "share" not in terms:
+            raise Refused(400, "share is missing: of the results, in percent")
+        check_terms(terms)
+        predicted = await self._what_if.predicted(
+            now=newest.parameters or self._applying.own,
+            chosen=parameters,
+            share=terms["share"],
+            delta_ms=self._delta_ms,
+        )
+        return Canary(parameters=parameters, predicted=predicted, delta_ms=self._delta_ms, **terms)
+
+    async def promote(self, *, base: int, by: str) -> Publication:
+        """Publish the canary's parameters for all results. Raises SupersededError if something else counts by now than `base`,
+        ConfigurationError if there is none, or it may not be promoted."""
+        newest = await self._applying.decided_on(base)
+        judgement = None
+        if newest.canary is not None:
+            judgement = judgement_of(newest, await self._reports.all(newest.number))
+        return await self._applying.apply(promotable(newest, judgement), base=base, by=by)
+
+    async def roll_back(self, *, base: int, by: str) -> Publication:
+        """Publish for all results what counts for those beside the canary. Raises SupersededError if something else counts by
+        now than `base`, ConfigurationError if there is no canary."""
+        newest = await self._applying.decided_on(base)
+        if newest.canary is None:
+            raise ConfigurationError("there is no canary that could be rolled back")
+        return await self._applying.apply(newest.parameters, base=base, by=by)
+
+    async def shown(self, publication: Publication) -> dict[str, Any] | None:
+        """Facts for viewers of the canary of a publication, by what all processes have counted; None: it has none."""
+        if publication.canary is None:
+            return None
+        reports = await self._reports.all(publication.number)
+        judgement = judgement_of(publication, reports)
+        try:
+            promotable(publication, judgement)
+        except ConfigurationError as error:
+            hindrance = str(error)
+        else:
+            hindrance = ""
+        return {
+            "number": publication.number, "judgement": judgement.plain(), "hindrance": hindrance,
+            "rest": total(one.rest for one in reports).requests, "cdn": any(one.cdn for one in reports),
+        }  # fmt: skip

@@ -1,0 +1,31 @@
+"""Leaving of a client: what it has asked for ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from middleware.interface import Receive
+from quaestor.admin.request import Refused
+from quaestor.tasks import ended
+
+T = TypeVar("T")
+
+
+async def left(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_there(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """Do some work, which is cancelled when the client goes. Raises Refused then, which reaches nobody."""
+    tasks = asyncio.create_task(work), asyncio.create_task(left(receive))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise Refused(400, "the client has gone")
+        return tasks[0].result()
+    finally:
+        await ended(tasks)

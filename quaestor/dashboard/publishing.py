@@ -1,0 +1,64 @@
+"""Publishing from the dashboard: what an operator's call asks for, checked and done, or refused in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from middleware.interface import Receive
+from quaestor.admin.request import Refused
+from quaestor.dashboard.applying import Applying, name_of, number_of, parameters_of
+from quaestor.dashboard.canaries import Canaries
+from quaestor.dashboard.leaving import while_there
+from quaestor.ttl.published import Publication
+
+CALLS: Final = ("/apply", "/canary", "/promote", "/rollback")
+_TERMS: Final = frozenset({"share", "after", "hold_ms", "promote"})
+
+
+class Publishing:
+    """Publishing for one app. Use from one event loop. Raises Refused, ConfigurationError, EventLayerError and StoreError; then
+    nothing was changed."""
+
+    def __init__(self, applying: Applying, canaries: Canaries) -> None:
+        self._applying, self._canaries = applying, canaries
+
+    async def __call__(self, call: str, body: Any, receive: Receive) -> Publication:
+        """Do what one of CALLS asks for."""
+        if not isinstance(body, dict):
+            raise Refused(400, "the body is a JSON object")
+        if call == "/apply":
+            return await self._apply(body)
+        if call == "/canary":
+            return await self._begin(body, receive)
+        by, base = _who(body, body.keys() == {"by", "base"}, '{"by": ..., "base": ...}')
+        end = self._canaries.promote if call == "/promote" else self._canaries.roll_back
+        return await end(base=base, by=by)
+
+    async def _apply(self, body: dict[str, Any]) -> Publication:
+        """Apply {"by": ..., "base": 3, "parameters": {...}}, or with "restore": 1 what counted once."""
+        known = body.keys() in ({"by", "base", "parameters"}, {"by", "base", "restore"})
+        by, base = _who(body, known, '{"by": ..., "base": ..., "parameters": {...}}, or with "restore": a number')
+        if "restore" in body:
+            return await self._applying.restore(number_of(body["restore"], "restore"), base=base, by=by)
+        return await self._applying.apply(parameters_of(body["parameters"]), base=base, by=by)
+
+    async def _begin(self, body: dict[str, Any], receive: Receive) -> Publication:
+        """Begin a canary {"by": ..., "base": 3, "parameters": {...}, "share": 10}, once the trace has said what to expect. Who
+        goes before that begins nothing."""
+        needed = {"by", "base", "parameters", "share"}
+        known = needed <= body.keys() <= needed | _TERMS
+        shape = (
+            '{"by": ..., "base": ..., "parameters": {...}, "share": ...}, and if wanted "after", "hold_ms", "promote"'
+        )
+        by, base = _who(body, known, shape)
+        parameters = parameters_of(body["parameters"])
+        terms = {name: body[name] for name in _TERMS & body.keys()}
+        newest = await self._applying.decided_on(base)
+        canary = await while_there(self._canaries.predicted(newest, parameters, terms), receive)
+        return await self._applying.apply(newest.parameters, base=base, by=by, canary=canary)
+
+
+def _who(body: dict[str, Any], known: bool, shape: str) -> tuple[str, int]:
+    if not known:
+        raise Refused(400, f"the body is {shape}")
+    return name_of(body["by"]), number_of(body["base"], "base")
