@@ -7,10 +7,12 @@ takes `Parts`: see `services`.
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch
+from quaestor.cache_sketch.partitions import EPOCH_DIGITS
 from quaestor.cache_sketch.sizing import geometry_of
 from quaestor.capture import Capture
 from quaestor.capture.pre_images import PreImages
@@ -220,7 +222,10 @@ def _in_process(memory: MemoryStore, settings: Settings, clock: Clock) -> Storag
         memory=memory,
         store=memory,
         index=MemoryIndex(),
-        sketch=MemoryCacheSketch(geometry=geometry_of(settings)),
+        sketch=MemoryCacheSketch(
+            geometry=geometry_of(settings),
+            epoch="" if settings.trust_new_sketch else secrets.token_hex(EPOCH_DIGITS // 2),
+        ),
         outbox=MemoryOutbox(),
         canary_reports=OwnReports(),
     )

@@ -218,6 +218,10 @@ class CacheSketch(Protocol):
     """Server side of the Cache Sketch. Keys are resources (path and sorted query string), or such in a partition
     (`cache_sketch.partitions.in_partition`). Atomic. Raises SketchError."""
 
+    @property
+    def epoch(self) -> str:
+        """Random number that the tokens of its partitions begin with, if it is forgotten with its process; empty: it is not."""
+
     async def report_read(self, resource: str, *, expires_at_ms: int, now_ms: int) -> None:
         """Note that a copy was handed out that may live until expires_at_ms; the latest expiry wins, it never shrinks."""
 
@@ -229,8 +233,12 @@ class CacheSketch(Protocol):
         Returns, for each, the remaining lifetime in ms of the longest-lived copy; 0: no copy, no purge needed.
         """
 
-    async def saturate(self, until_ms: int) -> None:
-        """Report everything as changed until then: what was handed out is no longer known."""
+    async def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
+        """Report everything as changed until then: what was handed out is no longer known.
+
+        earlier: nothing is lost but what was handed out before this sketch was made. One with an epoch then reports no partition
+            that it knows.
+        """
 
     async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
         """The flat filter of a partition as bytes that `pybloom_live.BloomFilter.fromfile` loads; the union of all, without a

@@ -253,9 +253,9 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
     grid.start()
     if parts.settings.client_ttl == "estimated" or parts.effects.cdn:
         # What an earlier process handed out is still out there, and only that process's memory knew it.
-        parts.effects.reset("a new embedded process does not know what was handed out before")
+        parts.effects.reset("a new embedded process does not know what was handed out before", earlier=True)
     elif parts.settings.client_ttl == "sketch" and not parts.settings.trust_new_sketch:
-        await parts.storage.sketch.saturate(parts.clock() + parts.settings.ttl_max_ms + COPY_SLACK_MS)
+        await parts.storage.sketch.saturate(parts.clock() + parts.settings.ttl_max_ms + COPY_SLACK_MS, earlier=True)
     return partial(anyio.to_thread.run_sync, grid.stop)
 
 

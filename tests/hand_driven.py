@@ -122,6 +122,8 @@ class FixedEstimator:
 
 
 class HandSketch:
+    epoch = ""
+
     def __init__(self) -> None:
         self.reads: dict[str, int] = {}
         self.snapshots = 0
@@ -140,7 +142,7 @@ class HandSketch:
         self._check()
         return [max(0, self.reads.get(resource, 0) - now_ms) for resource in resources]
 
-    async def saturate(self, until_ms: int) -> None: ...
+    async def saturate(self, until_ms: int, *, earlier: bool = False) -> None: ...
 
     async def state(self, *, now_ms: int) -> SketchState:
         return SketchState(off=self.off)

@@ -31,8 +31,8 @@ class ExpiringSketch:
     """
 
     __slots__ = (
-        "_latest_ms", "_limits", "_partitions", "_reads", "_saturated_until_ms", "_stale", "_union", "_untracked_until_ms",
-        "geometry", "removed",
+        "_earlier_until_ms", "_latest_ms", "_limits", "_partitions", "_reads", "_saturated_until_ms", "_stale", "_union",
+        "_untracked_until_ms", "geometry", "removed",
     )  # fmt: skip
 
     def __init__(self, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
@@ -47,6 +47,7 @@ class ExpiringSketch:
         self._latest_ms = 0
         self._untracked_until_ms = 0
         self._saturated_until_ms = 0
+        self._earlier_until_ms = 0
 
     @property
     def tracked(self) -> int:
@@ -68,6 +69,7 @@ class ExpiringSketch:
         self._sweep(now_ms, self._limits.sweep)
         if expires_at_ms <= now_ms:
             return
+        self._filters(key)  # its partition is known from now on
         if key in self._reads or len(self._reads) < self._limits.max_reads:
             self._reads.extend(key, expires_at_ms)
         else:
@@ -87,16 +89,19 @@ class ExpiringSketch:
                         filter_.add(key[:DIGEST_BYTES])
             else:
                 self._saturated_until_ms = max(self._saturated_until_ms, alive_until_ms)
-        return max(0, max(alive_until_ms, self._everything_until_ms(now_ms)) - now_ms)
+        return max(0, max(alive_until_ms, self._everything_until_ms(now_ms), self._earlier_until_ms) - now_ms)
 
     def _everything_until_ms(self, now_ms: int) -> int:
         """Until when everything counts as changed; also after the clock was set back by more than clocks may differ."""
         behind = now_ms + CLOCK_GRACE_MS < self._latest_ms
         return max(self._saturated_until_ms, self._latest_ms if behind else 0)
 
-    def saturate(self, until_ms: int) -> None:
+    def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
         """See CacheSketch."""
-        self._saturated_until_ms = max(self._saturated_until_ms, until_ms)
+        if earlier:
+            self._earlier_until_ms = max(self._earlier_until_ms, until_ms)
+        else:
+            self._saturated_until_ms = max(self._saturated_until_ms, until_ms)
 
     def sweep(self, now_ms: int) -> bool:
         """Remove some of what is dead. Returns whether there is more: a snapshot taken then has needless keys in it."""
@@ -107,7 +112,11 @@ class ExpiringSketch:
         """The flat filter of a partition as it is, of all if it has none. O(size of the filter)."""
         if now_ms < self._everything_until_ms(now_ms):
             return wire_format.saturated(self.geometry)
-        filter_ = self._partitions.get(partition.encode(), self._union)
+        filter_ = self._partitions.get(partition.encode())
+        if filter_ is None:
+            if now_ms < self._earlier_until_ms:
+                return wire_format.saturated(self.geometry)
+            filter_ = self._union
         return wire_format.encode(self.geometry, keys=filter_.keys, bits=filter_.bits)
 
     def _sweep(self, now_ms: int, limit: int) -> None:

@@ -1,4 +1,6 @@
-"""The Cache Sketch in this process's memory. It forgets with the process: whoever starts anew saturates it first."""
+"""The Cache Sketch in this process's memory. It forgets with the process: whoever starts anew saturates it first, for what an
+earlier process handed out.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ from quaestor.ports import SketchState
 
 
 class MemoryCacheSketch:
-    """Implements CacheSketch in memory. May be used from several threads and event loops; never raises SketchError."""
+    """Implements CacheSketch in memory. May be used from several threads and event loops; never raises SketchError.
 
-    def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None) -> None:
+    epoch: 16 hex digits that no other process has had; empty: none, so an earlier process' copies cannot be told from its own.
+    """
+
+    def __init__(self, *, geometry: Geometry = DEFAULT, limits: Limits | None = None, epoch: str = "") -> None:
+        self.epoch = epoch
         self._sketch = ExpiringSketch(geometry, limits)
         self._lock = threading.Lock()
         self._off = False
@@ -33,10 +39,10 @@ class MemoryCacheSketch:
         with self._lock:
             return self._sketch.report_write(keys, now_ms=now_ms)
 
-    async def saturate(self, until_ms: int) -> None:
+    async def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
         """See CacheSketch."""
         with self._lock:
-            self._sketch.saturate(until_ms)
+            self._sketch.saturate(until_ms, earlier=earlier and bool(self.epoch))
 
     async def snapshot(self, *, now_ms: int, partition: str = "") -> bytes:
         """See CacheSketch."""

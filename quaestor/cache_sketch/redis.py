@@ -56,6 +56,9 @@ class RedisCacheSketch:
     Raises ConfigurationError for a client that decodes responses.
     """
 
+    epoch = ""
+    """It outlives processes."""
+
     def __init__(
         self,
         client: SharedClient,
@@ -118,7 +121,7 @@ class RedisCacheSketch:
         """Reply of a joined script without {calls, lost}. Raises SketchError."""
         return await self._call(script, now_ms, [self._limits.max_stale, *arguments], keys=keys)
 
-    async def saturate(self, until_ms: int) -> None:
+    async def saturate(self, until_ms: int, *, earlier: bool = False) -> None:
         """See CacheSketch."""
         await self._call(self._saturate, self._now_ms, [until_ms])
 

@@ -7,7 +7,7 @@ from quaestor.observability.families import Families
 
 
 class SketchMetrics:
-    """Fill of the filters; by partition, of which `union` is all of them.
+    """Fill of the filters; by partition (`cache_sketch.partitions.label_of`), of which `union` is all of them.
 
     keys: outdated resources that may have a living copy.
     fill: share of the bits that are set.

@@ -101,7 +101,7 @@ class EntryAdmission:
         self._settings = settings
         self._telemetry = telemetry
         self.factors = LifetimeFactors()
-        self._partitioning = Partitioning(settings.sketch_partitions)
+        self._partitioning = Partitioning(settings.sketch_partitions, epoch=sketch.epoch)
         self._eviction = EvictionRetry(store=store, registry=registry, telemetry=telemetry)
 
     def keep_in_memory(self, response: CachedResponse) -> Resident | None:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from quaestor.cache_sketch.fill import LifetimeFactors, fill_of
+from quaestor.cache_sketch.partitions import label_of
 from quaestor.cache_sketch.sizing import Geometry
 from quaestor.clock import Clock
 from quaestor.errors import SketchError
@@ -14,7 +15,6 @@ from quaestor.ports import CacheSketch
 
 EVERY_S = 5.0
 """Pause between two looks."""
-UNION = "union"
 
 
 async def look(
@@ -28,7 +28,7 @@ async def look(
     metrics.removed.set(state.removed)
     for partition in ("", *sorted(state.partitions)):
         body = await sketch.snapshot(now_ms=now_ms, partition=partition)
-        fill, name = fill_of(body, geometry), partition or UNION
+        fill, name = fill_of(body, geometry), label_of(partition)
         metrics.keys.labels(name).set(fill.keys)
         metrics.fill.labels(name).set(fill.bits_set)
         metrics.false_positives.labels(name, "estimated").set(fill.estimated)

@@ -279,6 +279,39 @@ async def test_a_loss_is_a_loss_of_every_partition(make: MakeSketch) -> None:
     assert len(await part(sketch, token, NOW_MS + 5_000)) == 1
 
 
+async def test_what_was_handed_out_before_a_start_is_a_loss_of_everything_without_an_epoch(make: MakeSketch) -> None:
+    """Nobody can tell an earlier copy of a partition from a later one."""
+    sketch, token = make(), token_of("a")
+    await sketch.report_read(in_partition("/1", token), expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    await sketch.saturate(NOW_MS + 5_000, earlier=True)
+    for partition in ("", token):
+        assert (await part(sketch, partition, NOW_MS + 4_999)).bitarray.all()
+    assert sketch.epoch == ""
+
+
+async def test_with_an_epoch_its_own_partitions_are_told_of_exactly() -> None:
+    """From their first copy on. The union, an earlier epoch's partitions, and those that nobody knows name everything; a write
+    counts as one to what somebody keeps; a loss in the same process is still one of everything."""
+    epoch, earlier = "0123456789abcdef", "fedcba9876543210"
+    sketch, group = MemoryCacheSketch(epoch=epoch), epoch + token_of("a")
+    await sketch.saturate(NOW_MS + 5_000, earlier=True)
+    names = [in_partition("/1", epoch), in_partition("/2", group)]
+    for name in names:
+        await sketch.report_read(name, expires_at_ms=NOW_MS + 9_000, now_ms=NOW_MS)
+    assert (await sketch.state(now_ms=NOW_MS)).partitions == {epoch, group}
+    assert not any([(await part(sketch, token, NOW_MS)).bitarray.any() for token in (epoch, group)])
+    written = [*names, in_partition("/1", earlier)]
+    assert await sketch.report_write(written, now_ms=NOW_MS) == [9_000, 9_000, 5_000]
+    own, grouped = await part(sketch, epoch, NOW_MS), await part(sketch, group, NOW_MS)
+    assert ("/1" in own, "/2" in own, "/1" in grouped, "/2" in grouped) == (True, False, False, True)
+    for token in ("", earlier, earlier + token_of("a"), token_of("a")):
+        assert (await part(sketch, token, NOW_MS + 4_999)).bitarray.all()
+        assert len(await part(sketch, token, NOW_MS + 5_000)) == 2
+    await sketch.saturate(NOW_MS + 4_000)
+    assert (await part(sketch, epoch, NOW_MS + 3_999)).bitarray.all()
+    assert len(await part(sketch, epoch, NOW_MS + 4_000)) == 1
+
+
 async def test_the_kill_switch_is_remembered_and_changes_nothing_else(make: MakeSketch) -> None:
     sketch = make()
     assert not (await sketch.state(now_ms=NOW_MS)).off

@@ -4,14 +4,16 @@ that loads what has changed since the sketch that it holds. Across writes, resta
 differ.
 
 Catches: a lifetime that is handed out before the sketch was told, or is longer than it was told; a write that is not reported; a
-restart after which the sketch is trusted too early; a write that reaches another partition than the copy named; a difference that
-does not lead to the newer sketch; an `at` or a `made` that a client would take for something else.
+restart after which the sketch is trusted too early, or an earlier process' copy is looked up among those of the present one; a
+write that reaches another partition than the copy named; a difference that does not lead to the newer sketch;
+an `at` or a `made` that a client would take for something else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from quaestor.cache_sketch import MemoryCacheSketch, RedisCacheSketch, wire_format
+from quaestor.cache_sketch.partitions import EPOCH_DIGITS, Partitioning
 from quaestor.cache_sketch.sizing import DEFAULT, HEADER_BYTES
 from quaestor.ports import CacheSketch
 from quaestor.read_path.entries import COPY_SLACK_MS
@@ -35,9 +38,10 @@ from tests.end_to_end.site import Site
 from tests.hand_driven import LIFETIME_MS, START_MS, HandClock, HandRegistry, reads
 
 PATHS = ("/a", "/b", "/c?x=1", "/d?utm_source=1")
-FIELD = re.compile(r"([0-9]+);at=([0-9]+)(?:;sketch=([0-9a-f]{8}))?")
+FIELD = re.compile(r"([0-9]+);at=([0-9]+)(?:;sketch=((?:[0-9a-f]{8}){1,3}))?")
 MADE = re.compile(r'made=([0-9]+), delta=10(?:, base="([0-9a-f]{32})")?')
 SKEW_MS = COPY_SLACK_MS
+DECLARED = ("shop.half", "pair=shop.first", "pair=shop.second")
 
 
 @dataclass
@@ -70,13 +74,13 @@ class HandedOut(RuleBasedStateMachine):
         self.copies: list[Copy] = []
         self.held: dict[str, Held] = {}
         self.dark_until_ms = 0
-        """Until then the sketch names everything and shows no mistake: no further loss before."""
+        """Until then the union names everything and shows no mistake."""
         self.sketch = self.new_sketch()
         self.forget()
         self.begin()
 
     def new_sketch(self) -> CacheSketch:
-        return MemoryCacheSketch()
+        return MemoryCacheSketch(epoch=secrets.token_hex(EPOCH_DIGITS // 2))
 
     def forget(self) -> None:
         """Lose what outlives a process where there is a Redis: registrations, and the index of what depends on them."""
@@ -87,12 +91,13 @@ class HandedOut(RuleBasedStateMachine):
         """Start a process, with nothing in its memory."""
         self.site = Site(
             self.page, clock=HandClock(), registry=self.registry, index=self.index, early_refresh=0,
-            sketch_partitions=("shop.half", "pair=shop.first", "pair=shop.second"),
+            sketch_partitions=DECLARED,
         )  # fmt: skip
         self.site.engine.estimator.ttl_ms = 7_000
         self.site.engine.sketch = self.sketch  # type: ignore[assignment]
         read_path = self.site.engine.read_path
         read_path.copies._sketch = read_path.admission._sketch = self.sketch
+        read_path.admission._partitioning = Partitioning(DECLARED, epoch=self.sketch.epoch)
         self.tick(0)
 
     async def page(self, request: Request) -> Response:
@@ -125,7 +130,8 @@ class HandedOut(RuleBasedStateMachine):
             return
         assert "utm_source" not in path
         at_ms = int(match[2])
-        assert bool(match[3]) == (answer.json()["version"] % 4 < 2)
+        group = (match[3] or "").removeprefix(self.sketch.epoch)
+        assert bool(group) == (answer.json()["version"] % 4 < 2)
         assert at_ms <= self.time_ms < at_ms + 1_000
         self.copies.append(Copy(path, answer.json()["version"], at_ms, at_ms + 1_000 * int(match[1]), match[3] or ""))
 
@@ -156,7 +162,6 @@ class HandedOut(RuleBasedStateMachine):
         if self.latest_ms - self.time_ms + abs(by_ms) < SKEW_MS:
             self.tick(by_ms)
 
-    @precondition(lambda self: self.latest_ms >= self.dark_until_ms)
     @rule()
     def restart(self) -> None:
         """The process ends, and what it handed out is still out there."""
@@ -164,7 +169,7 @@ class HandedOut(RuleBasedStateMachine):
         if self.forgets:
             self.sketch = self.new_sketch()
             self.dark_until_ms = self.time_ms + LIFETIME_MS + COPY_SLACK_MS
-            self.runner.run(self.sketch.saturate(self.dark_until_ms))
+            self.runner.run(self.sketch.saturate(self.dark_until_ms, earlier=True))
             self.forget()
             for path in PATHS:  # what is written while nobody listens
                 self.written[path] += 1
@@ -272,6 +277,10 @@ def without_partitions_in_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryCacheSketch, "report_write", to_the_union)
 
 
+def without_an_epoch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HandedOut, "new_sketch", lambda self: MemoryCacheSketch(epoch="0" * EPOCH_DIGITS))
+
+
 def write_after_fetch(history: HandedOut) -> None:
     history.fetch_and_write("/a", 900)
 
@@ -284,12 +293,22 @@ def clock_set_back_to_where_a_copy_lived(history: HandedOut) -> None:
     history.fetch_and_write("/a", 0)
 
 
+def restart_between_a_copy_and_another(history: HandedOut) -> None:
+    history.fetch("/a")
+    history.wait(1_000)
+    history.restart()
+    for _ in range(4):  # one of them is in the partition that the copy is in
+        history.fetch("/b")
+        history.write("/b")
+
+
 @pytest.mark.parametrize(
     ("switch_off", "happened"),
     [
         (without_reports, write_after_fetch),
         (without_partitions_in_writes, write_after_fetch),
         (without_memory_of_the_clock, clock_set_back_to_where_a_copy_lived),
+        (without_an_epoch_of_its_own, restart_between_a_copy_and_another),
     ],
     ids=lambda one: one.__name__,
 )

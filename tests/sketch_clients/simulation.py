@@ -78,7 +78,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
-        self.sketches = {name: ExpiringSketch(GEOMETRY) for name in PARTITIONS}
+        self.sketch = ExpiringSketch(GEOMETRY)
+        self.epoch = ""
         self.cdn: dict[str, Message] = {}
         self.purges: list[tuple[float, str]] = []
         self.written = {number: [0.0] for number in range(self.resources)}
@@ -94,19 +95,18 @@ class World:
         """One write; the sketch is told, the cache before the server later or never."""
         self.written[resource].append(self.now_ms)
         name = f"/r{resource}"
-        for sketch in self.telling(resource):
-            sketch.report_write([digest(name)], now_ms=int(self.now_ms))
+        self.sketch.report_write([self.key(resource)], now_ms=int(self.now_ms))
         for node in range(NODES):
             if self.chance.random() >= self.lossy:
                 self.purges.append((self.now_ms + self.chance.expovariate(1 / 3000), f"{node} {name}"))
         return len(self.written[resource]) - 1
 
     def origin(self, name: str) -> Message:
-        version = len(self.written[int(name[2:])]) - 1
+        resource = int(name[2:])
+        version = len(self.written[resource]) - 1
         at_ms = int(self.now_ms) - self.early_ms()
-        for sketch in self.telling(int(name[2:])):
-            sketch.report_read(digest(name), expires_at_ms=at_ms + TTL_S * 1000, now_ms=int(self.now_ms))
-        partition = PARTITIONS[int(name[2:]) % 3]
+        self.sketch.report_read(self.key(resource), expires_at_ms=at_ms + TTL_S * 1000, now_ms=int(self.now_ms))
+        partition = self.partition(resource)
         life = f"{TTL_S};at={at_ms}" + (f";sketch={partition}" if partition else "")
         headers = httpx.Headers({"etag": f'"{version}"', "quaestor-ttl": life})
         return Message(200, headers, b"%d" % version, self.now_ms + CDN_MS)
@@ -134,9 +134,11 @@ class World:
         self.cdn = {key: kept for key, kept in self.cdn.items() if not key.startswith(node)}
         self.purges = [purge for purge in self.purges if not purge[1].startswith(node)]
 
-    def telling(self, resource: int) -> list[ExpiringSketch]:
-        """The sketches that tell of a resource: its partition's and the whole."""
-        return [self.sketches[name] for name in {PARTITIONS[resource % 3], ""}]
+    def partition(self, resource: int) -> str:
+        return self.epoch + PARTITIONS[resource % 3]
+
+    def key(self, resource: int) -> bytes:
+        return digest(f"/r{resource}") + self.partition(resource).encode()
 
     def sketch_answer(self, partition: str, nonce: int) -> Message:
         if self.chance.random() < self.lost_refreshes:
@@ -145,16 +147,31 @@ class World:
         kept = self.cdn.get(key)
         if kept is not None and (self.hostile or kept.until_ms >= self.now_ms):
             return kept
-        sketch = self.sketches[partition]
-        sketch.sweep(int(self.now_ms))
+        self.sketch.sweep(int(self.now_ms))
         said = f"made={int(self.now_ms)}, delta=30" + (f", nonce={nonce}" if nonce else "")
         headers = httpx.Headers(
             {"quaestor-sketch": said, "date": formatdate(self.now_ms // 1000, usegmt=True), "etag": f'"{self.now_ms}"'}
         )
-        made = Message(200, headers, sketch.snapshot(int(self.now_ms)), self.now_ms + 1000)
+        made = Message(200, headers, self.sketch.snapshot(int(self.now_ms), partition), self.now_ms + 1000)
         if not nonce or self.hostile:
             self.cdn[key] = made
         return made
+
+
+class Crashing(World):
+    """The server keeps its sketch in its memory, and is killed now and then. Nobody hears of a write while none runs."""
+
+    crashes = 0
+
+    def restart(self) -> None:
+        super().restart()
+        self.crashes += 1
+        self.written[self.chance.randrange(self.resources)].append(self.now_ms)
+        self.sketch, self.epoch = ExpiringSketch(GEOMETRY), self.new_epoch()
+        self.sketch.saturate(int(self.now_ms) + TTL_S * 1000, earlier=True)
+
+    def new_epoch(self) -> str:
+        return f"{self.chance.getrandbits(64):016x}"
 
 
 class Client:

@@ -15,7 +15,7 @@ from quaestor.client.server_time import ServerTime
 from quaestor.client.sketches import Sketches
 from quaestor.client.steps import Ask
 from tests.sketch_clients.history import History, going_back, missing_causes, missing_own_writes, staler_than
-from tests.sketch_clients.simulation import Client, Read, World, run
+from tests.sketch_clients.simulation import Client, Crashing, Read, World, run
 
 Check = Callable[[History], Iterator[Read]]
 DELTA_S = 20
@@ -29,11 +29,13 @@ LEVELS: dict[str, tuple[Level, Check]] = {
 }
 
 
-def judged(level: Level, check: Check, *, seeds: range, operations: int, hostile: bool = False) -> tuple[int, int]:
+def judged(
+    level: Level, check: Check, *, seeds: range, operations: int, hostile: bool = False, kind: type[World] = World
+) -> tuple[int, int]:
     """Reads of so many histories, and those of them that break the promise."""
     reads = found = 0
     for seed in seeds:
-        world = World(seed, hostile=hostile)
+        world = kind(seed, hostile=hostile)
         run(world, level, clients=4, operations=operations)
         reads += len(world.reads)
         found += len(list(check(world)))
@@ -48,6 +50,30 @@ def test_a_level_keeps_its_promise(name: str, hostile: bool) -> None:
     reads, found = judged(*LEVELS[name], seeds=range(4), operations=700, hostile=hostile)
     assert reads > 2_400
     assert found == 0
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_level_keeps_its_promise_when_the_server_is_killed(name: str) -> None:
+    """It has no Redis: the next process knows nothing of what was handed out, and begins another epoch."""
+    reads, found = judged(*LEVELS[name], seeds=range(6), operations=700, kind=Crashing)
+    assert reads > 3_600
+    assert found == 0
+
+
+def test_copies_are_used_after_a_crash() -> None:
+    """Those of the new process, long before the last of the old one's is dead."""
+    world = Crashing(1, lost_refreshes=0.0)
+    clients = run(world, DELTA, clients=1, operations=50)
+    world.restart()
+
+    def done(operation: Iterator[None]) -> str:
+        for _ in operation:
+            world.pass_time(5)
+        world.pass_time(6_000)
+        return world.reads[-1].source
+
+    sources = [done(one) for _ in range(20) for one in (clients[0].read(1), clients[0].load(world.partition(1)))]
+    assert set(sources[8::2]) == {"memory"}
 
 
 @pytest.mark.slow
@@ -76,9 +102,11 @@ WEAKER = {
 }
 
 
-def broken(level: Level, check: Check, *, hostile: bool = False) -> bool:
+def broken(level: Level, check: Check, *, hostile: bool = False, kind: type[World] = World) -> bool:
     """Whether a history is found that breaks a promise. The seeds are tried one after the other."""
-    return any(judged(level, check, seeds=range(n, n + 1), operations=700, hostile=hostile)[1] for n in range(20))
+    return any(
+        judged(level, check, seeds=range(n, n + 1), operations=700, hostile=hostile, kind=kind)[1] for n in range(20)
+    )
 
 
 @pytest.mark.parametrize("name", WEAKER)
@@ -158,6 +186,13 @@ def test_without_a_protection_a_promise_is_broken(name: str, monkeypatch: pytest
     level, switch_off, hostile = OFF[name]
     switch_off(monkeypatch)
     assert broken(*LEVELS[level], hostile=hostile)
+
+
+def test_without_an_epoch_of_its_own_a_process_vouches_for_what_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Crashing, "new_epoch", lambda self: "0" * 16)
+    assert broken(*LEVELS["delta"], kind=Crashing)
 
 
 def test_the_margins_are_what_they_were_tested_with() -> None:

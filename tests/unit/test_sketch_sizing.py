@@ -87,3 +87,17 @@ async def test_a_look_is_told_as_metrics_and_a_saturated_sketch_says_nothing_of_
     await sketch.saturate(NOW_MS + 5_000)
     await look(sketch, factors, DEFAULT, telemetry, now_ms=NOW_MS + 1_000)
     assert (value("removed"), value("fill", partition="union"), factors.of("")) == (2, 1.0, 1.0)
+
+
+@pytest.mark.anyio
+async def test_metrics_of_partitions_are_called_the_same_after_each_start() -> None:
+    epoch, telemetry = "0123456789abcdef", Telemetry()
+    sketch = MemoryCacheSketch(epoch=epoch)
+    names = [f"/a#{epoch}", f"/b#{epoch}0a1b2c3d", f"/c#{epoch}0a1b2c3d"]
+    for name in names:
+        await sketch.report_read(name, expires_at_ms=NOW_MS + 1_000, now_ms=NOW_MS)
+    await sketch.report_write(names, now_ms=NOW_MS)
+    await look(sketch, LifetimeFactors(), DEFAULT, telemetry, now_ms=NOW_MS)
+    values = telemetry.families.registry.get_sample_value
+    keys = [values("quaestor_sketch_keys", {"partition": one}) for one in ("union", "others", "0a1b2c3d")]
+    assert keys == [3, 1, 2]

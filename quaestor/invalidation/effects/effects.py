@@ -143,9 +143,12 @@ class Effects:
         refused_at_ms = self._clock()
         self._submit(lambda loop: self._enqueue(invalidated, refused_at_ms, loop))
 
-    def reset(self, why: str) -> None:
-        """Forget everything that is stored, and let clients revalidate all they have: nothing of it can be trusted."""
-        self._submit(lambda _: self._spawn(self._start_over(why)))
+    def reset(self, why: str, *, earlier: bool = False) -> None:
+        """Forget everything that is stored, and let clients revalidate all they have: nothing of it can be trusted.
+
+        earlier: but what this process hands out, see `CacheSketch.saturate`.
+        """
+        self._submit(lambda _: self._spawn(self._start_over(why, earlier=earlier)))
 
     def purge_again(self, dependent: Dependent) -> None:
         """Purge what died while it was being sent: a CDN may have stored it only after the purge."""
@@ -379,11 +382,11 @@ class Effects:
             )
             self._telemetry.hooks.invalidations.tell(done)
 
-    async def _start_over(self, why: str) -> None:
+    async def _start_over(self, why: str, *, earlier: bool) -> None:
         """After a reset: nothing stored survives, here or in a CDN with tags, and every client revalidates."""
         self._telemetry.event("effects.reset", why=why)
         await until_done(self._telemetry, "store", self._store.clear)
         until_ms = self._clock() + self._settings.ttl_max_ms + COPY_SLACK_MS
-        await until_done(self._telemetry, "sketch", lambda: self._sketch.saturate(until_ms))
+        await until_done(self._telemetry, "sketch", lambda: self._sketch.saturate(until_ms, earlier=earlier))
         self._registrations.resume()
         await self.purging.purge_tag(everything_tag(self._settings.scope), until_ms=until_ms)
