@@ -47,8 +47,8 @@ COUNTERS: Final = 15
 STALE_S, STALE_MAX_S, LISTED_SUM, LISTED_SEEN = 0, 1, 2, 3
 SUMS: Final = 4
 # State of the loop.
-NEXT_READ, NEXT_WRITE, PENDING, LISTED, SWEPT_S, BUFFERED = 0, 1, 2, 3, 4, 5
-STATE: Final = 6
+NEXT_READ, NEXT_WRITE, PENDING, LISTED, SWEPT_S, BUFFERED, COUNTING = 0, 1, 2, 3, 4, 5, 6
+STATE: Final = 7
 # Columns by result: numbers.
 VERSION, STORED, REGISTERED, FRESH_HITS, STALE_ANSWERS = 0, 1, 2, 3, 4
 NUMBERS: Final = 5
@@ -101,7 +101,7 @@ def run(
 
     reads: when, of which result, by which client.
     writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
-    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges.
+    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges, from when on it is counted.
     ttl_s: the answer to the question before.
     edges: version and end of each edge's copy, by edge and result; -1: none.
     slots: client and result, version, end, sketch at which it was checked: copies in browsers, a hash table.
@@ -115,7 +115,7 @@ def run(
     slot_pair, slot_version, slot_until, slot_checked = slots
     told_of, told_s = told
     delta_s, detection_s, purge_s = options[0], options[1], options[2]
-    browsers, edge_count = options[3] > 0, int(options[4])
+    browsers, edge_count, counted_from_s = options[3] > 0, int(options[4]), options[5]
     results = numbers.shape[0]
     mask = slot_pair.shape[0] - 1
     i, w = int(state[NEXT_READ]), int(state[NEXT_WRITE])
@@ -123,6 +123,10 @@ def run(
     buffered = 0
     while i < read_s.shape[0]:
         now = read_s[i]
+        if state[COUNTING] == 0 and now >= counted_from_s:
+            counters[:] = 0
+            sums[:] = 0.0
+            state[COUNTING] = 1
         # What changes before this request.
         while w < write_s.shape[0] and write_s[w] <= now:
             at, k = write_s[w], int(write_of[w])
