@@ -28,6 +28,7 @@ ROWS: Final[Sequence[Callable[[], list[Row]]]] = (
     guarantees.exactness,
     guarantees.purges,
     serving.clients,
+    serving.distance,
     guarantees.lifetimes,
     serving.lists,
 )

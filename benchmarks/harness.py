@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -173,6 +174,15 @@ def wrk(
 def _wrk_ms(text: str, label: str) -> float:
     found = re.search(rf"{label}\s+([\d.]+)(us|ms|s)", text)
     return round(float(found[1]) * {"us": 0.001, "ms": 1, "s": 1000}[found[2]], 3) if found else float("nan")
+
+
+def accepts(port: int) -> bool:
+    """Whether something on this machine accepts connections at a port."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def until(condition: Any, *, timeout_s: float = 30.0, every_s: float = 0.02) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks import harness
 from benchmarks.figure_rows.results import Result, Row, count, result
 
 
@@ -86,3 +90,32 @@ def lists() -> list[Row]:
             f"{none['stale_mean_ms']['maintained']:.2f} and {none['stale_mean_ms']['objects']:.2f} ms on average",
         )
     ]
+
+
+def distance() -> list[Row]:
+    """Query caching over distance, for the numbers of connections at which everybody had processor time left."""
+    if not (harness.RESULTS / "quaestor_fig58.json").exists():
+        return []
+    measured = result("quaestor_fig58")
+    rows: list[Row] = []
+    for number, over in enumerate(measured["over_uncached"]):
+        uncached, cdn, full = (measured["setups"][one][number] for one in ("uncached", "CDN", "full"))
+        if uncached["limited_by"] or (cdn["limited_by"] and full["limited_by"] and number):
+            continue
+
+        def ratio(setup: str, what: str, over: Mapping[str, Any] = over) -> str:
+            return f"{count(over[setup][what])}x"
+
+        limited = sorted({*cdn["limited_by"], *full["limited_by"]})
+        rows.append(
+            (
+                f"150 ms to the app, 4 ms to Varnish, 1 % writes, {over['connections']} connections: mean latency, "
+                "throughput, over uncached",
+                f"CDN {ratio('CDN', 'lower_mean_latency')} lower, {ratio('CDN', 'throughput')}; with caching clients "
+                f"{ratio('full', 'lower_mean_latency')} lower, {ratio('full', 'throughput')}",
+                f"aims 7, 5; 30, 11; stale {100 * cdn['stale']:.2f} %, {100 * full['stale']:.2f} %, the stalest "
+                f"{max(cdn['stale_max_s'], full['stale_max_s']):.1f} s"
+                + (f"; no processor time left: {', '.join(limited)}" if limited else ""),
+            )
+        )
+    return rows

@@ -103,7 +103,7 @@ def run(
 
     reads: when, of which result, by which client.
     writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
-    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges.
+    options: delta_s, detection_s, purge_s, whether browsers keep copies, number of edges, from when on it is counted.
     edges: version and end of each edge's copy, by edge and result; -1: none.
     slots: client and result, version, end, sketch at which it was checked: copies in browsers. A place for each pair, or, where
         there are fewer places, a hash table of 2^n of them.
@@ -116,13 +116,18 @@ def run(
     edge_version, edge_until = edges
     told_of, told_s = told
     delta_s, detection_s, purge_s = options[0], options[1], options[2]
-    browsers, edge_count = options[3] > 0, int(options[4])
+    browsers, edge_count, counted_from_s = options[3] > 0, int(options[4]), options[5]
     results = numbers.shape[0]
     mask = slots.shape[0] - 1
     direct = slots.shape[0] > clients.shape[0] * results
     w = buffered = 0
+    counting = False
     for i in range(read_s.shape[0]):
         now = read_s[i]
+        if not counting and now >= counted_from_s:
+            counters[:] = 0
+            sums[:] = 0.0
+            counting = True
         # What changes before this request.
         while w < write_s.shape[0] and write_s[w] <= now:
             at, k = write_s[w], int(write_of[w])

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from quaestor.cache_sketch.sizing import DEFAULT, Geometry
+from quaestor.errors import ConfigurationError
 from quaestor.ports import LifetimeEstimator
 from quaestor.simulation import kernel
 from quaestor.simulation.workload import Workload
@@ -39,6 +40,7 @@ class System:
     purge_s: from then until the CDN has purged.
     browsers: whether they keep copies.
     edges: of the CDN; 0: none.
+    browser_ms: of an answer that is the browser's own copy.
     client_cdn_ms, cdn_app_ms, database_ms: between the layers, the last with the query.
     hit_ms, fill_ms: time of a core that the app spends on an answer from its store, and on one from the database.
     cores: of the app.
@@ -49,6 +51,7 @@ class System:
     purge_s: float = 0.1
     browsers: bool = True
     edges: int = 2
+    browser_ms: tuple[float, float] = (0.0, 0.0)
     client_cdn_ms: tuple[float, float] = (4.0, 0.2)
     cdn_app_ms: tuple[float, float] = (146.0, 5.0)
     database_ms: tuple[float, float] = (3.0, 1.0)
@@ -95,17 +98,23 @@ class Figures:
     origin_ms: float
 
 
-def simulated(workload: Workload, estimator: LifetimeEstimator, system: System, *, seed: int = 0) -> Figures:
+def simulated(
+    workload: Workload, estimator: LifetimeEstimator, system: System, *, seed: int = 0, counted_from_s: float = 0.0
+) -> Figures:
     """Run a workload. Takes as long as its events: see docs/ttl.md for how many a second.
 
     seed: of the latencies.
+    counted_from_s: what is asked for earlier fills the caches, and is in no figure. Raises ConfigurationError if nothing comes
+        later.
     """
+    if counted_from_s > float(workload.read_s[-1:].sum()):
+        raise ConfigurationError(f"nothing is read after counted_from_s ({counted_from_s:g} s): begin to count earlier")
     counters, sums = np.zeros(kernel.COUNTERS, dtype=np.int64), np.zeros(kernel.SUMS)
-    _run(workload, estimator, system, counters, sums)
+    _run(workload, estimator, system, counters, sums, counted_from_s)
     requests = max(1, int(counters[kernel.REQUESTS]))
-    length_s = max(workload.length_s, 1e-9)
+    length_s = max(workload.length_s - counted_from_s, 1e-9)
     share = counters[:4] / requests
-    latencies_ms = _latencies_ms(share, system, seed)
+    drawn_ms = latencies_ms(share, system, seed)
     app_ms = float(share[kernel.APP] * system.hit_ms + share[kernel.DATABASE] * system.fill_ms)
     stale, listed = int(counters[kernel.STALE]), max(1.0, float(sums[kernel.LISTED_SEEN]))
     return Figures(
@@ -115,9 +124,9 @@ def simulated(workload: Workload, estimator: LifetimeEstimator, system: System, 
         app=float(share[kernel.APP]),
         database=float(share[kernel.DATABASE]),
         browser_fresh=int(counters[kernel.BROWSER] - counters[kernel.BROWSER_STALE]) / requests,
-        mean_ms=float(latencies_ms.mean()),
-        p50_ms=float(np.quantile(latencies_ms, 0.5)),
-        p99_ms=float(np.quantile(latencies_ms, 0.99)),
+        mean_ms=float(drawn_ms.mean()),
+        p50_ms=float(np.quantile(drawn_ms, 0.5)),
+        p99_ms=float(np.quantile(drawn_ms, 0.99)),
         throughput_hz=system.cores * 1_000 / app_ms if app_ms else float("inf"),
         stale=stale / requests,
         stale_mean_s=float(sums[kernel.STALE_S]) / max(1, stale),
@@ -133,7 +142,7 @@ def simulated(workload: Workload, estimator: LifetimeEstimator, system: System, 
 
 def by_result(workload: Workload, estimator: LifetimeEstimator, system: System) -> tuple[Counts, Counts]:
     """Run a workload: of each result, fresh hits in browsers, and answers with something older than the newest version."""
-    numbers = _run(workload, estimator, system, np.zeros(kernel.COUNTERS, dtype=np.int64), np.zeros(kernel.SUMS))
+    numbers = _run(workload, estimator, system, np.zeros(kernel.COUNTERS, dtype=np.int64), np.zeros(kernel.SUMS), 0.0)
     return numbers[:, kernel.FRESH_HITS], numbers[:, kernel.STALE_ANSWERS]
 
 
@@ -149,7 +158,9 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), half
 
 
-def _run(workload: Workload, estimator: LifetimeEstimator, system: System, counters: Any, sums: Any) -> Any:
+def _run(
+    workload: Workload, estimator: LifetimeEstimator, system: System, counters: Any, sums: Any, counted_from_s: float
+) -> Any:
     """Returns the columns of numbers by result."""
     results, edges = workload.results, max(1, system.edges)
     order = np.argsort(workload.write_of, kind="stable")
@@ -163,11 +174,19 @@ def _run(workload: Workload, estimator: LifetimeEstimator, system: System, count
     arguments = (
         state, numbers, np.zeros((results, 5)),
         (np.full((edges, results), -1, dtype=np.int64), np.zeros((edges, results))),
-        np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18), np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
+        np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18),
+        np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
         counters, sums, (told_of, told_s),
     )  # fmt: skip
     options = np.array(
-        [system.delta_s, system.detection_s, system.purge_s, float(system.browsers), float(system.edges)]
+        [
+            system.delta_s,
+            system.detection_s,
+            system.purge_s,
+            float(system.browsers),
+            float(system.edges),
+            counted_from_s,
+        ]
     )
     reads = (workload.read_s, workload.read_of, workload.read_by)
     writes = (workload.write_s, workload.write_of, first, by_result_s)
@@ -194,16 +213,21 @@ def _rates(geometry: Geometry) -> Any:
     )
 
 
-def _latencies_ms(share: Any, system: System, seed: int) -> Any:
-    """Latencies of the mixture of layers that answered."""
+def latencies_ms(share: Any, system: System, seed: int) -> Any:
+    """Latencies of a mixture of layers that answered, drawn.
+
+    share: of the browser, the CDN, the app and the database, their sum above 0.
+    """
     dice = np.random.default_rng(seed)
     layer = np.searchsorted(np.cumsum(share / share.sum()), dice.random(_LATENCIES_DRAWN))
-    latencies_ms = np.zeros(_LATENCIES_DRAWN)
+    drawn_ms = np.zeros(_LATENCIES_DRAWN)
     for reached, (mean_ms, deviation_ms) in (
         (kernel.CDN, system.client_cdn_ms),
         (kernel.APP, system.cdn_app_ms),
         (kernel.DATABASE, system.database_ms),
     ):
         there = layer >= reached
-        latencies_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, int(there.sum())))
-    return latencies_ms
+        drawn_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, int(there.sum())))
+    own = layer == kernel.BROWSER
+    drawn_ms[own] = np.maximum(0.0, dice.normal(*system.browser_ms, int(own.sum())))
+    return drawn_ms

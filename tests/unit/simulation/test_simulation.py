@@ -73,6 +73,33 @@ def test_without_browsers_and_edges_the_app_answers_everything() -> None:
     assert counts(figures) == [0, 0, 1, 2]
 
 
+def test_what_fills_the_caches_is_not_counted() -> None:
+    """Asked for at 0 s, before it is counted: later answers come from there; the change at 30 s is counted."""
+    workload = by_hand([(0, 0), (20, 0), (21, 2), (45, 0), (46, 1)], [30.0])
+    figures = simulated(workload, StaticTtl(60_000), System(), counted_from_s=20.0)
+    assert figures.requests == 4
+    assert counts(figures) == [1, 1, 1, 1]
+    assert figures.invalidations_hz * (workload.length_s - 20.0) == pytest.approx(1)
+    whole = simulated(workload, StaticTtl(60_000), System())
+    assert counts(whole) == [1, 1, 1, 2]
+
+
+def test_counting_cannot_begin_after_the_last_read() -> None:
+    with pytest.raises(ConfigurationError, match=r"nothing is read after counted_from_s \(3 s\)"):
+        simulated(by_hand([(0, 0), (2, 0)], []), StaticTtl(60_000), System(), counted_from_s=3.0)
+
+
+def test_an_answer_of_the_browser_takes_its_own_time() -> None:
+    """And nobody else's takes longer for it."""
+    workload = by_hand([(0, 0), *((one / 10, 0) for one in range(1, 100))], [])
+    free, own = (
+        simulated(workload, StaticTtl(60_000), System(browser_ms=ms), seed=3) for ms in ((0.0, 0.0), (0.25, 0.0))
+    )
+    assert (free.p50_ms, own.p50_ms) == (0.0, 0.25)
+    assert own.mean_ms - free.mean_ms == pytest.approx(0.25 * 0.99, rel=0.01)
+    assert own.origin_ms == free.origin_ms
+
+
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), quantile=st.floats(0.05, 0.95), delta_s=st.sampled_from([1.0, 5.0, 60.0]))
 def test_no_answer_is_staler_than_the_sketch_allows(seed: int, quantile: float, delta_s: float) -> None:

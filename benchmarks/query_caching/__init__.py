@@ -1,0 +1,1 @@
+"""Parts of `benchmarks/quaestor_fig58.py`: query caching on real parts over simulated distance."""

@@ -1,0 +1,231 @@
+"""Load of the benchmark: closed loop, ten client machines in this process, each with many connections.
+
+A connection asks, waits for the answer, and asks for the next. What a machine keeps (`QuaestorTransport`) its connections share.
+Machines are asked through their transports, since `httpx.AsyncClient` around them costs more than a hit in memory does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from benchmarks.query_caching.mix import READS, Mix, Request, everything, resource
+from benchmarks.query_caching.staleness import Written
+from quaestor import Level, QuaestorTransport
+
+CLIENTS: Final = 10
+METHODS: Final = {"record": "GET", "query": "GET", "update": "PUT", "insert": "POST", "delete": "DELETE"}
+LAYERS: Final = ("browser", "cdn", "app", "database")
+BROWSER, CDN, APP, DATABASE = range(4)
+WARM_PASSES: Final = 2
+"""The second is for what the doorkeeper (docs/admission.md) did not store at the first."""
+_WARM_AT_ONCE = 96
+_TIMEOUT = dict.fromkeys(("connect", "read", "write", "pool"), 60.0)
+_reached: ContextVar[list[int] | None] = ContextVar("reached", default=None)
+
+
+class Read(NamedTuple):
+    """An answered read: when it was asked for, how long it took, of what, by which machine, the farthest layer that was asked,
+    and how old the oldest write is that the answer does not show."""
+
+    asked_s: float
+    took_s: float
+    resource: int
+    client: int
+    layer: int
+    stale_s: float
+
+
+@dataclass(slots=True)
+class Phase:
+    """Phase that is counted: so many connections, from begun_s to ended_s.
+
+    cores: used by each part meanwhile, in cores.
+    """
+
+    connections: int
+    begun_s: float
+    ended_s: float = 0.0
+    reads: list[Read] = field(default_factory=list)
+    writes: int = 0
+    failed: int = 0
+    cores: Mapping[str, float] = field(default_factory=dict)
+
+
+def layer_of(headers: Mapping[str, str]) -> int:
+    """The layer that answered, by the header fields of an answer of the network."""
+    if headers.get("x-varnish-cache") == "hit":
+        return CDN
+    return APP if "Quaestor; hit" in headers.get("cache-status", "") else DATABASE
+
+
+class _Network(httpx.AsyncBaseTransport):
+    """Network of one machine; notes who answered for whoever asked."""
+
+    def __init__(self) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0)
+        self._inner = httpx.AsyncHTTPTransport(limits=limits)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        if (reached := _reached.get()) is not None:
+            reached.append(layer_of(response.headers))
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class Machine:
+    """One client machine.
+
+    delta_s: of its Cache Sketch; None: it keeps nothing.
+    """
+
+    def __init__(self, url: str, *, delta_s: float | None) -> None:
+        self._url = url
+        network = _Network()
+        self._transport: httpx.AsyncBaseTransport = network
+        if delta_s is not None:
+            # Own writes are not waited for: with them everything is revalidated for 3 s after each write of the machine.
+            level = Level(delta_s=delta_s, read_your_writes=False)
+            self._transport = QuaestorTransport(url, level=level, transport=network)
+
+    async def ready(self) -> None:
+        """Load the Cache Sketch, where there is one."""
+        if isinstance(self._transport, QuaestorTransport):
+            await self._transport.refresh()
+
+    async def ask(self, request: Request, headers: Mapping[str, str] | None = None) -> tuple[int, int, Any]:
+        """Status, the farthest layer that was asked, and what the answer shows."""
+        reached: list[int] = []
+        token = _reached.set(reached)
+        try:
+            sent = httpx.Request(
+                METHODS[request.kind], _url(self._url + request.path), headers=headers, extensions={"timeout": _TIMEOUT}
+            )
+            response = await self._transport.handle_async_request(sent)
+            body = await response.aread()
+        finally:
+            _reached.reset(token)
+        shown = json.loads(body) if response.status_code == 200 else None
+        return response.status_code, max(reached, default=BROWSER), shown
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._transport.aclose()
+
+
+@cache
+def _url(text: str) -> httpx.URL:
+    return httpx.URL(text)
+
+
+class Load:
+    """Load on one set-up: machines that go on from phase to phase, with what they keep.
+
+    used_s: processor time that each part has used so far.
+    """
+
+    def __init__(self, url: str, *, delta_s: float | None, used_s: Callable[[], Mapping[str, float]]) -> None:
+        self._url, self._delta_s, self._used_s = url, delta_s, used_s
+        self._machines: list[Machine] = []
+        self._closing = AsyncExitStack()
+        self._written = Written()
+
+    async def __aenter__(self) -> Load:
+        for _ in range(CLIENTS):
+            machine = Machine(self._url, delta_s=self._delta_s)
+            self._closing.push_async_callback(machine.aclose)
+            await machine.ready()
+            self._machines.append(machine)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._closing.aclose()
+
+    async def phase(self, seed: str, connections: int, *, settle_s: float, seconds: float) -> Phase:
+        """Run so many connections; counted is what is asked for after settle_s, for so many seconds."""
+        begun_s = time.perf_counter() + settle_s
+        phase = Phase(connections, begun_s)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watched(phase, seconds))
+            for i in range(connections):
+                tasks.create_task(self._connection(phase, i % CLIENTS, Mix(seed, i), begun_s + seconds))
+        return phase
+
+    async def _watched(self, phase: Phase, seconds: float) -> None:
+        await asyncio.sleep(phase.begun_s - time.perf_counter())
+        before, from_s = self._used_s(), time.perf_counter()
+        await asyncio.sleep(seconds)
+        after, phase.ended_s = self._used_s(), time.perf_counter()
+        length_s = phase.ended_s - from_s
+        phase.cores = {name: (after[name] - before[name]) / length_s for name in after}
+
+    async def _connection(self, phase: Phase, client: int, mix: Mix, until_s: float) -> None:
+        machine = self._machines[client]
+        while (asked_s := time.perf_counter()) < until_s:
+            request = mix.next()
+            counted = asked_s >= phase.begun_s
+            if request.kind not in READS:
+                phase.writes += counted
+                await self._write(machine, request, phase)
+                continue
+            asked_s = time.perf_counter()
+            try:
+                status, layer, shown = await machine.ask(request)
+            except httpx.TransportError:
+                status, layer, shown = 0, DATABASE, None
+            answered_s = time.perf_counter()
+            if shown is None or status != 200:
+                phase.failed += 1
+                continue
+            stale_s = self._written.stale_s(request, shown, asked_s, answered_s)
+            if counted:
+                phase.reads.append(Read(asked_s, answered_s - asked_s, resource(request), client, layer, stale_s))
+            if layer == BROWSER:
+                await asyncio.sleep(0)  # other machines have processors of their own
+
+    async def _write(self, machine: Machine, request: Request, phase: Phase) -> None:
+        self._written.sent(request, time.perf_counter())
+        try:
+            status, _, answer = await machine.ask(request)
+        except httpx.TransportError:
+            status, answer = 0, None
+        if status == 200 and answer is not None:
+            self._written.acknowledged(request, answer, time.perf_counter())
+        else:
+            phase.failed += 1
+
+
+async def warm(url: str, further: Iterable[Request] = ()) -> float:
+    """Ask for everything that the mix may ask for, and for further things, so that CDN and application keep it: a system that has
+    been running for long. Returns how long it took, in s.
+    """
+    begun_s = time.perf_counter()
+    machines = [Machine(url, delta_s=None) for _ in range(CLIENTS)]
+    wanted: Sequence[Request] = [*everything(), *further]
+    for _ in range(WARM_PASSES):
+        ahead = iter(wanted)
+
+        async def one(machine: Machine, ahead: Iterable[Request] = ahead) -> None:
+            for request in ahead:
+                status, _, _ = await machine.ask(request)
+                if status != 200:
+                    raise RuntimeError(f"{request.path} was answered with {status}")
+
+        async with asyncio.TaskGroup() as tasks:
+            for i in range(_WARM_AT_ONCE):
+                tasks.create_task(one(machines[i % CLIENTS]))
+    for machine in machines:
+        await machine.aclose()
+    return time.perf_counter() - begun_s
