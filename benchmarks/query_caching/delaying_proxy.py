@@ -8,11 +8,10 @@ Run: python -m benchmarks.query_caching.delaying_proxy PORT:TARGET_PORT:ROUND_TR
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from subprocess import Popen
 from typing import cast
 
@@ -48,19 +47,26 @@ class DelayLine:
 
 
 class _End(asyncio.Protocol):
-    """One end of a proxied connection: what it receives leaves at the other end, later."""
+    """One end of a proxied connection: what it receives leaves at the other end, later.
 
-    def __init__(self, delay_s: float) -> None:
+    waits: whether it reads nothing before it is told to.
+    """
+
+    def __init__(self, delay_s: float, ends: set[_End], *, waits: bool) -> None:
         self._line = DelayLine(delay_s)
-        self._ready: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
+        self._ends, self._waits = ends, waits
+        self._transport: asyncio.Transport | None = None
+        self._over = False
+        self.made = asyncio.Event()
         self.other: _End | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._ready.set_result(cast(asyncio.Transport, transport))
+        self._transport = cast(asyncio.Transport, transport)
+        self._ends.add(self)
+        if self._waits:
+            self._transport.pause_reading()
+        self.made.set()
 
     def data_received(self, data: bytes) -> None:
         """Bytes set out."""
@@ -68,20 +74,35 @@ class _End(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """No more bytes come from here; answers may still go back."""
-        self._line.put(lambda: self._beyond(lambda transport: transport.write_eof()))
+        self._over = True
+        self._line.put(lambda: self._beyond(self._end))
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """This end is gone: so will be the other."""
+        self._ends.discard(self)
         self._line.put(lambda: self._beyond(lambda transport: transport.close()))
 
+    def begin(self) -> None:
+        """Read from now on."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close this end, when what was written has left."""
+        if self._transport is not None:
+            self._transport.close()
+
     def _beyond(self, act: Callable[[asyncio.Transport], None]) -> None:
-        ready = self.other._ready if self.other is not None else None
-        if ready is None or not ready.done():
-            return
-        transport = ready.result()
-        if not transport.is_closing():
+        transport = self.other._transport if self.other is not None else None
+        if transport is not None and not transport.is_closing():
             act(transport)
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        if self.other is not None and self.other._over:
+            transport.close()
+        else:
+            transport.write_eof()
 
 
 class DelayingProxy:
@@ -90,15 +111,21 @@ class DelayingProxy:
     def __init__(self, port: int, target_port: int, *, round_trip_ms: float) -> None:
         self._port, self._target_port, self._half_s = port, target_port, round_trip_ms / 2_000
         self._connecting: set[asyncio.Task[None]] = set()
+        self._ends: set[_End] = set()
 
     async def serve(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled; then all connections end."""
         loop = asyncio.get_running_loop()
-        async with await loop.create_server(self._accepted, HOST, self._port, backlog=_BACKLOG) as server:
+        server = await loop.create_server(self._accepted, HOST, self._port, backlog=_BACKLOG)
+        try:
             await server.serve_forever()
+        finally:
+            for end in list(self._ends):
+                end.close()
 
     def _accepted(self) -> _End:
-        near, far = _End(self._half_s), _End(self._half_s)
+        near = _End(self._half_s, self._ends, waits=True)
+        far = _End(self._half_s, self._ends, waits=False)
         near.other, far.other = far, near
         task = asyncio.get_running_loop().create_task(self._connect(near, far))
         self._connecting.add(task)
@@ -106,10 +133,14 @@ class DelayingProxy:
         return near
 
     async def _connect(self, near: _End, far: _End) -> None:
-        with suppress(OSError):
+        try:
             await asyncio.get_running_loop().create_connection(lambda: far, HOST, self._target_port)
+        except OSError:
+            await near.made.wait()
+            near.close()
             return
-        (await near._ready).close()
+        await near.made.wait()
+        near.begin()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -191,9 +192,13 @@ async def test_what_is_under_way_arrives_in_order_and_not_before_its_time() -> N
     loop = asyncio.get_running_loop()
     line, arrived, delay_s = DelayLine(0.01), list[tuple[int, float]](), 0.01
     put_s = []
+
+    def note(number: int) -> None:
+        arrived.append((number, loop.time()))
+
     for number in range(50):
         put_s.append(loop.time())
-        line.put(lambda number=number: arrived.append((number, loop.time())))  # type: ignore[misc]
+        line.put(partial(note, number))
         await asyncio.sleep(0)
     await eventually(lambda: len(arrived) == 50)
     assert [number for number, _ in arrived] == list(range(50))
@@ -227,7 +232,7 @@ async def test_a_delaying_proxy_hands_on_everything_in_order_and_both_ends() -> 
             await eventually(connected)
             reader, writer = connections[0]
             sent = bytes(range(256)) * 2_000
-            writer.write(sent)
+            writer.write(sent)  # at once: the proxy may not have reached the server yet
             assert await reader.readexactly(len(sent)) == sent
             writer.write_eof()
             assert await reader.read() == b""
