@@ -69,7 +69,8 @@ class ExpiringSketch:
         self._sweep(now_ms, self._limits.sweep)
         if expires_at_ms <= now_ms:
             return
-        self._filters(key)  # its partition is known from now on
+        if self._earlier_until_ms:
+            self._filters(key)  # its partition is known from now on: the union in its place tells of too much
         if key in self._reads or len(self._reads) < self._limits.max_reads:
             self._reads.extend(key, expires_at_ms)
         else:

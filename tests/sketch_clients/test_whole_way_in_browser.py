@@ -73,8 +73,8 @@ class Site:
 @contextlib.contextmanager
 def application(mongo_url: str, database: str, varnish_url: str, port: int) -> Iterator[None]:
     """An ordinary FastAPI app with one middleware line, on uvicorn."""
-    # Embedded, the union names every resource for the hour that copies may live: it is the epoch's partition that is relied on.
-    lifetime = {"ttl_min_ms": 3_600_000, "ttl_max_ms": 3_600_000}
+    # What was written is named until the copies from before it are dead, and until then revalidated with each read.
+    lifetime = {"ttl_min_ms": 60_000, "ttl_max_ms": 60_000}
     quaestor = Quaestor(**PATIENT, **lifetime, sketch_delta_s=DELTA_S, read_your_writes_ms=20_000)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     items = client[database].items
