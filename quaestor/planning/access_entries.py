@@ -290,7 +290,7 @@ def eligible(alternatives: Sequence[Access]) -> Sequence[Access]:
 
 
 def most_by_id(alternatives: Iterable[Access]) -> int | None:
-    """How many records can satisfy all of these at most, by the `_id`s that they name; None: they name none."""
+    """Number of records that can satisfy all of these at most, by the `_id`s that they name; None: they name none."""
     return min((len(access.keys) for access in alternatives if names_ids(access)), default=None)
 
 

@@ -107,7 +107,7 @@ class World:
     def check(self) -> None:
         """Whoever was not told would read the same; who was told for nothing had a reason to be."""
         for kept in self.kept.values():
-            assert self._same(kept), kept.cached.query
+            assert self._same(kept), (kept.cached.query, kept.answer, answer(self.records, kept.cached.query))
         for kept, change in self.fired:
             if not self._same(kept):
                 self.right += 1

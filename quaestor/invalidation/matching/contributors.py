@@ -15,6 +15,7 @@ from xxhash import xxh3_128_digest
 
 from quaestor.incremental.expansion import distinct_values
 from quaestor.invalidation.matching.places import Places
+from quaestor.invalidation.matching.values import reachable
 from quaestor.model import Contributors, Document, MatchType, Query
 from quaestor.planning.member_digests import member_digest
 from quaestor.planning.plan import Result, Window
@@ -22,11 +23,16 @@ from quaestor.planning.relevant_fields import Fields
 from quaestor.planning.rules import Rules
 from quaestor.query.bson_order import order_key
 from quaestor.query.encoding import OPTIONS
+from quaestor.query.paths import is_array
 from quaestor.query.sorting import SortKey, sort_key
 
 _COUNTED: Final = 130
 _HOLDER: Final = 400
 _INPUT: Final = 130
+_MISSING: Final = b""
+_ARRAY: Final = b"["
+_ODD: Final = b"?"
+"""No digests: those are BSON, which begins with its length."""
 
 
 class Counted:
@@ -84,14 +90,15 @@ class Holders:
         record: as it is now, if it matches.
         """
         before = self._held.pop(identity, frozenset())
-        after = frozenset() if record is None else frozenset(map(_digest, _values(record, self._path)))
+        after = frozenset() if record is None else _held(record, self._path)
         if after:
             self._held[identity] = after
         self._holders.update(after - before)
         self._holders.subtract(before - after)
         if not after <= self._known:
             return MatchType.ADD
-        return MatchType.REMOVE if any(self._holders[value] <= 0 for value in before - after) else None
+        lost = before - after - {_ARRAY}  # an index that has seen one stays as it is
+        return MatchType.REMOVE if any(self._holders[value] <= 0 for value in lost) else None
 
 
 class Inputs:
@@ -285,15 +292,33 @@ def _holders(contributors: Contributors, path: str, hashes: Sequence[int | None]
         return None
     held: dict[int, frozenset[bytes]] = {}
     forms: dict[Any, bytes] = {}
+    known: set[bytes] = set()
     for record, identity in zip(contributors.records, hashes, strict=True):
-        values = _values(record, path)
-        for value in values:
+        for value in _values(record, path):
             digest = _digest(value)
             if forms.setdefault(order_key(value), digest) != digest:
                 return None  # the database shows the one that it meets first
-        if identity is not None and values:
-            held[identity] = frozenset(map(_digest, values))
-    return Holders(path, held, frozenset(forms.values()))
+        values = _held(record, path)
+        known |= values
+        if identity is not None:
+            held[identity] = values
+    return Holders(path, held, frozenset(known))
+
+
+def _held(record: Document, path: str) -> frozenset[bytes]:
+    """What a record contributes to a distinct: its values, and a mark where an index answers otherwise than the records do.
+
+    By an index mongod shows null for a record without the field, takes nested arrays for their elements, and sees nothing of this
+    once one record has an array. So the first record without a value counts, the first with an array, and each odd form.
+    """
+    values = frozenset(map(_digest, _values(record, path)))
+    _, plain = reachable(record, tuple(path.split(".")))
+    if plain:
+        return values or frozenset((_MISSING,))
+    whole = record.get(path)
+    if is_array(whole) and whole and not any(map(is_array, whole)):
+        return values | {_ARRAY}
+    return values | {_ODD + _digest(record.get(path.split(".", 1)[0]))}
 
 
 def _values(record: Document, path: str) -> list[Any]:

@@ -127,6 +127,34 @@ def test_a_distinct_takes_a_new_value() -> None:
     assert types(scene.insert({"_id": 2, "tag": ["a", "c"]} | PAID)) == ["add"]
 
 
+def test_a_distinct_counts_who_lacks_the_field() -> None:
+    """An index makes mongod show null for them."""
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"})
+    assert types(scene.insert({"_id": 2} | PAID)) == ["add"]
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"}, {"_id": 2})
+    assert scene.insert({"_id": 3} | PAID) == []
+    assert scene.delete(2) == []
+    assert types(scene.delete(3)) == ["remove"]
+
+
+@pytest.mark.parametrize("tag", [["a"], [], [["a"]], [["a"], "b"]])
+def test_a_distinct_counts_the_first_array(tag: list[Any]) -> None:
+    """Once there is one in an index, mongod answers otherwise; nested ones are other values there."""
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": "a"}, {"_id": 2, "tag": "b"})
+    assert types(scene.insert({"_id": 3, "tag": tag} | PAID)) == ["add"]
+
+
+def test_a_distinct_of_arrays_changes_with_their_elements() -> None:
+    scene = Scene()
+    supplied(scene, distinct("tag", PAID), {"_id": 1, "tag": ["a", "b"]}, {"_id": 2, "tag": "c"})
+    assert scene.insert({"_id": 3, "tag": ["b", "c"]} | PAID) == []
+    assert scene.delete(2) == []
+    assert types(scene.delete(1)) == ["remove"]
+
+
 def test_a_distinct_of_one_number_in_two_types_is_judged_by_images() -> None:
     """Which of 1 and 1.0 it shows depends on which the database meets first."""
     scene = Scene()
