@@ -7,7 +7,8 @@ import { minify } from "terser";
 const path = (name) => new URL(name, import.meta.url).pathname;
 const sources = createHash("sha256");
 for (const name of readdirSync(path("src")).sort()) sources.update(readFileSync(path(`src/${name}`)));
-const banner = `/* quaestor ${sources.digest("hex").slice(0, 16)} */`;
+/** What the files are built of, beside them: in each it would be carried by every page. */
+writeFileSync(path("../../middleware/browser/sources.sha256"), `${sources.digest("hex")}\n`);
 
 /** What a page loads when it is needed stays a file beside it. */
 const apart = {
@@ -20,7 +21,7 @@ const apart = {
 
 /** Names that only these modules use: neither browsers, users of the client nor header fields do. */
 const OWN =
-	/^(?:again|age|answer|asked|dateBy|etag|failures|first|forget|fresh|gone|held|keep|latest|learn|left|loading|made|off|older|partition|parts|personal|read|recommended|retryAt|session|time|until|written)$/;
+	/^(?:again|age|answer|asked|changed|dateBy|etag|failures|first|flat|forget|fresh|gone|hear|held|keep|known|latest|learn|left|loading|made|names|off|older|partition|parts|personal|raw|read|ready|recommended|retryAt|session|shared|takes|time|until|written)$/;
 
 const bundles = {
 	client: ["dist/quaestor.min.js", "../../middleware/browser/client.js"],
@@ -35,7 +36,8 @@ for (const [name, outputs] of Object.entries(bundles)) {
 	const { outputFiles } = await build({
 		entryPoints: [path(`src/${name}.ts`)],
 		bundle: true,
-		minify: true,
+		// Names and blanks are the other's, which shortens them better when it gets them whole.
+		minifySyntax: true,
 		format: classic ? "iife" : "esm",
 		target: "es2022",
 		legalComments: "none",
@@ -48,5 +50,5 @@ for (const [name, outputs] of Object.entries(bundles)) {
 	});
 	const compress = { passes: 3, pure_getters: true, unsafe_arrows: true };
 	const { code } = await minify(outputFiles[0].text, { module: !classic, toplevel: true, ecma: 2020, compress });
-	for (const output of outputs) writeFileSync(path(output), `${banner}\n${code}\n`);
+	for (const output of outputs) writeFileSync(path(output), code);
 }

@@ -8,7 +8,7 @@
 
 import { type Copies, copiesWithin } from "./copies.ts";
 import { type Lifetime, lifetime } from "./fields.ts";
-import { type Held, Known } from "./known.ts";
+import { type Held, type Known, nothingKnown } from "./known.ts";
 import { resource } from "./resource.ts";
 import { load, RECOMMENDED } from "./sketch_loader.ts";
 
@@ -19,6 +19,8 @@ const OTHERS = 1000;
 const LEAVES = SECOND;
 /** Clocks of an application's servers differ by at most so much. */
 const GRACE = 2 * SECOND;
+/** Later than every moment, and a number in JSON too. */
+export const LATEST = 1e99;
 
 /** The freshness that an answer has to have. */
 export interface Level {
@@ -43,9 +45,13 @@ export interface Options extends Level {
 	wait?: number;
 	/** What sends requests. Default: the global `fetch`. */
 	fetch?: typeof fetch;
+}
+
+/** What a service worker says besides; these names are shortened where the client is minified. */
+export interface Within extends Options {
 	/** Whether pages of several users read through it, as through a service worker: what is made for one user is then the browser's. */
 	shared?: boolean;
-	/** What is known already, when that is complete, and whom to tell when more is: for a service worker, which is ended now and then. */
+	/** What is known already, when that is complete, and whom to tell when more is: a worker is ended now and then. */
 	known?: Known;
 	ready?: Promise<unknown>;
 	changed?: () => void;
@@ -73,7 +79,7 @@ export interface Counts {
 }
 
 type Defaults = "sketch" | "readYourWrites" | "monotonicReads" | "memory" | "wait" | "fetch";
-type All = Options & Required<Pick<Options, Defaults>>;
+type All = Within & Required<Pick<Options, Defaults>>;
 
 /** Have no more of an answer sent. */
 const ended = (answer: Response): void => void answer.body?.cancel().catch(() => {});
@@ -100,7 +106,7 @@ export class Client {
 	declare readonly hear: (said: Said) => void;
 
 	// Functions in here, and no private members: names that nobody sees from outside become single letters when it is built.
-	constructor(given: Options = {}) {
+	constructor(given: Within = {}) {
 		const options: All = {
 			sketch: "/quaestor/sketch",
 			readYourWrites: true,
@@ -112,7 +118,7 @@ export class Client {
 		};
 		const counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
 		const tabs = new BroadcastChannel("quaestor");
-		const known = options.known ?? new Known();
+		const known = options.known ?? nothingKnown();
 		const { time } = known;
 		const copies = copiesWithin(options.memory);
 		/** Names that come without a lifetime: the browser's own rules are theirs. */
@@ -121,7 +127,7 @@ export class Client {
 		let sessions = 0;
 
 		/** The latest that the server's clock can show now. */
-		const latest = (): number => time.now() || Number.MAX_VALUE;
+		const latest = (): number => time.now() || LATEST;
 
 		/** Δ in ms. */
 		const bound = ({ delta = known.recommended || RECOMMENDED }: Level): number => delta * SECOND;
@@ -170,7 +176,7 @@ export class Client {
 			const url = held.partition ? `${sketch}/${held.partition}` : sketch;
 			try {
 				const found = await load(fetch, url, time, delta);
-				if (!found.sketch) return say("off");
+				if (!found.flat) return say("off");
 				const now = time.now();
 				counts.sketches++;
 				held.failures = 0;
@@ -188,7 +194,7 @@ export class Client {
 				known.read = Math.min(known.read, now);
 				copies.dateBy(now);
 				if (found.fresh || found.made >= held.made) {
-					held.sketch = found.sketch;
+					held.flat = found.flat;
 					held.made = found.made;
 				}
 				options.changed?.();
@@ -198,15 +204,14 @@ export class Client {
 				// The union tells of every partition.
 				if (held.partition) want(options, "");
 			} finally {
+				held.loading = undefined;
 				held.retryAt = performance.now() + SECOND * 2 ** held.failures;
 			}
 		};
 
 		const refresh = (partition = ""): Promise<void> => {
 			const held = known.held(partition);
-			return (held.loading ??= loaded(held).finally(() => {
-				held.loading = undefined;
-			}));
+			return (held.loading ??= loaded(held));
 		};
 
 		/** Have a partition's sketch loaded if it is too old, or soon will be. The first time it is waited for. */
@@ -223,13 +228,6 @@ export class Client {
 			});
 		};
 
-		/** Leave a name without a lifetime to the browser's rules from now on. Whether this answer surely came from the network. */
-		const leave = (name: string, answer: Response): boolean => {
-			if (others.size >= OTHERS) others.clear();
-			others.add(name);
-			return /\bno-store\b/.test(answer.headers.get("cache-control") ?? "");
-		};
-
 		const takes = ({ method, mode, cache, credentials, integrity, headers }: Request, url: URL): boolean =>
 			method === "GET" &&
 			// Of the modes that there are: cors and same-origin.
@@ -241,7 +239,22 @@ export class Client {
 			!headers.has("authorization") &&
 			options.handles?.(url) !== false;
 
-		const get = async (request: Request, { href, pathname, search }: URL, level: Init["level"]): Promise<Response> => {
+		this.counts = counts;
+		this.fetch = async (input, { level, ...rest } = {}) => {
+			const request = new Request(input, rest);
+			const url = new URL(request.url);
+			const own = !known.off && url.origin === location.origin;
+			if (!own || !takes(request, url)) {
+				counts.passed++;
+				try {
+					return await options.fetch(request);
+				} finally {
+					// Answered or not, it may have been done.
+					if (own && request.method !== "GET" && request.method !== "HEAD") say("wrote");
+				}
+			}
+
+			const { href, pathname, search } = url;
 			const name = resource(pathname, search.slice(1));
 			const session = sessions;
 			await ready;
@@ -258,8 +271,8 @@ export class Client {
 			/** Whether a sketch that is young enough, of a partition or the union, tells that what was sent then is not stale. */
 			const vouched = (partition: string, at: number): boolean =>
 				[partition, ""].some((one) => {
-					const { made, sketch } = known.held(one);
-					return made >= after(wanted) && (at > made || !sketch!.has(name));
+					const { made, flat } = known.held(one);
+					return made >= after(wanted) && (at > made || !flat!.names(name));
 				});
 
 			/** Whether a copy is not stale. What was sent later than the server's clock can show was sent before that was set back. */
@@ -268,33 +281,9 @@ export class Client {
 				return until > now && at <= now && at > known.again && vouched(partition, at);
 			};
 
-			/** Whether an answer that may have come out of the browser's cache is one that the server might give now. */
-			const fits = async (life: Lifetime): Promise<boolean> => {
-				want(wanted, life.partition);
-				await known.held("").first;
-				if (!usable(life)) await known.held(life.partition).first;
-				return usable(life) && !(life.personal && life.at < known.session);
-			};
-
 			/** Whether an answer would break the promise of monotonic reads. */
 			const older = (answer: Response): boolean =>
 				wanted.monotonicReads && copies.older(href, answer, lifeOf(answer));
-
-			/** Remember an answer, and keep a copy of it if that may be. */
-			const kept = (answer: Response): Response => {
-				const life = lifeOf(answer);
-				const told = time.now();
-				// What does not say when it left may have left just now.
-				const left = life ? life.at + LEAVES : latest();
-				known.read = Math.max(known.read, left);
-				if (life) {
-					others.delete(name);
-					known.latest = life.partition;
-				}
-				const still = (): boolean => !!told && !known.off && !(life?.personal && session !== sessions);
-				copies.keep(href, request, answer, life, left, still);
-				return answer;
-			};
 
 			let answer: Response | undefined;
 			if (bound(wanted) > 0) {
@@ -312,7 +301,20 @@ export class Client {
 				} else if (known.held(partition).first || vouched(partition, 0)) {
 					answer = await send("force-cache");
 					const life = lifeOf(answer);
-					if ((life ? await fits(life) : leave(name, answer)) && !older(answer)) counts.cache++;
+					/** Whether what may have come out of the browser's cache is an answer that the server might give now. */
+					let fits: boolean;
+					if (life) {
+						want(wanted, life.partition);
+						await known.held("").first;
+						if (!usable(life)) await known.held(life.partition).first;
+						fits = usable(life) && !(life.personal && life.at < known.session);
+					} else {
+						// From now on it is left to the browser's rules. This one surely came from the network if nobody may store it.
+						if (others.size >= OTHERS) others.clear();
+						others.add(name);
+						fits = /\bno-store\b/.test(answer.headers.get("cache-control")!);
+					}
+					if (fits && !older(answer)) counts.cache++;
 					else {
 						ended(answer);
 						answer = undefined;
@@ -327,22 +329,19 @@ export class Client {
 				ended(answer);
 				answer = await send("reload");
 			}
-			return kept(answer);
-		};
 
-		this.counts = counts;
-		this.fetch = async (input, { level, ...rest } = {}) => {
-			const request = new Request(input, rest);
-			const url = new URL(request.url);
-			const own = !known.off && url.origin === location.origin;
-			if (own && takes(request, url)) return get(request, url, level);
-			counts.passed++;
-			try {
-				return await options.fetch(request);
-			} finally {
-				// Answered or not, it may have been done.
-				if (own && request.method !== "GET" && request.method !== "HEAD") say("wrote");
+			const life = lifeOf(answer);
+			const told = time.now();
+			// What does not say when it left may have left just now.
+			const left = life ? life.at + LEAVES : latest();
+			known.read = Math.max(known.read, left);
+			if (life) {
+				others.delete(name);
+				known.latest = life.partition;
 			}
+			const still = (): boolean => !!told && !known.off && !(life?.personal && session !== sessions);
+			copies.keep(href, request, answer, life, left, still);
+			return answer;
 		};
 		this.login = this.logout = () => say("session");
 		this.wrote = () => say("wrote");

@@ -85,7 +85,7 @@ export const copiesWithin = (limit: number): Copies => {
 			versions.set(url, newest && newest.left > left ? newest : { left, etag, partition: life?.partition });
 			if (versions.size > VERSIONS) versions.delete(versions.keys().next().value!);
 			if (kept.get(url)?.etag !== etag) drop(url);
-			if (!life || answer.status !== 200 || Number(answer.headers.get("content-length")) > largest) return;
+			if (!life || answer.status !== 200 || +answer.headers.get("content-length")! > largest) return;
 			const bare = new Response(null, answer);
 			const { url: value } = answer;
 			const asked = varies(answer).map((name): [string, string | null] => [name, request.headers.get(name)]);

@@ -15,7 +15,7 @@ export interface Lifetime {
 const LIFETIME = /^(\d{1,9});at=(\d{1,15})(?:;sketch=([\w~-]{1,64}))?(;private)?$/;
 
 /** A number written in digits only; 0 for anything else. */
-export const digits = (text: string | null | undefined): number => (/^\d{1,15}$/.test(text!) ? Number(text) : 0);
+export const digits = (text: string | null | undefined): number => (/^\d{1,15}$/.test(text!) ? +text! : 0);
 
 /** The names in an answer's `Vary`. */
 export const varies = (answer: Response): string[] => answer.headers.get("vary")?.toLowerCase().match(/[^\s,]+/g) ?? [];
@@ -28,9 +28,5 @@ export const varies = (answer: Response): string[] => answer.headers.get("vary")
 export const lifetime = (answer: Response): Lifetime | undefined => {
 	const [, ttl, at, partition = "", personal] = LIFETIME.exec(answer.headers.get("quaestor-ttl")!) ?? [];
 	if (!at || answer.redirected || varies(answer).some((name) => name === "*" || name === "cookie")) return;
-	return { at: +at, until: +at + Number(ttl) * 1000, partition, personal: !!personal };
+	return { at: +at, until: +at + +ttl! * 1000, partition, personal: !!personal };
 };
-
-/** What `Quaestor-Sketch` says, by name. */
-export const aboutSketch = (answer: Response): Record<string, string | undefined> =>
-	Object.fromEntries((answer.headers.get("quaestor-sketch") ?? "").split(/\s*[,;]\s*/).map((part) => part.split("=")));

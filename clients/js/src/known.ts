@@ -1,6 +1,6 @@
 /** What a client knows of the server. Times are the server's, in ms since the epoch. */
 
-import { serverTime } from "./server_time.ts";
+import { type ServerTime, serverTime } from "./server_time.ts";
 import type { Sketch } from "./sketch.ts";
 
 /** Partitions beside the union; answers of further ones are looked up in that, which is never wrong. */
@@ -11,7 +11,7 @@ export interface Held {
 	/** Its name; empty: the union of all. */
 	readonly partition: string;
 	/** The newest sketch, and when it was made; negative: there is none. */
-	sketch?: Sketch;
+	flat?: Sketch;
 	made: number;
 	loading?: Promise<void> | undefined;
 	/** While the first one that somebody needed is waited for; null afterwards. */
@@ -21,33 +21,51 @@ export interface Held {
 	failures: number;
 }
 
-export class Known {
-	readonly time = serverTime();
-	readonly parts = new Map<string, Held>();
+export interface Known {
+	readonly time: ServerTime;
+	readonly parts: Map<string, Held>;
 	/** The partition that an answer named last. */
-	latest = "";
+	latest: string;
 	/** The latest time that a sketch was made at. */
-	made = 0;
+	made: number;
 	/** Seconds that the server recommends for Δ; 0: it said nothing. */
-	recommended = 0;
+	recommended: number;
 	/** Sketches made before do not know of what was written, or, for causal reads, of what was read. */
-	written = 0;
-	read = 0;
+	written: number;
+	read: number;
 	/** When the present user's session began, as far as this client knows. */
-	session = 0;
+	session: number;
 	/** Answers sent until then count by another time, because the server's clock was set back. */
-	again = 0;
+	again: number;
 	/** Whether clients are told to leave everything to the network. */
-	off = false;
-
+	off: boolean;
 	/** What is held of a partition, or of the union in its place. */
-	held(partition: string): Held {
-		let held = this.parts.get(partition);
-		if (!held) {
-			if (partition && this.parts.size > PARTITIONS) return this.held("");
-			held = { partition, made: -1, retryAt: 0, failures: 0 };
-			this.parts.set(partition, held);
-		}
-		return held;
-	}
+	held(partition: string): Held;
 }
+
+/** Nothing yet. */
+export const nothingKnown = (): Known => {
+	const parts = new Map<string, Held>();
+	const held = (partition: string): Held => {
+		let found = parts.get(partition);
+		if (!found) {
+			if (partition && parts.size > PARTITIONS) return held("");
+			found = { partition, made: -1, retryAt: 0, failures: 0 };
+			parts.set(partition, found);
+		}
+		return found;
+	};
+	return {
+		time: serverTime(),
+		parts,
+		latest: "",
+		made: 0,
+		recommended: 0,
+		written: 0,
+		read: 0,
+		session: 0,
+		again: 0,
+		off: false,
+		held,
+	};
+};

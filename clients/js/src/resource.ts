@@ -10,7 +10,7 @@ const UNRESERVED = /[\w\-.~]/;
 const escaped = (found: string): string => {
 	// The others are of two halves at most.
 	if (found[2]) {
-		const character = String.fromCharCode(Number(`0x${found.slice(1)}`));
+		const character = String.fromCharCode(+`0x${found.slice(1)}`);
 		return UNRESERVED.test(character) ? character : found.toUpperCase();
 	}
 	return encodeURIComponent(found);

@@ -29,7 +29,7 @@ export const useLongDigest = (made: typeof longDigest): void => {
 
 /** Load what makes the digests of long resources. Until it is there, and if it does not come, they count as named. */
 export const loadLongDigest = (): Promise<void> =>
-	(loading ??= import("./long_digest.ts").then((module) => useLongDigest(module.longDigest)).catch(() => {}));
+	(loading ??= import("./long_digest.ts").then((module) => void (longDigest = module.longDigest)).catch(() => {}));
 
 const digestOf = (resource: string): Uint16Array | undefined => {
 	const salted = SALT + resource;
@@ -44,23 +44,21 @@ const digestOf = (resource: string): Uint16Array | undefined => {
 
 export interface Sketch {
 	/** The bytes that it was read from. */
-	readonly body: ArrayBuffer;
+	readonly raw: ArrayBuffer;
 	/** Whether a resource may have a stale copy: never a false no, a false yes at the filter's rate of false positives. */
-	has(resource: string): boolean;
+	names(resource: string): boolean;
 }
 
 /** The sketch in these bytes; undefined if they are anything else: cut, of another format, a page of HTML. */
-export const readSketch = (body: ArrayBuffer): Sketch | undefined => {
-	if (body.byteLength <= HEADER) return undefined;
-	const view = new DataView(body);
+export const readSketch = (raw: ArrayBuffer): Sketch | undefined => {
+	if (raw.byteLength <= HEADER) return;
+	const view = new DataView(raw);
 	const slices = Number(view.getBigUint64(8, true));
 	const width = Number(view.getBigUint64(16, true));
-	if (!slices || slices > SLICES || !width || width >= WIDTH || body.byteLength !== HEADER + (slices * width) / 8) {
-		return undefined;
-	}
+	if (!slices || slices > SLICES || !width || width >= WIDTH || raw.byteLength !== HEADER + (slices * width) / 8) return;
 	return {
-		body,
-		has: (resource) => {
+		raw,
+		names: (resource) => {
 			const digest = digestOf(resource);
 			for (let slice = 0; digest && slice < slices; slice++) {
 				// Sixteen bits each, the first of the two bytes being the lower one.

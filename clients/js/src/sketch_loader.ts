@@ -7,7 +7,7 @@
  * repeats it was made now.
  */
 
-import { aboutSketch, digits } from "./fields.ts";
+import { digits } from "./fields.ts";
 import type { ServerTime } from "./server_time.ts";
 import { readSketch, type Sketch } from "./sketch.ts";
 
@@ -23,7 +23,7 @@ const PATIENCE = 10 * SECOND;
 
 export interface Found {
 	/** Undefined if clients are told to keep out of the way. */
-	sketch: Sketch | undefined;
+	flat: Sketch | undefined;
 	/** When the server made it: what was written before is in it. */
 	made: number;
 	/** Seconds that the operator recommends for Δ; 0: nothing is said. */
@@ -41,16 +41,17 @@ interface Answered extends Found {
 
 const ask = async (send: typeof fetch, url: string, init: RequestInit, nonce?: number): Promise<Answered> => {
 	const answer = await send(url, { ...init, credentials: "omit", signal: AbortSignal.timeout(PATIENCE) });
-	const said = aboutSketch(answer);
+	const field = answer.headers.get("quaestor-sketch") ?? "";
+	const said: Record<string, string> = Object.fromEntries(field.split(/\s*[,;]\s*/).map((part) => part.split("=")));
 	const made = digits(said["made"]);
-	const sketch = "off" in said || !answer.ok ? undefined : readSketch(await answer.arrayBuffer());
-	if (!made || !(sketch || "off" in said)) throw Error(`no sketch, status ${answer.status}`);
+	const flat = "off" in said || !answer.ok ? undefined : readSketch(await answer.arrayBuffer());
+	if (!made || !(flat || "off" in said)) throw Error(`no sketch, status ${answer.status}`);
 	return {
-		sketch,
+		flat,
 		made,
 		recommended: digits(said["delta"]),
 		fresh: !!nonce && digits(said["nonce"]) === nonce,
-		time: Math.max(made, Date.parse(answer.headers.get("date") ?? "") || 0) + SLACK,
+		time: Math.max(made, Date.parse(answer.headers.get("date")!) || 0) + SLACK,
 		age: digits(answer.headers.get("age")) * SECOND,
 	};
 };

@@ -6,9 +6,9 @@
  * likes: what must not be forgotten is kept in the Cache API, and nothing is trusted before it is back.
  */
 
-import { Client, type Said } from "./client.ts";
+import { Client, LATEST, type Said } from "./client.ts";
 import { digits, lifetime } from "./fields.ts";
-import { Known } from "./known.ts";
+import { nothingKnown } from "./known.ts";
 import { longDigest } from "./long_digest.ts";
 import { readSketch, useLongDigest } from "./sketch.ts";
 import { RECOMMENDED } from "./sketch_loader.ts";
@@ -46,7 +46,7 @@ const rules = new URLSearchParams(location.search);
 const path = rules.get("sketch") || "/quaestor/sketch";
 const delta = digits(rules.get("delta"));
 const begins = (name: string, { pathname }: URL): boolean => rules.getAll(name).some((start) => pathname.startsWith(start));
-const known = new Known();
+const known = nothingKnown();
 
 const restore = async (): Promise<void> => {
 	const kept = await (await caches.open(KEPT)).match(STATE);
@@ -56,7 +56,7 @@ const restore = async (): Promise<void> => {
 	const away = Date.now() - wall;
 	if (away >= 0) known.time.learn(time, known.time.gone() - away);
 	// A write that was under way when the worker ended may have ended by now.
-	known.written = Math.max(known.written, Math.min(written, known.time.now() || Number.MAX_VALUE));
+	known.written = Math.max(known.written, Math.min(written, known.time.now() || LATEST));
 	if (away < 0) return;
 	const bodies = await kept.arrayBuffer();
 	known.recommended ||= recommended;
@@ -64,9 +64,9 @@ const restore = async (): Promise<void> => {
 	let begin = 0;
 	for (const [partition, made, size] of sketches) {
 		const held = known.held(partition);
-		const sketch = readSketch(bodies.slice(begin, (begin += size)));
-		if (!sketch || made < held.made) continue;
-		held.sketch = sketch;
+		const flat = readSketch(bodies.slice(begin, (begin += size)));
+		if (!flat || made < held.made) continue;
+		held.flat = flat;
 		held.made = made;
 		known.made = Math.max(known.made, made);
 	}
@@ -87,9 +87,9 @@ const keep = (): void => {
 			const now = time.now();
 			if (!now) return;
 			const young = [...known.parts.values()].filter(({ made }) => made >= now - bound());
-			const sketches = young.map(({ partition, made, sketch }) => [partition, made, sketch!.body.byteLength]);
+			const sketches = young.map(({ partition, made, flat }) => [partition, made, flat!.raw.byteLength]);
 			const state = JSON.stringify([now, Date.now(), written, recommended, latest, sketches]);
-			const bodies = new Blob(young.map(({ sketch }) => sketch!.body));
+			const bodies = new Blob(young.map(({ flat }) => flat!.raw));
 			return (await caches.open(KEPT)).put(STATE, new Response(bodies, { headers: { state } }));
 		})
 		.catch(() => {});
@@ -116,7 +116,7 @@ const sketch = async (request: Request, partition: string): Promise<Response> =>
 	// Pages add two seconds to `Date`, which says whole ones: it may show one less than the latest that the server's clock shows.
 	const date = new Date(known.time.now() - SECOND).toUTCString();
 	const said = `made=${held.made}${known.recommended && `, delta=${known.recommended}`}`;
-	return new Response(held.sketch!.body, { headers: { "quaestor-sketch": said, date } });
+	return new Response(held.flat!.raw, { headers: { "quaestor-sketch": said, date } });
 };
 
 const read = (request: Request): Promise<Response> =>
@@ -171,7 +171,7 @@ worker.addEventListener("fetch", (event) => {
 		}
 	} else if (request.method !== "HEAD" && request.method !== "OPTIONS") {
 		// Should the worker be ended meanwhile, it remembers that something was being written.
-		known.written = Number.MAX_VALUE;
+		known.written = LATEST;
 		keep();
 		const wrote = (): void => {
 			client.wrote();

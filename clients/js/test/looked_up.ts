@@ -13,9 +13,9 @@ for await (const line of createInterface({ input: process.stdin })) {
 	else {
 		const resource = JSON.parse(line) as string;
 		// The first long one counts as named, until what it needs is there.
-		sketch?.has(resource);
+		sketch?.names(resource);
 		await loadLongDigest();
-		found += sketch?.has(resource) ? "1" : "0";
+		found += sketch?.names(resource) ? "1" : "0";
 	}
 	first = false;
 }
