@@ -97,7 +97,7 @@ READS = [
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["spark", "embedded"])
+@pytest.mark.parametrize("mode", ["spark", pytest.param("embedded", marks=pytest.mark.slow)])
 def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, folder: Path) -> None:
     arguments = ["--once"] if mode == "spark" else ["--once", "--without-spark"]
     with demo(folder, *arguments) as (process, run):
@@ -115,7 +115,8 @@ def test_every_step_of_the_script_holds_and_no_process_is_left(mode: str, folder
         assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_shows_what_happens_and_stops_everything(how: signal.Signals, folder: Path) -> None:
     with demo(folder, "--without-spark", "--speed", "1200") as (process, run):
         assert process.stdout is not None

@@ -75,6 +75,7 @@ async def quaestor_ttl(*arguments: str, folder: Path, **environment: str) -> sub
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 async def test_what_is_learned_is_taken_up_by_a_running_app_and_undone(
     tmp_path: Path, redis_url: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def repeat_the_last_batch(checkpoint: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_every_write_is_in_the_history_once_and_counted_though_the_job_is_killed(
     redis_url: str, prefix: str, tmp_path: Path
 ) -> None:

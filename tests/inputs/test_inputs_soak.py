@@ -19,6 +19,7 @@ FOUND: dict[str, str] = {"fields": "foreign", "invalidations": "stale", "own wri
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_no_answer_is_stale_or_foreign(mongo_url: str, tmp_path: Path) -> None:
     """Some thousands of answers, whatever decides them, beside writes; and every page that can be cached is."""
     result = run(tmp_path, mongo_url=mongo_url, requests=12_000, seed=11, every=50)

@@ -47,7 +47,7 @@ def run(project: Path, *arguments: str, asked: bool = True) -> str | None:
     return document.read_text() if document.exists() else None
 
 
-@pytest.mark.parametrize("side_by_side", [(), ("-n", "2")])
+@pytest.mark.parametrize("side_by_side", [pytest.param((), marks=pytest.mark.slow), ("-n", "2")])
 def test_a_whole_run_is_recorded_with_its_commit_and_its_numbers(project: Path, side_by_side: tuple[str, ...]) -> None:
     """Once, also where workers run the tests."""
     commit = subprocess.run(
@@ -68,7 +68,13 @@ def test_a_tree_that_differs_from_its_commit_is_called_so(project: Path) -> None
     assert "1 files differ from it" in str(run(project))
 
 
-@pytest.mark.parametrize("arguments", [("-k", "one"), ("-m", "not slow"), ("checks/test_it.py",), ("-x",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-k", "one"),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (("-m", "not slow"), ("checks/test_it.py",), ("-x",))),
+    ],
+)
 def test_a_part_of_the_tests_is_not_recorded(project: Path, arguments: tuple[str, ...]) -> None:
     assert run(project, *arguments) is None
 
