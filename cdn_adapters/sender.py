@@ -184,7 +184,8 @@ class Sender:
         begun_s = await self._rests.over()
         self._taken = purges = await self._next()
         if not purges:
-            await self._idle(min(POLL_S, max(0.0, self._look_due_s - asyncio.get_running_loop().time())))
+            left_s = self._look_due_s - asyncio.get_running_loop().time()
+            await self._idle(left_s if 0 < left_s < POLL_S else POLL_S)
             return
         by_target: dict[Target, list[QueuedPurge]] = {}
         for purge in purges:

@@ -16,7 +16,7 @@ from cdn_adapters.backlog import Backlog
 from cdn_adapters.capabilities import TAG, Capabilities, Cost, Owner, Rate, TagField, Unit
 from cdn_adapters.delivery import Delivery
 from cdn_adapters.place import Connection, Target, cheapest_targets
-from cdn_adapters.sender import Sender, SenderOptions
+from cdn_adapters.sender import POLL_S, Sender, SenderOptions
 from cdn_adapters.tag_field import tag_headers
 from quaestor.cdn_ports import Facts, Level
 from quaestor.errors import CdnError, ConfigurationError, StoreError
@@ -491,3 +491,37 @@ async def test_what_a_process_has_put_in_is_sent_though_the_outbox_does_not_answ
     async with api.sender() as sender:
         await api.purged(sender, "a")
     assert api.sent == [("a",)]
+
+
+async def test_a_sender_that_may_send_nothing_more_waits_for_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not ask itself again and again, however long ago it has looked for what is due."""
+    idled: list[float] = []
+
+    async def idle(sender: Sender, seconds: float) -> None:
+        idled.append(seconds)
+        await sender._wake.wait()
+
+    monkeypatch.setattr(Sender, "_idle", idle)
+    api = Patient(replace(LIMITED, rates=(), asynchronous=True, open_targets=1))
+    api.answers.append(Accepted(ticket="1", ask_after_s=2.0))
+    async with api.sender() as sender:
+        purged = asyncio.create_task(api.purged(sender, "a"))
+        await eventually(lambda: len(api.requests) == 1 and len(idled) > 0)
+        idled.clear()
+        sender._look_due_s = 0.0
+        sender._wake.set()
+        await eventually(lambda: len(idled) > 0)
+        assert set(idled) == {POLL_S}
+        api.asked.set()
+        await purged
+
+
+class Patient(Api):
+    """A provider that is asked for a completion when the test says so."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        super().__init__(capabilities)
+        self.asked = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.asked.wait()

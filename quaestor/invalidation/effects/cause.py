@@ -26,5 +26,5 @@ class Cause(NamedTuple):
 
 
 def precision_of(one: Invalidated) -> str:
-    """How precisely an invalidation was judged."""
+    """Precision with which an invalidation was judged, one of vocabularies.PRECISION."""
     return "exact" if one.exact else "widened"
