@@ -20,16 +20,15 @@ from quaestor.planning.plan import QueryPlan, Result, Window, plan_query
 from quaestor.planning.required_conditions import required_condition
 from quaestor.query import aggregation
 
+_SOME = (
+    "any {limit} of the matching records, all of them while there are no more: without a sort every new match counts"
+)
 _WINDOWS = {
     (Window.NONE, False): "all matching records",
     (Window.NONE, True): "all matching records, in order",
     (Window.BOUNDARY, True): "the first {limit} in order: a match that sorts behind the last one changes nothing",
     (Window.BOUNDARY, False): "the {limit} nearest, or best by score: a match behind the last one changes nothing",
-    (
-        Window.UNORDERED,
-        False,
-    ): "any {limit} of the matching records, all of them while there are no more: without a sort every "
-    "new match counts",
+    (Window.UNORDERED, False): _SOME,
     (Window.OFFSET, False): "a page without a sort: every record that begins or ceases to match counts",
     (Window.OFFSET, True): "a page of an ordered result: changes before it count too, changes behind it do not",
 }

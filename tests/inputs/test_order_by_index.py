@@ -24,6 +24,14 @@ async def limited(items: Asynchronous, request: Request) -> Any:
     return await items.find({"kind": 1}, SHOWN).limit(2).to_list()
 
 
+async def some(items: Asynchronous, request: Request) -> Any:
+    return await items.find({"kind": 1}).limit(2).to_list()
+
+
+async def later(items: Asynchronous, request: Request) -> Any:
+    return await items.find({"kind": 1}).skip(1).limit(2).to_list()
+
+
 async def tied(items: Asynchronous, request: Request) -> Any:
     return await items.find({}, SHOWN).sort("kind", 1).to_list()
 
@@ -59,8 +67,9 @@ async def latest(items: Asynchronous, request: Request) -> Any:
 PAGES: dict[str, Page] = {
     "/projected": projected, "/limited": limited, "/tied": tied, "/page": page, "/pushed": pushed, "/first": first,
     "/summed": summed, "/by-id": by_id, "/latest": latest,
+    "/some": some, "/later": later,
 }  # fmt: skip
-MOVED = ["/projected", "/limited", "/tied", "/page", "/pushed", "/first"]
+MOVED = ["/projected", "/limited", "/some", "/later", "/tied", "/page", "/pushed", "/first"]
 
 
 def to_the_front(cached: App) -> None:
@@ -93,7 +102,16 @@ async def test_a_change_of_a_hidden_field_that_the_index_orders_by_is_seen(
 
 @pytest.mark.usefixtures("patient_redis")
 @pytest.mark.parametrize(
-    ("path", "indexed"), [("/projected", False), ("/pushed", False), ("/summed", True), ("/by-id", True)]
+    ("path", "indexed"),
+    [
+        ("/projected", False),
+        ("/limited", False),
+        ("/some", False),
+        ("/later", False),
+        ("/pushed", False),
+        ("/summed", True),
+        ("/by-id", True),
+    ],
 )
 async def test_where_no_index_orders_by_it_the_answer_stays(
     mongo_url: str, prefix: str, settings: dict[str, Any], path: str, indexed: bool
