@@ -137,8 +137,8 @@ class Query:
     let: variables of the command ($expr), or None.
     text_index: definition of the collection's text index, as list_indexes gives it, if the filter holds $text and it
         is known; without it such a query is widened.
-    index_keys: fields of the collection's compound indexes, in their order, if the database may order the result by them and that
-        could show otherwise unseen; `$**`: they are not known.
+    index_keys: fields of the collection's indexes, in their order, if the database may order the result by them and that could
+        show otherwise unseen; `$*` alone: there is one on each field; `$**`: they are not known.
     widened: if set, why this query depends on *any* write to its namespace instead of on what it matches.
     """
 

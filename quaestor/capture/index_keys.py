@@ -1,4 +1,4 @@
-"""Keys of compound indexes, for reads whose order is left to the database. By them it may order what a query finds.
+"""Keys of indexes, for reads whose order is left to the database. By them it may order what a query finds.
 
 Listed when a namespace is read like that for the first time, and again and again after that. An index that came or went in
 between is reported like a view that changed: what was registered before is given up.
@@ -12,7 +12,7 @@ from typing import Any, Final
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from quaestor.planning.index_order import UNKNOWN
+from quaestor.planning.index_order import ANY_FIELD, UNKNOWN
 
 MAX_FOLLOWED: Final = 1_000
 """Namespaces whose indexes are followed; of others they are not known."""
@@ -21,7 +21,7 @@ Keys = tuple[tuple[str, ...], ...]
 
 
 class IndexKeys:
-    """Keys of compound indexes by namespace, at most a poll old. Thread-safe."""
+    """Keys of indexes by namespace, but for that on `_id`, at most a poll old. Thread-safe."""
 
     def __init__(self, client: MongoClient[dict[str, Any]]) -> None:
         self._client = client
@@ -58,4 +58,6 @@ class IndexKeys:
         except PyMongoError:
             return UNKNOWN
         keys = (tuple(map(str, index["key"])) for index in listed if not index.get("hidden"))
-        return tuple(sorted(key for key in keys if len(key) > 1))
+        return tuple(
+            sorted((ANY_FIELD,) if len(key) == 1 and "$**" in key[0] else key for key in keys if key != ("_id",))
+        )

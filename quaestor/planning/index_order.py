@@ -3,7 +3,8 @@
 What a sort leaves open (all of it without one, equals with one) comes in the order in which the database finds it. Through a
 compound index that is the order of the index's other fields: `{a: 1, b: 1}` returns what `{a: 5}` finds by `b`. So a change of
 `b` moves a record, cuts another one off at a limit, or changes what `$push` and `$first` see. Through any other index, and
-without one, records that are found do not move by an update of what is not read.
+without one, records that are found do not move by an update of what is not read. But by an update of what the filter reads they
+do, through an index on one field too: `{a: 1}` returns what `{a: {$in: [1, 2]}}` finds by `a`, and a sort leaves equals in that.
 https://www.mongodb.com/docs/manual/core/indexes/index-types/index-compound/
 """
 
@@ -17,6 +18,8 @@ from quaestor.planning.relevant_fields import ALL, Fields
 
 UNKNOWN: Final = (("$**",),)
 """Keys of indexes that could not be listed: any field may be in one."""
+ANY_FIELD: Final = "$*"
+"""The key of a wildcard index: there is one on each field alone."""
 NOTHING: Final = Fields(())
 _OF_NO_ORDER: Final = frozenset({"$sum", "$avg", "$min", "$max", "$count", "$stdDevPop", "$stdDevSamp"})
 
@@ -49,13 +52,18 @@ def _of_no_order(group: Any) -> bool:
     )
 
 
-def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields) -> Fields:
-    """The fields by which these indexes may order what is found by the fields that are read."""
+def tied_fields(index_keys: Iterable[Sequence[str]], read: Fields, filtered: Fields = NOTHING) -> Fields:
+    """The fields by which these indexes may order what is found by the fields that are read.
+
+    filtered: those by which an index on one field may find a record, if an order by them can show that nothing else tells of.
+    """
     found: set[str] = set()
     for key in index_keys:
-        if key[0] == "$**":
+        if key[0] == "$**" or (key[0] == ANY_FIELD and filtered == ALL):
             return ALL
-        if not read.untouched(key[:1]):
+        if key[0] == ANY_FIELD:
+            found.update(filtered.shown)
+        elif not (read if len(key) > 1 else filtered).untouched(key[:1]):
             found.update(key)
     return Fields(tuple(sorted(found - {"_id"})))
 

@@ -30,6 +30,7 @@ from quaestor.planning.relevant_fields import (
     Fields,
     fields_of_pipeline,
     fields_of_values,
+    fields_that_filter,
     fields_that_matter,
     fields_that_place,
     fields_that_show,
@@ -198,7 +199,9 @@ def plan_query(query: Query) -> QueryPlan:
         and (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1))
         and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
     )
-    tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields) if order_open else NOTHING
+    filtered = NOTHING if root is None or not query.sort else fields_that_filter(root, besides=query.sort)
+    read = placing if result is Result.RECORDS else fields
+    tied = tied_fields(query.index_keys, read, filtered) if order_open else NOTHING
     shaping = () if shape is None else shape.shaping
     shown = shown_by(query, shaping) if result is Result.RECORDS and reason is None else b""
     by_predicate = reason is None

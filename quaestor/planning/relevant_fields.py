@@ -7,7 +7,7 @@ reader of the result; without images, the paths that an update touched tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -79,6 +79,12 @@ def fields_that_place(query: Query, root: Node) -> Fields:
     """The fields that decide whether a record belongs to the result and where: those of filter and sort."""
     read = filter_paths(root)
     return fields_of_paths(None if read is None else read.union(path for path, _ in query.sort))
+
+
+def fields_that_filter(root: Node, *, besides: Sequence[tuple[str, int]]) -> Fields:
+    """The fields that a filter reads, and this sort does not."""
+    read = filter_paths(root)
+    return fields_of_paths(None if read is None else read.difference(path for path, _ in besides))
 
 
 def fields_that_show(query: Query) -> Fields:

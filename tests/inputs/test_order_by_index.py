@@ -40,6 +40,11 @@ async def page(items: Asynchronous, request: Request) -> Any:
     return await items.find({}).sort("kind", 1).skip(2).limit(1).to_list()
 
 
+async def among(items: Asynchronous, request: Request) -> Any:
+    """Sorted by what all have alike."""
+    return await items.find({"kind": {"$in": [1, 2]}}, SHOWN).sort("level", 1).to_list()
+
+
 async def pushed(items: Asynchronous, request: Request) -> Any:
     group = {"$group": {"_id": "$kind", "names": {"$push": "$name"}}}
     return await (await items.aggregate([{"$match": {"kind": 1}}, group])).to_list()
@@ -61,13 +66,13 @@ async def by_id(items: Asynchronous, request: Request) -> Any:
 
 async def latest(items: Asynchronous, request: Request) -> Any:
     """Evicted by any write: what came before it is through when this one is new."""
-    return await items.find_one({"_id": "a"}, {"probe": 1})
+    return await items.find_one({"_id": "d"}, {"probe": 1})
 
 
 PAGES: dict[str, Page] = {
     "/projected": projected, "/limited": limited, "/tied": tied, "/page": page, "/pushed": pushed, "/first": first,
     "/summed": summed, "/by-id": by_id, "/latest": latest,
-    "/some": some, "/later": later,
+    "/some": some, "/later": later, "/among": among,
 }  # fmt: skip
 MOVED = ["/projected", "/limited", "/some", "/later", "/tied", "/page", "/pushed", "/first"]
 
@@ -80,7 +85,7 @@ def to_the_front(cached: App) -> None:
 async def through(cached: App) -> None:
     """Wait until every write so far has taken effect."""
     await cached.warm("/latest")
-    cached.items.update_one({"_id": "a"}, {"$inc": {"probe": 1}})
+    cached.items.update_one({"_id": "d"}, {"$inc": {"probe": 1}})
     await cached.until_true("/latest")
 
 
@@ -98,6 +103,22 @@ async def test_a_change_of_a_hidden_field_that_the_index_orders_by_is_seen(
         to_the_front(cached)
         assert await cached.truth(path) != before, "the database chose another order: this test shows nothing"
         await cached.until_true(path)
+
+
+@pytest.mark.usefixtures("patient_redis")
+@pytest.mark.parametrize("images", [False, True])
+async def test_equal_records_change_places_with_what_the_filter_finds_them_by(
+    mongo_url: str, prefix: str, settings: dict[str, Any], images: bool
+) -> None:
+    """An index on one field is enough: what is found by it comes in its order, and a sort leaves equals in that."""
+    async with app(mongo_url, prefix, PAGES, **settings) as cached:
+        cached.items.database.create_collection("items", changeStreamPreAndPostImages={"enabled": images})
+        cached.items.create_index("kind")
+        cached.items.insert_many(RECORDS)
+        before = await cached.warm("/among")
+        cached.items.update_one({"_id": "a"}, {"$set": {"kind": 2}})
+        assert await cached.truth("/among") != before, "the database chose another order: this test shows nothing"
+        await cached.until_true("/among")
 
 
 @pytest.mark.usefixtures("patient_redis")

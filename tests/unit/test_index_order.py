@@ -43,6 +43,22 @@ def test_the_fields_that_matter(query: Query, expected: tuple[str, ...]) -> None
     assert planned(query).fields.shown == expected
 
 
+def test_an_index_on_one_field_orders_equals_by_what_the_filter_finds_them_by() -> None:
+    """Without a sort the filter's fields show anyway, and what is sorted by orders no equals."""
+    keys = (("a",), ("x",))
+    for query, visible in (
+        (find({"a": {"$gt": 1}, "q": 1}, sort=(("x", 1),), projection={"p": 1}), ("a", "p")),
+        (find({"x": {"$gt": 1}}, sort=(("x", 1),), projection={"p": 1}), ("p",)),
+        (find({"a": {"$gt": 1}}, sort=(("x", 1), ("_id", 1)), projection={"p": 1}), ("p",)),
+    ):
+        assert planned(query, keys).visible.shown == visible
+    assert planned(find({"a": 1, "q": 1}, sort=(("x", 1),), projection={"p": 1}), (("$*",),)).visible.shown == (
+        "a",
+        "p",
+        "q",
+    )
+
+
 def test_where_the_indexes_are_not_known_every_field_matters() -> None:
     query = find({"a": 1}, projection={"p": 1})
     assert planned(query, UNKNOWN).fields == ALL

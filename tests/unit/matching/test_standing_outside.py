@@ -37,10 +37,15 @@ def test_an_insert_may_stand_anywhere() -> None:
 
 
 @pytest.mark.parametrize("sort", [(), (("price", 1),)])
-def test_among_equals_the_database_chooses_so_an_incomplete_order_proves_nothing(
+def test_among_equals_what_the_filter_or_a_compound_index_reads_may_move_it_in(
     sort: tuple[tuple[str, int], ...],
 ) -> None:
-    assert types(scene(sort=sort, projection={"title": 1}).update(OUTSIDE, changed=("views",))) == ["add"]
+    """Equal records are found in the order of an index, and that is made of these fields."""
+    query: dict[str, object] = {"sort": sort, "projection": {"title": 1}}
+    indexed = query | {"index_keys": (("status", "views"),)}
+    assert scene(**query).update(OUTSIDE, changed=("views",)) == []
+    assert types(scene(**query).update(OUTSIDE, changed=("status",))) == ["add"]
+    assert types(scene(**indexed).update(OUTSIDE, changed=("views",))) == ["add"]
 
 
 def test_a_member_is_judged_by_what_it_shows() -> None:

@@ -9,7 +9,7 @@ from tests.unit.matching.scene import Scene, aggregate, count, distinct, find, t
 def test_an_update_that_touches_nothing_that_matters_changes_nothing() -> None:
     record = {"_id": 1, "status": "paid", "name": "n", "views": 2}
     for query, members in (
-        (find({"status": "paid"}, projection={"name": 1}, sort=(("price", 1),)), (1,)),
+        (find({"status": "paid"}, projection={"name": 1}, sort=(("price", 1),), index_keys=(("status",),)), (1,)),
         (find({"status": "paid"}, projection={"name": 1, "_id": 0}), None),
         (find({"status": "paid"}, projection={"views": 0}, limit=5), (1,)),
         (count({"status": "paid"}), None),
@@ -45,12 +45,30 @@ def test_behind_an_offset_an_update_that_moves_nothing_does_not_count() -> None:
     assert types(scene.update({"_id": 9, "a": 1, "price": 2}, changed=("price",))) == ["match"]
 
 
-def test_in_a_limited_result_a_tie_at_its_end_counts_whatever_was_touched() -> None:
-    """Which of two equal records mongod shows may depend on an index over any other field."""
-    scene = Scene()
-    query = find({"a": 1}, projection={"price": 1}, sort=(("price", 1),), limit=1)
-    scene.register(query, (2,), last={"_id": 2, "price": 20})
-    assert types(scene.update({"_id": 9, "a": 1, "price": 20}, changed=("note",))) == ["add"]
+def test_in_a_limited_result_a_tie_at_its_end_counts_where_an_index_may_order_it() -> None:
+    """Which of two equal records mongod shows may depend on any other field of a compound index on what is filtered by."""
+    for index_keys, found in (((), []), ((("a", "note"),), ["add"])):
+        scene = Scene()
+        query = find({"a": 1}, projection={"price": 1}, sort=(("price", 1),), limit=1, index_keys=index_keys)
+        scene.register(query, (2,), last={"_id": 2, "price": 20})
+        assert types(scene.update({"_id": 9, "a": 1, "price": 20}, changed=("note",))) == found
+
+
+def test_among_equals_a_member_counts_that_an_index_finds_at_another_place() -> None:
+    """Though nothing of the field is shown or sorted by. Not where `_id` completes the order, or nothing finds it by that."""
+    filtered = {"status": {"$in": ["paid", "open"]}}
+    before, after = ({"_id": 1, "status": status, "name": "n", "price": 5} for status in ("paid", "open"))
+    index, by_price = ("status",), (("price", 1),)
+    for sort, keys, found in (
+        (by_price, (index,), ["change"]),
+        (by_price, (("$*",),), ["change"]),
+        (by_price, (("name",), ("price",)), []),
+        ((*by_price, ("_id", 1)), (index,), []),
+    ):
+        for known in (None, before):
+            scene = Scene()
+            scene.register(find(filtered, projection={"name": 1}, sort=sort, index_keys=keys), (1, 2))
+            assert types(scene.update(after, before=known, changed=("status",))) == found
 
 
 def test_two_updates_of_one_transaction_that_look_up_the_same_record_are_two() -> None:
