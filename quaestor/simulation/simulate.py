@@ -163,7 +163,8 @@ def _run(workload: Workload, estimator: LifetimeEstimator, system: System, count
     arguments = (
         state, numbers, np.zeros((results, 5)),
         (np.full((edges, results), -1, dtype=np.int64), np.zeros((edges, results))),
-        np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18), np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
+        np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18),
+        np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
         counters, sums, (told_of, told_s),
     )  # fmt: skip
     options = np.array(
