@@ -103,8 +103,7 @@ def test_reports_are_put_together() -> None:
     b |= {"evicted_s": {"0.01": 0, "0.1": 1, "+Inf": 1}, "warnings": ["w"]}
     one = {"key": "/x", "cost_ms": 5.0, "times": 1}
     a["heaviest"], b["heaviest"] = [one, {**one, "key": "/y", "cost_ms": 7.0}], [one]
-    snapshot = composed([a, b], now_ms=NOW_MS, published=3, canary={"share": 10})
-    assert snapshot["canary"] == {"share": 10}
+    snapshot = composed([a, b], now_ms=NOW_MS, published=3, canary={"number": 3})
     assert snapshot["sums"]["requests"] == {"hit": 7, "miss": 1}
     assert (snapshot["highest"]["sketch_fill"], snapshot["lifetime_factor"]) == ({"union": 0.3}, {"union": 0.5})
     assert snapshot["evicted_ms"] == {"p50": 10.0, "p99": 10.0}
@@ -112,7 +111,7 @@ def test_reports_are_put_together() -> None:
         ("/x", 10, 2),
         ("/y", 7, 1),
     ]
-    assert (snapshot["warnings"], snapshot["published"]) == (["w"], 3)
+    assert (snapshot["warnings"], snapshot["published"], snapshot["canary"]) == (["w"], 3, {"number": 3})
     json.dumps(composed([], now_ms=NOW_MS, published=None, canary=None), allow_nan=False)
 
 
