@@ -25,7 +25,7 @@ async def limited(items: Asynchronous, request: Request) -> Any:
 
 
 async def some(items: Asynchronous, request: Request) -> Any:
-    return await items.find({"kind": 1}).limit(2).to_list()
+    return await items.find({"kind": 1, "name": {"$gt": "a"}}).limit(2).to_list()
 
 
 async def later(items: Asynchronous, request: Request) -> Any:
