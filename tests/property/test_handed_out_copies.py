@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -75,12 +74,14 @@ class HandedOut(RuleBasedStateMachine):
         self.held: dict[str, Held] = {}
         self.dark_until_ms = 0
         """Until then the union names everything and shows no mistake."""
+        self.starts = 0
         self.sketch = self.new_sketch()
         self.forget()
         self.begin()
 
     def new_sketch(self) -> CacheSketch:
-        return MemoryCacheSketch(epoch=secrets.token_hex(EPOCH_DIGITS // 2))
+        self.starts += 1
+        return MemoryCacheSketch(epoch=f"{self.starts:0{EPOCH_DIGITS}x}")
 
     def forget(self) -> None:
         """Lose what outlives a process where there is a Redis: registrations, and the index of what depends on them."""
