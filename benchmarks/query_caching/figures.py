@@ -18,6 +18,8 @@ HIT_RATE_AIM: Final = 0.01
 LATENCY_AIM: Final = 0.10
 BUSY: Final = 0.95
 """A part that uses so many of its cores is taken for the limit."""
+LATE_MS: Final = 2.0
+"""Clients whose event loop is so late, on the median, are the limit, however much they use: others take turns with them."""
 
 
 def told(phase: Phase, *, cores: int) -> dict[str, Any]:
@@ -44,13 +46,16 @@ def told(phase: Phase, *, cores: int) -> dict[str, Any]:
         "writes": phase.writes,
         "failed": phase.failed,
         "cores_used": {name: round(used, 2) for name, used in phase.cores.items()},
-        "limited_by": limits(phase.cores, cores=cores),
+        "clients_late_ms": round(phase.late_ms, 3),
+        "limited_by": limits(phase.cores, cores=cores, late_ms=phase.late_ms),
     }
 
 
-def limits(used: Mapping[str, float], *, cores: int) -> list[str]:
+def limits(used: Mapping[str, float], *, cores: int, late_ms: float) -> list[str]:
     """Parts that had no processor time left: those that run on one core, and the machine. What is measured is theirs then."""
     alone = [part for part in ("clients", "app", "proxies") if used.get(part, 0.0) >= BUSY]
+    if late_ms >= LATE_MS and "clients" not in alone:
+        alone.insert(0, "clients")
     return alone + (["machine"] if sum(used.values()) >= BUSY * cores else [])
 
 

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -29,6 +30,7 @@ BROWSER, CDN, APP, DATABASE = range(4)
 WARM_PASSES: Final = 2
 """The second is for what the doorkeeper (docs/admission.md) did not store at the first."""
 _WARM_AT_ONCE = 96
+_LOOK_S = 0.05
 _TIMEOUT = dict.fromkeys(("connect", "read", "write", "pool"), 60.0)
 _reached: ContextVar[list[int] | None] = ContextVar("reached", default=None)
 
@@ -50,6 +52,8 @@ class Phase:
     """Phase that is counted: so many connections, from begun_s to ended_s.
 
     cores: used by each part meanwhile, in cores.
+    late_ms: how late the clients' event loop came to what was due, on the median: time that their answers waited for a processor
+        and not for a server.
     """
 
     connections: int
@@ -59,6 +63,7 @@ class Phase:
     writes: int = 0
     failed: int = 0
     cores: Mapping[str, float] = field(default_factory=dict)
+    late_ms: float = 0.0
 
 
 def layer_of(headers: Mapping[str, str]) -> int:
@@ -166,7 +171,12 @@ class Load:
     async def _watched(self, phase: Phase, seconds: float) -> None:
         await asyncio.sleep(phase.begun_s - time.perf_counter())
         before, from_s = self._used_s(), time.perf_counter()
-        await asyncio.sleep(seconds)
+        late_ms = []
+        while (now_s := time.perf_counter()) < from_s + seconds:
+            wait_s = min(_LOOK_S, from_s + seconds - now_s)
+            await asyncio.sleep(wait_s)
+            late_ms.append((time.perf_counter() - now_s - wait_s) * 1_000)
+        phase.late_ms = median(late_ms)
         after, phase.ended_s = self._used_s(), time.perf_counter()
         length_s = phase.ended_s - from_s
         phase.cores = {name: (after[name] - before[name]) / length_s for name in after}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.query_caching.figures import AIMS, BUCKETS_MS
+from benchmarks.query_caching.figures import AIMS, BUCKETS_MS, LATE_MS
 from benchmarks.query_caching.load import LAYERS
 
 _COLOURS: Final = {"uncached": "black", "CDN": "C2", "full": "C0"}
@@ -48,8 +48,9 @@ def text(result: Mapping[str, Any]) -> str:
             "|---|---|---|---|---|---|---|---|---|---|",
             *(line for name, ones in setups.items() for one in ones for line in _lines(name, one)),
             "",
-            "A part that used 95 % of its core, or all parts together of the machine, is the limit: figures of that line are its "
-            "figures, not the set-up's. Waiting for a processor is not simulated.",
+            "A part that used 95 % of its core, or all parts together of the machine, is the limit, and so are clients that come "
+            f"{LATE_MS:g} ms late to what is due: figures of that line are its figures, not the set-up's. "
+            "Waiting for a processor is not simulated.",
             "",
             f"## Latency of the full set-up, {connections[-1]} connections",
             "",

@@ -115,8 +115,9 @@ def test_figures_are_counts_and_shares_of_the_reads() -> None:
     assert sum(told["histogram_ms"].values()) == 10
     assert (told["stale"], told["stale_max_s"]) == (0.1, 3.0)
     assert told["limited_by"] == ["clients"]
-    assert figures.limits({"clients": 0.9, "app": 0.5, "mongod": 0.55}, cores=2) == ["machine"]
-    assert figures.limits({"clients": 0.5, "app": 0.5}, cores=2) == []
+    assert figures.limits({"clients": 0.9, "app": 0.5, "mongod": 0.55}, cores=2, late_ms=0.1) == ["machine"]
+    assert figures.limits({"clients": 0.5, "app": 0.5}, cores=2, late_ms=0.1) == []
+    assert figures.limits({"clients": 0.8, "app": 0.5}, cores=2, late_ms=9.0) == ["clients"]
 
 
 def test_a_phase_without_answers_is_an_error() -> None:
