@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks import harness
 from benchmarks.figure_rows.results import Result, Row, count, result
 
 
@@ -91,8 +90,6 @@ def lists() -> list[Row]:
 
 def distance() -> list[Row]:
     """Query caching over distance, with the fewest and with the most connections."""
-    if not (harness.RESULTS / "quaestor_fig58.json").exists():
-        return []
     measured = result("quaestor_fig58")
     rows: list[Row] = []
     for number in (0, len(measured["over_uncached"]) - 1):
