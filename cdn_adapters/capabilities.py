@@ -151,6 +151,11 @@ class Capabilities:
         """Targets of this kind that one request may carry."""
         return self.batch.get(kind, 1)
 
+    @property
+    def gathers(self) -> bool:
+        """Whether purges that wait for each other cost fewer requests."""
+        return any(self.batch_of(kind) > 1 for kind in self.kinds)
+
     def rates_of(self, kind: str) -> tuple[Rate, ...]:
         """Buckets that a purge of this kind takes from."""
         return tuple(rate for rate in self.rates if kind in rate.kinds)

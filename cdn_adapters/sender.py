@@ -48,7 +48,7 @@ TIER_SLACK_MS: Final = 500
 """Added to a provider's bound before its tiers are purged again."""
 _MOST_AT_ONCE: Final = 1_000
 _LONGEST_REST_S: Final = 0.01
-"""Between two batches of a place without rates."""
+"""Between two batches of a place without rates that takes several purges in a request."""
 
 
 UNLIMITED: Final = BatchLimits(max_targets=UNBOUNDED, max_bytes=UNBOUNDED)
@@ -206,7 +206,7 @@ class Sender:
         if pause_s:
             self._look_due_s = 0.0  # for what was put back
             await self._sleep(pause_s)
-        elif not self._limited:
+        elif not self._limited and self.place.capabilities.gathers:
             self._rests.worked(begun_s)
 
     async def _next(self) -> list[QueuedPurge]:
