@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.figure_rows.results import Result, Row, result, share
+from benchmarks.figure_rows.results import Result, Row, count, result, share
 
 
 def exactness() -> list[Row]:
@@ -43,6 +43,7 @@ def exactness() -> list[Row]:
 def purges() -> list[Row]:
     """Purges of CDNs."""
     measured = result("purge_endurance")
+    busy = [one for one in result("purge_latency")["loads"] if one["writes_per_s_asked"] == 100]
     rate, left = measured["account"]["requests_per_s"], measured["open_after_the_last"]
     return [
         (
@@ -52,8 +53,19 @@ def purges() -> list[Row]:
             f"{measured['sent_more_than_once']:,} were sent more than once; {left:,} were open when the last one "
             f"came, sent {measured['drained_after_s']:.0f} s later (announced: within "
             f"{measured['announced_bound_s']:.0f} s)",
-        )
+        ),
+        *map(_purge_latency, (busy[0], max(busy, key=lambda one: one["adapters_share"]["p99_ms"]))),
     ]
+
+
+def _purge_latency(load: Result) -> Row:
+    share, bare = load["adapters_share"], load["bare_purge"]
+    return (
+        f"a purge of {load['cache']} at 100 writes/s, from when its adapter is given it, p50 / p99",
+        f"{count(share['p50_ms'])} / {count(share['p99_ms'])} ms",
+        f"a bare PURGE {count(bare['p50_ms'])} / {count(bare['p99_ms'])} ms: p99 {count(load['adapters_share_p99_over_bare'])} "
+        "times it (aim: 1.5)",
+    )
 
 
 def lifetimes() -> list[Row]:
