@@ -199,9 +199,10 @@ def plan_query(query: Query) -> QueryPlan:
         and (result is Result.OPAQUE or (result is Result.RECORDS and at_most != 1))
         and leaves_order_open(query, None if shape is None or shape.as_find is not None else shape.rest)
     )
-    filtered = NOTHING if root is None or not query.sort else fields_that_filter(root, besides=query.sort)
-    read = placing if result is Result.RECORDS else fields
-    tied = tied_fields(query.index_keys, read, filtered) if order_open else NOTHING
+    tied = NOTHING
+    if order_open and query.index_keys:
+        filtered = NOTHING if root is None or not query.sort else fields_that_filter(root, besides=query.sort)
+        tied = tied_fields(query.index_keys, placing if result is Result.RECORDS else fields, filtered)
     shaping = () if shape is None else shape.shaping
     shown = shown_by(query, shaping) if result is Result.RECORDS and reason is None else b""
     by_predicate = reason is None

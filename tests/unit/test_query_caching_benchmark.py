@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -208,6 +209,29 @@ async def test_what_is_under_way_arrives_in_order_and_not_before_its_time() -> N
     assert all(one[1] <= other[1] for one, other in pairwise(arrived))
 
 
+@asynccontextmanager
+async def connected(server_port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to that server through a proxy that delays."""
+    port = free_port()
+    proxy = asyncio.create_task(DelayingProxy(port, server_port, round_trip_ms=2).serve())
+    try:
+        connections = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
+
+        async def tried() -> bool:
+            with suppress(OSError):
+                connections.append(await asyncio.open_connection(HOST, port))
+            return bool(connections)
+
+        await eventually(tried)
+        yield connections[0]
+        connections[0][1].close()
+        await connections[0][1].wait_closed()
+    finally:
+        proxy.cancel()
+        with suppress(asyncio.CancelledError):
+            await proxy
+
+
 @pytest.mark.anyio
 async def test_a_delaying_proxy_hands_on_everything_in_order_and_both_ends() -> None:
     """What is sent comes back whole; who closes is seen to close on the other side."""
@@ -219,52 +243,20 @@ async def test_a_delaying_proxy_hands_on_everything_in_order_and_both_ends() -> 
         writer.close()
         closed.set()
 
-    port = free_port()
-    async with await asyncio.start_server(echo, HOST, 0) as server:
-        proxy = asyncio.create_task(DelayingProxy(port, server.sockets[0].getsockname()[1], round_trip_ms=2).serve())
-        try:
-            connections = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
-
-            async def connected() -> bool:
-                with suppress(OSError):
-                    connections.append(await asyncio.open_connection(HOST, port))
-                return bool(connections)
-
-            await eventually(connected)
-            reader, writer = connections[0]
-            sent = bytes(range(256)) * 2_000
-            writer.write(sent)  # at once: the proxy may not have reached the server yet
-            assert await reader.readexactly(len(sent)) == sent
-            writer.write_eof()
-            assert await reader.read() == b""
-            await eventually(closed.is_set)
-            writer.close()
-            await writer.wait_closed()
-        finally:
-            proxy.cancel()
-            with suppress(asyncio.CancelledError):
-                await proxy
+    async with (
+        await asyncio.start_server(echo, HOST, 0) as server,
+        connected(server.sockets[0].getsockname()[1]) as (reader, writer),
+    ):
+        sent = bytes(range(256)) * 2_000
+        writer.write(sent)  # at once: the proxy may not have reached the server yet
+        assert await reader.readexactly(len(sent)) == sent
+        writer.write_eof()
+        assert await reader.read() == b""
+        await eventually(closed.is_set)
 
 
 @pytest.mark.anyio
 async def test_a_server_that_is_away_is_away_behind_the_proxy_too() -> None:
     """The connection ends; nobody waits."""
-    port = free_port()
-    proxy = asyncio.create_task(DelayingProxy(port, free_port(), round_trip_ms=2).serve())
-    try:
-        connections = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]()
-
-        async def connected() -> bool:
-            with suppress(OSError):
-                connections.append(await asyncio.open_connection(HOST, port))
-            return bool(connections)
-
-        await eventually(connected)
-        reader, writer = connections[0]
+    async with connected(free_port()) as (reader, _):
         assert await reader.read() == b""
-        writer.close()
-        await writer.wait_closed()
-    finally:
-        proxy.cancel()
-        with suppress(asyncio.CancelledError):
-            await proxy
