@@ -39,6 +39,7 @@ class Copy:
     etag: its validator.
     headers: its fields as they came, without those of the connection.
     body: its bytes as they came, encoded if they were.
+    checked_ms: it shows what was written before then, whenever it left; 0 if nothing is known of that.
     """
 
     identity: Identity
@@ -47,6 +48,12 @@ class Copy:
     etag: str
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
+    checked_ms: int = 0
+
+    @property
+    def shows_ms(self) -> int:
+        """It shows what was written before then."""
+        return max(self.life.at_ms, self.checked_ms)
 
     @property
     def size_bytes(self) -> int:
@@ -76,11 +83,11 @@ def end_to_end(raw: Raw) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((name, value) for name, value in raw if name.lower() not in _CONNECTION)
 
 
-def confirmed(copy: Copy, life: Lifetime, raw: Raw) -> Copy:
+def confirmed(copy: Copy, life: Lifetime, raw: Raw, checked_ms: int = 0) -> Copy:
     """A copy with the fields that a 304 brought instead of its own (RFC 9111, section 3.2)."""
     new = [(n, v) for n, v in end_to_end(raw) if n.lower() not in (b"content-length", b"content-encoding")]
     names = {name.lower() for name, _ in new}
-    return replace(copy, life=life, headers=(*((n, v) for n, v in copy.headers if n.lower() not in names), *new))
+    return replace(copy, life=life, checked_ms=checked_ms, headers=(*((n, v) for n, v in copy.headers if n.lower() not in names), *new))
 
 
 def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
@@ -165,10 +172,12 @@ class Copies:
     def keep(self, copy: Copy) -> None:
         """Keep a copy in place of an older one, unless another version was seen since it was asked for."""
         kept, newest = self._kept.get(copy.identity), self._newest.get(copy.identity)
-        overtaken = (kept is not None and kept.life.at_ms > copy.life.at_ms) or newest is None or newest[1] != copy.etag
-        overtaken = overtaken or copy.life.at_ms < self._undated.get(copy.identity[0], 0)
+        overtaken = newest is None or newest[1] != copy.etag or copy.life.at_ms < self._undated.get(copy.identity[0], 0)
         if copy.size_bytes > self.largest_bytes or overtaken:
             return
+        if kept is not None and kept.life.at_ms > copy.life.at_ms:
+            # Another cache on the way has confirmed the same version, which reached it earlier.
+            copy = replace(kept, checked_ms=max(kept.checked_ms, copy.checked_ms))
         self.drop(copy.identity)
         self._kept[copy.identity] = copy
         self.bytes += copy.size_bytes

@@ -1,7 +1,8 @@
 """The rules of use: what a client does with one request, and what it makes of the answer. No I/O and no clock.
 
-A copy is used while its lifetime is not over, the sketch is no older than Δ, and the sketch does not name it or was made before
-the copy left the server. Whatever is missing, late or malformed, the server is asked: nothing stale is used, and no request fails
+A copy is used while its lifetime is not over, the sketch is no older than Δ, and the sketch does not name it, or was made before
+the copy left the server or was last checked with it. So what a sketch names is asked for once, past the caches, and not again
+until the next sketch. Whatever is missing, late or malformed, the server is asked: nothing stale is used, and no request fails
 that would not have failed without the client.
 
 An answer of the network may come from a cache in between. It is taken if it left the server within Δ, or if the sketch vouches
@@ -79,10 +80,12 @@ class Exchanges:
                 self.counts.memory += 1
                 return Answer(source="memory", copy=copy)
             partition = copy.life.sketch if copy is not None else form.sketch if form is not None else ""
-            enough = self.sketches.made_ms(partition) >= after_ms
-            others = target in self._others
-            told = enough and copy is None and not self.sketches.vouches(partition, _name(target), 0, after_ms)
-            past_caches = not enough and not others
+            if self.sketches.made_ms(partition) < after_ms:
+                return self._ask(target, asked, level, copy, after_ms, past_caches=target not in self._others)
+            name, shows_ms = (copy.name, copy.shows_ms) if copy is not None else (_name(target), 0)
+            told = not self.sketches.vouches(partition, name, shows_ms, after_ms)
+            # What it is told of a copy is checked at once, and so that it holds until the next sketch.
+            past_caches = told and copy is not None
             return self._ask(target, asked, level, copy, after_ms, past_caches=past_caches, revalidate=told)
 
     def answered(
@@ -112,7 +115,7 @@ class Exchanges:
         """Keep an answer whose body has come whole."""
         copy = Copy(
             identity=leave.identity, name=_name(leave.identity[0]), life=leave.life, etag=leave.etag,
-            headers=end_to_end(raw), body=body,
+            headers=end_to_end(raw), body=body, checked_ms=leave.checked_ms,
         )  # fmt: skip
         with self._lock:
             if not self.sketches.off and not (leave.life.private and leave.session != self._session):
@@ -222,7 +225,7 @@ class Exchanges:
     def _usable(self, copy: Copy, after_ms: float, latest_ms: float) -> bool:
         life = copy.life
         return life.at_ms <= latest_ms < life.until_ms and self.sketches.vouches(
-            life.sketch, copy.name, life.at_ms, after_ms
+            life.sketch, copy.name, copy.shows_ms, after_ms
         )
 
     def _ask(
@@ -241,9 +244,11 @@ class Exchanges:
             fields = _REVALIDATED
         if copy is not None:
             fields = (*fields, ("if-none-match", copy.etag))
+        # The server's clock has shown newest_ms already: what was written until then, whoever answers past the caches knows.
+        checked_ms = self.sketches.newest_ms + 1 if past_caches else 0
         return Ask(
             target=target, asked=asked, level=level, fields=fields, copy=copy,
-            past_caches=past_caches, after_ms=after_ms, session=self._session,
+            past_caches=past_caches, checked_ms=checked_ms, after_ms=after_ms, session=self._session,
         )  # fmt: skip
 
     def _again(self, ask: Ask, copy: Copy | None) -> Ask:
@@ -295,7 +300,7 @@ class Exchanges:
         self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)
         may = varied is not None and not forbidden(headers, self.copies.largest_bytes)
         if status == 304 and ask.copy is not None:
-            copy = replace(confirmed(ask.copy, life, raw), identity=key)
+            copy = replace(confirmed(ask.copy, life, raw, ask.checked_ms), identity=key)
             if not may or key != ask.copy.identity:
                 self.copies.drop(ask.copy.identity)
             if may and not self.sketches.off and not (life.private and ask.session != self._session):
@@ -305,7 +310,7 @@ class Exchanges:
         self.counts.server += 1
         if etag is None or status != 200 or not may:
             return Answer(source="server")
-        return Answer(source="server", keep=Keep(key, life, etag, ask.session))
+        return Answer(source="server", keep=Keep(key, life, etag, ask.session, ask.checked_ms))
 
 
 def _name(target: bytes) -> bytes:

@@ -100,16 +100,17 @@ class Sketches:
         held, whole = self._held.get(partition), self._held.get("")
         return max(held.made_ms if held is not None else 0, whole.made_ms if whole is not None else 0)
 
-    def vouches(self, partition: str, key_digest: bytes, at_ms: int, after_ms: float) -> bool:
-        """Whether a sketch made no earlier than after_ms, of the partition or the whole, does not tell of a resource, or was made
-        before what left the server at at_ms.
+    def vouches(self, partition: str, key_digest: bytes, shows_ms: int, after_ms: float) -> bool:
+        """Whether a sketch made no earlier than after_ms, of the partition or the whole, does not tell of a resource, or only of
+        what a copy shows.
 
+        shows_ms: the copy shows what was written before.
         key_digest: of the resource, as `wire_format.digest` makes it.
         """
         for held in (self._held.get(partition), self._held.get("") if partition else None):
             if held is None or held.flat is None or held.made_ms < after_ms:
                 continue
-            if at_ms > held.made_ms or not held.flat.holds(key_digest):
+            if shows_ms > held.made_ms or not held.flat.holds(key_digest):
                 return True
         return False
 

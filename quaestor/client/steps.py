@@ -45,6 +45,7 @@ class Ask:
     fields: header fields to be added.
     copy: what a 304 confirms; None if the request is not conditional.
     past_caches: whether caches on the way are told to ask the server.
+    checked_ms: an answer shows what was written before then, whenever it left; 0 if nothing is known of that.
     after_ms: an answer that left the server after is as new as the level wants; infinite if that is not known.
     session: which user it is for, counted.
     """
@@ -55,6 +56,7 @@ class Ask:
     fields: tuple[tuple[str, str], ...]
     copy: Copy | None
     past_caches: bool
+    checked_ms: int
     after_ms: float
     session: int
 
@@ -81,9 +83,11 @@ class Keep:
     life: how long.
     etag: its validator.
     session: which user it is for, counted.
+    checked_ms: see Ask.
     """
 
     identity: Identity
     life: Lifetime
     etag: str
     session: int
+    checked_ms: int = 0

@@ -64,6 +64,8 @@ class World:
     lossy: share of purges that never arrive.
     lost_refreshes: share of loads of a sketch that fail.
     hostile: whether the cache keeps sketches for ever, ignores their queries, and drops fields now and then.
+    told: whether the cache overlooks `no-cache` where a request has a condition, because it is told of writes.
+    memory_bytes: of each client.
     """
 
     seed: int
@@ -71,6 +73,8 @@ class World:
     lossy: float = 0.5
     lost_refreshes: float = 0.2
     hostile: bool = False
+    told: bool = False
+    memory_bytes: int = 1_000_000
     now_ms: float = START_MS
     written: dict[int, list[float]] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
@@ -82,6 +86,7 @@ class World:
         self.epoch = ""
         self.cdn: dict[str, Message] = {}
         self.purges: list[tuple[float, str]] = []
+        self.latest_purge_ms = 0.0
         self.written = {number: [0.0] for number in range(self.resources)}
 
     def pass_time(self, ms: float) -> None:
@@ -98,7 +103,9 @@ class World:
         self.sketch.report_write([self.key(resource)], now_ms=int(self.now_ms))
         for node in range(NODES):
             if self.chance.random() >= self.lossy:
-                self.purges.append((self.now_ms + self.chance.expovariate(1 / 3000), f"{node} {name}"))
+                delay_ms = self.chance.expovariate(1 / 3000)
+                self.latest_purge_ms = max(self.latest_purge_ms, delay_ms)
+                self.purges.append((self.now_ms + delay_ms, f"{node} {name}"))
         return len(self.written[resource]) - 1
 
     def origin(self, name: str) -> Message:
@@ -119,7 +126,8 @@ class World:
         """What a request gets: from the cache, unless it is told to ask the server."""
         node = f"{self.chance.randrange(NODES)} {name}"
         kept = self.cdn.get(node)
-        if kept is None or kept.until_ms < self.now_ms or "no-cache" in asked.get("cache-control", ""):
+        past = "no-cache" in asked.get("cache-control", "") and not (self.told and "if-none-match" in asked)
+        if kept is None or kept.until_ms < self.now_ms or past:
             kept = self.cdn[node] = self.origin(name)
         headers = httpx.Headers(kept.headers)
         if self.hostile and self.chance.random() < 0.05 and "no-cache" not in asked.get("cache-control", ""):
@@ -179,7 +187,7 @@ class Client:
 
     def __init__(self, world: World, number: int, level: Level) -> None:
         self.world, self.number, self.level = world, number, level
-        self.exchanges = Exchanges(level, 1_000_000)
+        self.exchanges = Exchanges(level, world.memory_bytes)
         chance = world.chance
         self._offset_ms = chance.uniform(-1e7, 1e7)
         self._speed = chance.uniform(0.9995, 1.0005)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -15,7 +15,7 @@ from quaestor.client.server_time import ServerTime
 from quaestor.client.sketches import Sketches
 from quaestor.client.steps import Ask
 from tests.sketch_clients.history import History, going_back, missing_causes, missing_own_writes, staler_than
-from tests.sketch_clients.simulation import Client, Crashing, Read, World, run
+from tests.sketch_clients.simulation import NODES, Client, Crashing, Read, World, run
 
 Check = Callable[[History], Iterator[Read]]
 DELTA_S = 20
@@ -27,6 +27,13 @@ LEVELS: dict[str, tuple[Level, Check]] = {
     "causal": (Level(delta_s=300, causal=True), missing_causes),
     "strong": (Level(strong=True), staler_than(0)),
 }
+
+
+@dataclass
+class Cramped(World):
+    """Clients hold four copies each, of six resources."""
+
+    memory_bytes: int = 4_500
 
 
 def judged(
@@ -58,6 +65,51 @@ def test_a_level_keeps_its_promise_when_the_server_is_killed(name: str) -> None:
     reads, found = judged(*LEVELS[name], seeds=range(6), operations=700, kind=Crashing)
     assert reads > 3_600
     assert found == 0
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_level_keeps_its_promise_in_little_memory(name: str) -> None:
+    """Of what the sketch names there may be no copy to ask about."""
+    reads, found = judged(*LEVELS[name], seeds=range(4), operations=700, kind=Cramped)
+    assert reads > 2_400
+    assert found == 0
+
+
+def test_a_cache_that_is_told_of_writes_may_check_copies() -> None:
+    """It overlooks `no-cache` where there is a condition. What it is told late is seen so much later, and no later."""
+    for seed in range(8):
+        world = World(seed, lossy=0.0, told=True)
+        run(world, DELTA, clients=4, operations=700)
+        assert not list(staler_than(DELTA_S * 1000 + world.latest_purge_ms)(world))
+
+
+def test_what_the_sketch_names_is_asked_for_once_for_each_sketch() -> None:
+    """Also where the cache answers with what left the server long before the sketch was made."""
+    world = World(1, resources=1, lossy=0.0, lost_refreshes=0.0, told=True)
+    (client,) = run(world, DELTA, clients=1, operations=50)
+    loaded = client.exchanges.sketches
+
+    def done(operation: Iterator[None]) -> None:
+        for _ in operation:
+            world.pass_time(5)
+
+    world.write(0)
+    world.pass_time(100_000)  # of its copies all are dead but what the cache keeps
+    for node in range(NODES):
+        world.cdn[f"{node} /r0"] = world.origin("/r0")
+    world.write(0)
+    world.purges.clear()
+    asked = [0]
+    for _ in range(200):
+        made_ms = loaded.made_ms("")
+        done(client.read(0))
+        if world.reads[-1].source != "memory":
+            asked[-1] += 1
+        if loaded.made_ms("") != made_ms:
+            asked.append(0)
+        world.pass_time(500)
+    assert len(asked) > 8
+    assert set(asked[2:]) == {1}
 
 
 def test_copies_are_used_after_a_crash() -> None:
@@ -168,16 +220,30 @@ def _no_memory_of_reads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Exchanges, "_read", lambda self, time_ms: None)
 
 
+def _checked_by_caches(patch: pytest.MonkeyPatch) -> None:
+    """Whatever answers is believed to know of all that was written before it was asked."""
+    ask = Exchanges._ask
+
+    def trusting(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        return replace(ask(self, *args, **kwargs), checked_ms=self.sketches.newest_ms + 1)
+
+    patch.setattr(Exchanges, "_ask", trusting)
+
+
 OFF = {
     "filter": ("delta", _no_filter, False),
     "age": ("delta", _trusted_transport, True),
     "monotonic clock only": ("delta", _one_clock, False),
     "wall clock only": ("delta", _the_wall_clock, False),
     "distrust of caches": ("delta", _trusted_caches, False),
+    "checked past caches": ("delta", _checked_by_caches, False),
     "own writes": ("read_your_writes", _no_memory_of_writes, False),
     "newest versions": ("monotonic_reads", _no_memory_of_versions, False),
     "newest answer": ("causal", _no_memory_of_reads, False),
 }
+
+CRAMPED = {"distrust of caches", "checked past caches"}
+"""Those that count where there is no copy to ask about."""
 
 
 @pytest.mark.parametrize("name", OFF)
@@ -185,7 +251,7 @@ def test_without_a_protection_a_promise_is_broken(name: str, monkeypatch: pytest
     """Each protection is switched off alone, and the same checker finds it."""
     level, switch_off, hostile = OFF[name]
     switch_off(monkeypatch)
-    assert broken(*LEVELS[level], hostile=hostile)
+    assert broken(*LEVELS[level], hostile=hostile, kind=Cramped if name in CRAMPED else World)
 
 
 def test_without_an_epoch_of_its_own_a_process_vouches_for_what_it_does_not_know(
