@@ -16,7 +16,7 @@ PROTECTIONS = {
     "copies that the sketch names": (
         "client.ts",
         [
-            ("(at > made || !flat!.names(name))", "true"),
+            ("(shows > made || !flat!.names(name))", "true"),
         ],
     ),
     "a sketch older than the bound": ("client.ts", [("time.now() - bound(wanted),", "0,")]),

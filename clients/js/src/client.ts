@@ -2,8 +2,9 @@
  * Reads through the copies that a page, its browser and the caches on the way hold, none staler than Δ.
  *
  * A copy is used while its lifetime (`Quaestor-TTL`) is not over, and a Cache Sketch that is younger than Δ, of the partition that the
- * copy names or of everything, does not name it or was made before the copy was sent. Whatever is missing, late or malformed, the copy is revalidated with the server: nothing
- * stale is used, and nothing is thrown that `fetch` would not have thrown. All times are the server's, in ms since the epoch.
+ * copy names or of everything, does not name it, or was made before the copy was sent or was last checked with the server. Whatever is
+ * missing, late or malformed, the copy is revalidated with the server: nothing stale is used, and nothing is thrown that `fetch` would not
+ * have thrown. All times are the server's, in ms since the epoch.
  */
 
 import { type Copies, copiesWithin } from "./copies.ts";
@@ -268,17 +269,17 @@ export class Client {
 				return options.fetch(sent);
 			};
 
-			/** Whether a sketch that is young enough, of a partition or the union, tells that what was sent then is not stale. */
-			const vouched = (partition: string, at: number): boolean =>
+			/** Whether a sketch that is young enough, of a partition or the union, tells that what shows all before is not stale. */
+			const vouched = (partition: string, shows: number): boolean =>
 				[partition, ""].some((one) => {
 					const { made, flat } = known.held(one);
-					return made >= after(wanted) && (at > made || !flat!.names(name));
+					return made >= after(wanted) && (shows > made || !flat!.names(name));
 				});
 
 			/** Whether a copy is not stale. What was sent later than the server's clock can show was sent before that was set back. */
-			const usable = ({ at, until, partition }: Lifetime): boolean => {
+			const usable = ({ at, shows, until, partition }: Lifetime): boolean => {
 				const now = time.now();
-				return until > now && at <= now && at > known.again && vouched(partition, at);
+				return until > now && at <= now && at > known.again && vouched(partition, shows);
 			};
 
 			/** Whether an answer would break the promise of monotonic reads. */
@@ -286,6 +287,7 @@ export class Client {
 				wanted.monotonicReads && copies.older(href, answer, lifeOf(answer));
 
 			let answer: Response | undefined;
+			let checked = 0;
 			if (bound(wanted) > 0) {
 				const copy = copies.find(href, request);
 				const partition = copies.partition(href) ?? known.latest;
@@ -323,6 +325,8 @@ export class Client {
 			}
 			if (!answer) {
 				counts.revalidated++;
+				// A sketch was made then: whoever answers now knows what was written before.
+				checked = known.made + 1;
 				answer = await send(strong ? "reload" : "no-cache");
 			}
 			if (older(answer)) {
@@ -338,6 +342,7 @@ export class Client {
 			if (life) {
 				others.delete(name);
 				known.latest = life.partition;
+				life.shows = Math.max(life.at, checked);
 			}
 			const still = (): boolean => !!told && !known.off && !(life?.personal && session !== sessions);
 			copies.keep(href, request, answer, life, left, still);

@@ -91,10 +91,12 @@ export const copiesWithin = (limit: number): Copies => {
 			const asked = varies(answer).map((name): [string, string | null] => [name, request.headers.get(name)]);
 			const put = (body: ArrayBuffer): void => {
 				const size = body.byteLength + OVERHEAD;
-				if (size > largest || !still() || versions.get(url)?.etag !== etag || kept.get(url)!?.at > life.at) return;
+				if (size > largest || !still() || versions.get(url)?.etag !== etag) return;
+				// Another cache on the way may have confirmed the same version.
+				const shows = Math.max(life.shows, kept.get(url)?.shows ?? 0);
 				drop(url);
 				const made = (): Response => Object.defineProperty(new Response(body, bare), "url", { value });
-				kept.set(url, { ...life, answer: made, asked, size, etag });
+				kept.set(url, { ...life, shows, answer: made, asked, size, etag });
 				bytes += size;
 				for (const oldest of kept.keys()) {
 					if (bytes <= limit) break;

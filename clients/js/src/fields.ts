@@ -4,6 +4,8 @@
 export interface Lifetime {
 	/** When the server sent it, in ms since the epoch by the server's clock. */
 	at: number;
+	/** It shows what was written before then: when it was sent, or later, when it was checked. */
+	shows: number;
 	/** When it ends, by the same clock. */
 	until: number;
 	/** The partition of the sketch that tells of it; empty: the union. */
@@ -28,5 +30,5 @@ export const varies = (answer: Response): string[] => answer.headers.get("vary")
 export const lifetime = (answer: Response): Lifetime | undefined => {
 	const [, ttl, at, partition = "", personal] = LIFETIME.exec(answer.headers.get("quaestor-ttl")!) ?? [];
 	if (!at || answer.redirected || varies(answer).some((name) => name === "*" || name === "cookie")) return;
-	return { at: +at, until: +at + +ttl! * 1000, partition, personal: !!personal };
+	return { at: +at, shows: +at, until: +at + +ttl! * 1000, partition, personal: !!personal };
 };

@@ -46,6 +46,26 @@ test("what another process writes is seen after Δ at most", async () => {
 	assert.equal((await read(world.client(), "/a")).version, 1);
 });
 
+test("what the sketch names is asked for once for each sketch, however early its answer left", async () => {
+	const world = new World();
+	const client = world.client();
+	await read(client, "/a");
+	await settled();
+	world.write("/a");
+	world.now += 61_000;
+	world.lag("/a");
+	for (let i = 0; i < 100; i++) {
+		world.now += 5_000;
+		const { sketches } = client.counts;
+		const asked = world.count("/a");
+		assert.equal((await read(client, "/a")).version, 1);
+		await settled();
+		assert.ok(client.counts.sketches > sketches || world.count("/a") <= asked + 1);
+	}
+	assert.ok(client.counts.sketches > 10);
+	assert.ok(world.count("/a") <= client.counts.sketches + 2, `${world.count("/a")} of ${client.counts.sketches}`);
+});
+
 test("Δ is what the server recommends, unless the page says it", async () => {
 	for (const [delta, expected] of [[undefined, 1], [60, 0]] as const) {
 		const world = new World();
