@@ -87,7 +87,8 @@ def confirmed(copy: Copy, life: Lifetime, raw: Raw, checked_ms: int = 0) -> Copy
     """A copy with the fields that a 304 brought instead of its own (RFC 9111, section 3.2)."""
     new = [(n, v) for n, v in end_to_end(raw) if n.lower() not in (b"content-length", b"content-encoding")]
     names = {name.lower() for name, _ in new}
-    return replace(copy, life=life, checked_ms=checked_ms, headers=(*((n, v) for n, v in copy.headers if n.lower() not in names), *new))
+    kept = ((name, value) for name, value in copy.headers if name.lower() not in names)
+    return replace(copy, life=life, checked_ms=checked_ms, headers=(*kept, *new))
 
 
 def identity(target: bytes, asked: Mapping[str, str], decided_by: tuple[str, ...]) -> Identity:
