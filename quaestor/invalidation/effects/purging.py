@@ -13,13 +13,12 @@ from typing import Final, Protocol, runtime_checkable
 
 from quaestor.clock import Clock
 from quaestor.errors import CdnError, StoreError
+from quaestor.invalidation.effects.until_done import RETRY_S
 from quaestor.model import Dependent
 from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import CdnAdapter
 from quaestor.purge_ports import PurgeOutbox
 
-RETRY_S: Final = 0.5
-"""First pause before a purge that failed is repeated; it doubles each time."""
 _LONGEST_PAUSE_S: Final = 10.0
 _AT_LEAST_MS: Final = 60_000
 """A purge in the outbox is kept for as long at least: the clocks of several hosts may differ."""

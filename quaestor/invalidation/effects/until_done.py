@@ -12,6 +12,7 @@ from quaestor.observability.telemetry import Telemetry
 Answer = TypeVar("Answer")
 
 RETRY_S: Final = 0.5
+"""Pause before what failed is tried again; where pauses grow, the first."""
 
 
 async def until_done(
