@@ -10,7 +10,8 @@ from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
 from cdn_adapters.budget import checked_cost
 from cdn_adapters.place import Place
 from cdn_adapters.requests import sending
-from cdn_adapters.sender import UNLIMITED, Sender, SenderOptions
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import UNLIMITED, SenderOptions
 from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry

@@ -15,6 +15,7 @@ from cdn_adapters.answers import Answer, Delivered, Rejected
 from cdn_adapters.capabilities import URL, Capabilities
 from cdn_adapters.place import Connection, Target
 from cdn_adapters.pooled import Pooled, PooledPlace
+from cdn_adapters.requests import SIDE_BY_SIDE
 from cdn_adapters.secret_settings import secret
 from quaestor.errors import CdnError, ConfigurationError
 
@@ -24,7 +25,6 @@ PROOF = "quaestor-purged"
 """Field on the answer to a purge: that it was the printed configuration that took it, not something that answers anything."""
 _KEEP_ALIVE_S = 4.0
 """Below what these caches keep an idle connection for (Varnish: 5 s), so that it is seldom they that close it."""
-_CONNECTIONS = 8
 
 
 class PurgeMethodPlace(PooledPlace, ABC):
@@ -56,7 +56,7 @@ class PurgeMethodPlace(PooledPlace, ABC):
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
         """A pool of connections."""
-        limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE_S)
+        limits = httpx.Limits(max_connections=SIDE_BY_SIDE, keepalive_expiry=_KEEP_ALIVE_S)
         async with httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False) as client:
             yield Pooled(self, client)
 

@@ -12,7 +12,8 @@ import time
 
 from cdn_adapters.capabilities import TAG
 from cdn_adapters.place import Target
-from cdn_adapters.sender import Sender, SenderOptions
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import SenderOptions
 from quaestor.errors import StoreError
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox

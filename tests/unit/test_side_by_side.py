@@ -1,0 +1,471 @@
+"""Requests to a place without rates, side by side: none waits for the answer to another, and each answer is about its own purges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdn_adapters import BatchLimits, Nginx
+from cdn_adapters.acknowledgements import Acknowledgements
+from cdn_adapters.answers import Answer, Delivered, Rejected
+from cdn_adapters.capabilities import URL
+from cdn_adapters.place import Connection, Target
+from cdn_adapters.requests import SIDE_BY_SIDE, sending
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import SenderOptions
+from quaestor.clock import system_clock
+from quaestor.errors import CdnError, StoreError
+from quaestor.purge_ports import QueuedPurge
+from quaestor.store.outbox_memory import MemoryOutbox
+from tests.support import eventually
+from tests.unit.test_purge_sender import LIMITED, Api
+
+pytestmark = pytest.mark.anyio
+
+EACH_ALONE = replace(LIMITED, rates=(), batch={})
+GATHERING = replace(LIMITED, rates=())
+LATER_MS = 3_600_000_000
+
+
+class Held(Api):
+    """A place that answers a request when the test lets it."""
+
+    def __init__(self, capabilities: Any = EACH_ALONE) -> None:
+        super().__init__(capabilities)
+        self.open: dict[str, asyncio.Future[Answer]] = {}
+        self.most = 0
+        self.connected = 0
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        self.connected += 1
+        yield self
+
+    async def send(self, targets: Sequence[Target]) -> Answer:
+        values = tuple(target.value for target in targets)
+        self.requests.append((self.now_ms, values))
+        answer = self.open[" ".join(values)] = asyncio.get_running_loop().create_future()
+        self.most = max(self.most, len(self.open))
+        try:
+            return await answer
+        finally:
+            self.open.pop(" ".join(values), None)
+
+    def answer(self, *tags: str) -> None:
+        for tag in tags:
+            self.open[tag].set_result(Delivered())
+
+    def answer_all(self) -> None:
+        self.answer(*self.open)
+
+    def fail(self, tag: str, error: Exception | None = None) -> None:
+        self.open[tag].set_exception(error or CdnError("away"))
+
+
+async def put_all(api: Api, sender: Sender, *tags: str) -> list[asyncio.Future[None]]:
+    """What waits for each of them, by itself."""
+    return [asyncio.ensure_future(api.purged(sender, tag)) for tag in tags]
+
+
+@asynccontextmanager
+async def http_cache(answers: Callable[[str], Awaitable[int]]) -> AsyncIterator[str]:
+    """A server of purges that answers each URL's path with the status that it is told."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                status = await answers(head.split(b" ", 2)[1].decode())
+                writer.write(b"HTTP/1.1 %d x\r\nquaestor-purged: 1\r\ncontent-length: 0\r\n\r\n" % status)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def purging(url: str, outbox: MemoryOutbox) -> AsyncIterator[Sender]:
+    """A sender of purges to what listens there."""
+    sender = Sender(
+        Nginx(url, token="secret"),
+        outbox,
+        options=SenderOptions(repurge_after_ms=LATER_MS, limits=BatchLimits(first_retry_ms=1, last_retry_ms=5)),
+    )
+    sender.start()
+    try:
+        yield sender
+    finally:
+        await sender.aclose()
+
+
+async def purged(sender: Sender, *paths: str) -> None:
+    targets = [Target(URL, f"http://shop.example{path}") for path in paths]
+    await (await sender.put(targets, until_ms=system_clock() + 60_000))()
+
+
+async def test_a_cache_is_asked_by_several_requests_at_once() -> None:
+    """It answers none before all that it may be asked at once have arrived: one after the other they would wait for ever."""
+    paths = [f"/{n}" for n in range(SIDE_BY_SIDE)]
+    arrived: set[str] = set()
+    everybody = asyncio.Event()
+
+    async def answers(path: str) -> int:
+        arrived.add(path)
+        if len(arrived) == len(paths):
+            everybody.set()
+        await everybody.wait()
+        return 200
+
+    async with http_cache(answers) as url, purging(url, MemoryOutbox()) as sender:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(purged(sender, path) for path in paths))
+    async with http_cache(answers) as url, sending(Nginx(url, token="secret")) as send:
+        arrived.clear()
+        everybody.clear()
+        async with asyncio.timeout(20):
+            await send([Target(URL, f"http://shop.example{path}") for path in paths])
+
+
+async def test_what_fails_is_put_back_and_asked_for_again_and_nothing_else_is() -> None:
+    """The others were under way beside it."""
+    paths = [f"/{n}" for n in range(5)]
+    asked: list[str] = []
+    failed = asyncio.Event()
+
+    async def answers(path: str) -> int:
+        asked.append(path)
+        if path == "/3" and not failed.is_set():
+            failed.set()
+            return 503
+        await failed.wait()
+        return 200
+
+    async with http_cache(answers) as url, purging(url, MemoryOutbox()) as sender:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(purged(sender, path) for path in paths))
+    assert sorted(asked) == sorted([*paths, "/3"])
+
+
+async def test_closing_while_several_are_under_way_loses_none() -> None:
+    """They are in the outbox, to be taken at once, and the next sender sends them."""
+    paths = {f"/{n}" for n in range(20)}
+    asked: list[str] = []
+    mute = asyncio.Event()
+
+    async def answers(path: str) -> int:
+        asked.append(path)
+        await mute.wait()
+        return 200
+
+    outbox = MemoryOutbox()
+    async with http_cache(answers) as url:
+        async with purging(url, outbox) as sender:
+            puts = [asyncio.ensure_future(purged(sender, path)) for path in paths]
+            await eventually(lambda: len(asked) == SIDE_BY_SIDE)
+        size = await outbox.size(sender.queue)
+        assert (size.waiting, size.taken) == (20, 0)
+        await asyncio.gather(*puts)
+        asked.clear()
+        mute.set()
+        async with purging(url, outbox):
+            await eventually(lambda: set(asked) == paths)
+        size = await outbox.size(sender.queue)
+        assert len(asked) == 20
+
+
+async def test_no_purge_waits_for_a_slow_answer_to_another() -> None:
+    """Not for what was sent before it, and not for what was sent with it; and it is over when it was answered itself."""
+    api = Held()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        slow, fast = await put_all(api, sender, "slow", "fast")
+        await eventually(lambda: api.open.keys() == {"slow", "fast"})
+        api.answer("fast")
+        await fast
+        for n in range(20):
+            [later] = await put_all(api, sender, f"later-{n}")
+            await eventually(lambda n=n: f"later-{n}" in api.open)
+            api.answer(f"later-{n}")
+            await later
+        assert not slow.done()
+        api.answer("slow")
+        await slow
+
+
+async def test_no_more_are_under_way_than_a_cache_of_ones_own_stands() -> None:
+    api = Held()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, *(f"t{n}" for n in range(50)))
+        while not all(wait.done() for wait in waits):
+            await eventually(lambda: bool(api.open) or all(wait.done() for wait in waits))
+            api.answer_all()
+            await asyncio.sleep(0)
+    assert api.most == SIDE_BY_SIDE
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["rates", "pause"])
+async def test_a_place_with_rates_or_with_a_pause_is_sent_one_after_the_other(limited: bool) -> None:
+    """Each is acknowledged to the outbox before the next one is sent."""
+    api = Held(replace(LIMITED, batch={}) if limited else EACH_ALONE)
+    limits = BatchLimits() if limited else BatchLimits(pause_ms=5)
+    sender = Sender(
+        api, api.outbox, options=SenderOptions(repurge_after_ms=LATER_MS, limits=limits), clock=lambda: api.now_ms,
+        sleep=api.sleep,
+    )  # fmt: skip
+    sender.start()
+    try:
+        waits = await put_all(api, sender, *(f"t{n}" for n in range(10)))
+        for done in range(10):
+            await eventually(lambda: len(api.open) == 1)
+            size = await api.outbox.size(sender.queue)
+            assert size.waiting + size.taken == 10 - done
+            for _ in range(20):  # turns of the loop in which another could be sent
+                await asyncio.sleep(0)
+            api.answer_all()
+            await eventually(lambda done=done: len(api.requests) == done + 2 or all(wait.done() for wait in waits))
+        await asyncio.gather(*waits)
+    finally:
+        await sender.aclose()
+    assert api.most == 1
+    if not limited:
+        assert [later - sooner for (sooner, _), (later, _) in zip(api.requests, api.requests[1:], strict=False)] == [
+            5
+        ] * 9
+
+
+async def test_what_fails_together_makes_the_pause_longer_once() -> None:
+    """A cache that is gone for a moment is not left alone for as long as one that has failed so many times in a row."""
+    api = Held()
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await Api.sleep(api, seconds)
+
+    api.sleep = sleep  # type: ignore[method-assign]
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, *(f"t{n}" for n in range(SIDE_BY_SIDE)))
+        await eventually(lambda: len(api.open) == SIDE_BY_SIDE)
+        for tag in list(api.open):
+            api.fail(tag)
+        await eventually(lambda: len(api.requests) > SIDE_BY_SIDE)
+        assert slept
+        assert max(slept) <= BatchLimits().first_retry_ms / 1_000
+        assert sender.state == "dark"
+        while not all(wait.done() for wait in waits):
+            await eventually(lambda: bool(api.open) or all(wait.done() for wait in waits))
+            api.answer_all()
+            await asyncio.sleep(0)
+        assert sender.state == "ok"
+    assert len(api.requests) == 2 * SIDE_BY_SIDE
+
+
+async def test_nothing_is_sent_during_a_pause() -> None:
+    """What comes in meanwhile waits for its end, as what has failed does."""
+    api = Held()
+    resting = asyncio.Event()
+    over = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        api.now_ms += int(seconds * 1_000)
+        resting.set()
+        await over.wait()
+
+    api.sleep = sleep  # type: ignore[method-assign]
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        [first] = await put_all(api, sender, "first")
+        await eventually(lambda: bool(api.open))
+        api.fail("first")
+        await resting.wait()
+        [second] = await put_all(api, sender, "second")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert api.sent == [("first",)]
+        over.set()
+        await eventually(lambda: api.open.keys() == {"first", "second"})
+        api.answer_all()
+        await asyncio.gather(first, second)
+
+
+async def test_what_is_refused_alone_is_found_while_others_are_under_way_all_the_time() -> None:
+    """Its batch is sent again in halves; what is put in meanwhile goes on as it is, and does not keep it from being found."""
+
+    class Refusing(Api):
+        more = 200
+        own: Sender
+
+        async def send(self, targets: Sequence[Target]) -> Answer:
+            self.requests.append((self.now_ms, tuple(target.value for target in targets)))
+            if self.more:
+                self.more -= 1
+                self.waits.append(asyncio.ensure_future(self.purged(self.own, f"more-{self.more}")))
+            await asyncio.sleep(0)
+            return Rejected(reason="bad tag") if any(one.value == "t3" for one in targets) else Delivered()
+
+    api = Refusing(GATHERING)
+    api.waits: list[asyncio.Future[None]] = []  # type: ignore[misc]
+    async with api.sender(repurge_after_ms=LATER_MS) as api.own:
+        await api.put(api.own, *(f"t{n}" for n in range(8)))
+
+        async def buried() -> bool:
+            return (await api.outbox.size(api.own.queue)).dead == 1
+
+        await eventually(buried)
+        await eventually(lambda: not api.more and all(wait.done() for wait in api.waits))
+        [letter] = await api.outbox.dead(api.own.queue, count=10)
+        assert (letter.member, letter.reason) == ("0tag t3", "bad tag")
+        assert (await api.outbox.size(api.own.queue)).taken == 0
+    refused = [batch for batch in api.sent if "t3" in batch]
+    assert [len(batch) for batch in refused] == [8, 4, 2, 1]
+
+
+async def test_what_is_due_leaves_room_for_what_is_put_in() -> None:
+    """However much it is, and however slow its answers are."""
+    api = Held()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        left_behind = [f"0tag due-{n}" for n in range(100)]
+        await api.outbox.put(sender.queue, left_behind, until_ms=api.now_ms + 3_600_000, now_ms=api.now_ms)
+        await eventually(lambda: len(api.open) == SIDE_BY_SIDE // 2)
+        [wait] = await put_all(api, sender, "own")
+        await eventually(lambda: "own" in api.open)
+        api.answer("own")
+        await wait
+        assert len(api.open) == SIDE_BY_SIDE // 2
+
+
+async def test_what_is_put_in_leaves_room_for_what_is_due() -> None:
+    """However much it is: by turns."""
+    api = Held()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, *(f"own-{n}" for n in range(1_000)))
+        left_behind = [f"0tag due-{n}" for n in range(10)]
+        await api.outbox.put(sender.queue, left_behind, until_ms=api.now_ms + 3_600_000, now_ms=api.now_ms)
+        async with asyncio.timeout(20):
+            while not {f"due-{n}" for n in range(10)} <= {tag for batch in api.sent for tag in batch}:
+                api.answer_all()
+                await asyncio.sleep(0.001)
+        assert not all(wait.done() for wait in waits), "while there was something to send all the time"
+        while not all(wait.done() for wait in waits):
+            api.answer_all()
+            await asyncio.sleep(0)
+
+
+async def test_a_mistake_ends_the_connection_when_the_others_were_answered() -> None:
+    """Of ours, or of a provider's module. What it was made with comes back when its lease is over."""
+    api = Held()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        [wrong, other] = await put_all(api, sender, "wrong", "other")
+        await eventually(lambda: len(api.open) == 2)
+        api.fail("wrong", TypeError("oh"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (api.connected, list(api.open)) == (1, ["other"])
+        api.answer("other")
+        await other
+        await eventually(lambda: api.connected == 2)
+        api.now_ms += 60_000
+        await eventually(lambda: "wrong" in api.open)
+        api.answer("wrong")
+        await wrong
+    assert api.telemetry.failures.labels("cdn")._value.get() == 1
+
+
+async def test_a_connection_that_cannot_be_opened_is_tried_again() -> None:
+    class Shut(Held):
+        @asynccontextmanager
+        async def connect(self) -> AsyncIterator[Connection]:
+            self.connected += 1
+            if self.connected < 3:
+                raise OSError("shut")
+            yield self
+
+    api = Shut()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        [wait] = await put_all(api, sender, "a")
+        await eventually(lambda: bool(api.open))
+        api.answer("a")
+        await wait
+
+
+class GatedOutbox(MemoryOutbox):
+    """An outbox that hears that purges are done when the gate is open; how many it was told of, by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.told: list[int] = []
+
+    async def done(self, queue: str, taken: Sequence[QueuedPurge], **told: Any) -> None:
+        self.told.append(len(taken))
+        await self.gate.wait()
+        await super().done(queue, taken, **told)
+
+
+async def test_the_outbox_is_told_at_once_of_what_was_answered_while_it_was_told() -> None:
+    """And the place's room is free as soon as it has answered."""
+    api = Held()
+    outbox = api.outbox = GatedOutbox()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, *(f"t{n}" for n in range(30)))
+        while len(api.requests) < 30 or api.open:
+            await eventually(lambda: bool(api.open))
+            api.answer_all()
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(wait.done() for wait in waits)
+        outbox.gate.set()
+        await asyncio.gather(*waits)
+        size = await outbox.size(sender.queue)
+        assert (size.waiting, size.taken, size.oldest_ms) == (0, 0, None)
+    assert sum(outbox.told) == 30
+    assert len(outbox.told) == 2
+
+
+async def test_all_that_the_outbox_was_not_told_of_together_hear_of_it_and_what_follows_is_told() -> None:
+    answers = iter([StoreError("away"), None])
+    gate = asyncio.Event()
+    told: list[list[str]] = []
+
+    async def tell(held: Sequence[QueuedPurge]) -> None:
+        told.append([purge.member for purge in held])
+        await gate.wait()
+        if (error := next(answers)) is not None:
+            raise error
+
+    acknowledgements = Acknowledgements(tell)
+    done = [
+        asyncio.create_task(acknowledgements.done([QueuedPurge(member, "t", 0, 0, 0)])) for member in ("a", "b", "c")
+    ]
+    await eventually(lambda: len(told) == 1)
+    done.append(asyncio.create_task(acknowledgements.done([QueuedPurge("d", "t", 0, 0, 0)])))
+    await asyncio.sleep(0)
+    gate.set()
+    outcomes = await asyncio.gather(*done, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreError] * 3 + [type(None)]
+    assert told == [["a", "b", "c"], ["d"]]
+    await acknowledgements.aclose()
+
+
+async def test_what_was_answered_and_not_told_when_a_sender_ends_comes_back() -> None:
+    """Purged once more rather than forgotten without the purge that follows a moment later."""
+    api = Held()
+    outbox = api.outbox = GatedOutbox()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, "a", "b", "c")
+        await eventually(lambda: len(api.open) == 3)
+        api.answer("a", "b")
+        await eventually(lambda: len(outbox.told) == 1)
+    size = await outbox.size(sender.queue)
+    assert (size.waiting, size.taken) == (3, 0)
+    await asyncio.gather(*waits)
