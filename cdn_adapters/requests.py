@@ -13,7 +13,7 @@ from cdn_adapters.place import Place, Send, Target
 from quaestor.errors import CdnError
 
 SIDE_BY_SIDE: Final = 8
-"""Requests under way at once at a place without rates: as many as the pool of a cache of one's own has connections."""
+"""Requests under way at once at a place without rates: few enough for any cache of one's own, each on a connection."""
 
 
 def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterator[tuple[Target, ...]]:

@@ -1,7 +1,8 @@
 """Requests of one sender to a place without rates: several under way at once, so that no purge waits for the answer to another.
 
 What this process has put in goes at once. What is due again, or was left behind by others, is looked for now and then, while
-requests are under way. It comes in bursts and nobody waits for it; so where each purge is a request it has half of the room.
+requests are under way. It comes in bursts and nobody waits for it; so where each purge is a request it has one place while it
+is little, and half of them at most.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from quaestor.tasks import Rests, ended
 
 _DUE_AT_ONCE: Final = 100
 """Purges that are due, where each is a request: so few that they are sent before their lease is over."""
+_DUE_EACH: Final = 16
+"""Purges that are due, for each of the requests at once by which they are sent, where each is a request."""
 _LONGEST_REST_S: Final = 0.01
 """Between two requests to a place that takes several purges in one."""
 
@@ -174,7 +177,8 @@ class SideBySide:
             self._taken.update(taken)
             taken += [self._due.popleft() for _ in range(min(len(self._due), most - len(taken)))]
         else:
-            may_be_due = bool(self._due) and self._due_under_way < max(1, self._most // 2)
+            room = min(max(1, self._most // 2), 1 + len(self._due) // _DUE_EACH)
+            may_be_due = bool(self._due) and self._due_under_way < room
             taken = [] if may_be_due and self._turn_of_due else self._own.take(1)
             self._taken.update(taken)
             due = may_be_due and not taken
@@ -195,7 +199,7 @@ class SideBySide:
         """Look for what is due, if it is time, and go on meanwhile."""
         late = asyncio.get_running_loop().time() >= self._look_due_s
         count = min(self._free_targets, MOST_AT_ONCE if self._capabilities.gathers else _DUE_AT_ONCE)
-        if late and count > 0 and self._looking is None and not self._due and not self._mistaken:
+        if late and count > 0 and self._looking is None and len(self._due) < _DUE_EACH and not self._mistaken:
             self._look_due_s = asyncio.get_running_loop().time() + self._look_pause_s
             self._looking = asyncio.create_task(self._take_due(count))
 
