@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cdn_adapters import BatchLimits, Nginx
+from cdn_adapters import BatchLimits
 from cdn_adapters.answers import Answer, Delivered, Rejected
-from cdn_adapters.capabilities import URL
 from cdn_adapters.place import Connection, Target
-from cdn_adapters.requests import SIDE_BY_SIDE, sending
+from cdn_adapters.requests import SIDE_BY_SIDE
 from cdn_adapters.sender import Sender
 from cdn_adapters.sender_options import SenderOptions
-from quaestor.clock import system_clock
 from quaestor.errors import CdnError
-from quaestor.store.outbox_memory import MemoryOutbox
 from tests.support import eventually
 from tests.unit.test_purge_sender import LIMITED, Api
 
@@ -68,117 +65,6 @@ class Held(Api):
 async def put_all(api: Api, sender: Sender, *tags: str) -> list[asyncio.Future[None]]:
     """What waits for each of them, by itself."""
     return [asyncio.ensure_future(api.purged(sender, tag)) for tag in tags]
-
-
-@asynccontextmanager
-async def http_cache(answers: Callable[[str], Awaitable[int]]) -> AsyncIterator[str]:
-    """A server of purges that answers each URL's path with the status that it is told."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                status = await answers(head.split(b" ", 2)[1].decode())
-                writer.write(b"HTTP/1.1 %d x\r\nquaestor-purged: 1\r\ncontent-length: 0\r\n\r\n" % status)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-
-
-@asynccontextmanager
-async def purging(url: str, outbox: MemoryOutbox) -> AsyncIterator[Sender]:
-    """A sender of purges to what listens there."""
-    sender = Sender(
-        Nginx(url, token="secret"),
-        outbox,
-        options=SenderOptions(repurge_after_ms=LATER_MS, limits=BatchLimits(first_retry_ms=1, last_retry_ms=5)),
-    )
-    sender.start()
-    try:
-        yield sender
-    finally:
-        await sender.aclose()
-
-
-async def purged(sender: Sender, *paths: str) -> None:
-    targets = [Target(URL, f"http://shop.example{path}") for path in paths]
-    await (await sender.put(targets, until_ms=system_clock() + 60_000))()
-
-
-async def test_a_cache_is_asked_by_several_requests_at_once() -> None:
-    """It answers none before all that it may be asked at once have arrived: one after the other they would wait for ever."""
-    paths = [f"/{n}" for n in range(SIDE_BY_SIDE)]
-    arrived: set[str] = set()
-    everybody = asyncio.Event()
-
-    async def answers(path: str) -> int:
-        arrived.add(path)
-        if len(arrived) == len(paths):
-            everybody.set()
-        await everybody.wait()
-        return 200
-
-    async with http_cache(answers) as url, purging(url, MemoryOutbox()) as sender:
-        async with asyncio.timeout(20):
-            await asyncio.gather(*(purged(sender, path) for path in paths))
-    async with http_cache(answers) as url, sending(Nginx(url, token="secret")) as send:
-        arrived.clear()
-        everybody.clear()
-        async with asyncio.timeout(20):
-            await send([Target(URL, f"http://shop.example{path}") for path in paths])
-
-
-async def test_what_fails_is_put_back_and_asked_for_again_and_nothing_else_is() -> None:
-    """The others were under way beside it."""
-    paths = [f"/{n}" for n in range(5)]
-    asked: list[str] = []
-    failed = asyncio.Event()
-
-    async def answers(path: str) -> int:
-        asked.append(path)
-        if path == "/3" and not failed.is_set():
-            failed.set()
-            return 503
-        await failed.wait()
-        return 200
-
-    async with http_cache(answers) as url, purging(url, MemoryOutbox()) as sender:
-        async with asyncio.timeout(20):
-            await asyncio.gather(*(purged(sender, path) for path in paths))
-    assert sorted(asked) == sorted([*paths, "/3"])
-
-
-async def test_closing_while_several_are_under_way_loses_none() -> None:
-    """They are in the outbox, to be taken at once, and the next sender sends them."""
-    paths = {f"/{n}" for n in range(20)}
-    asked: list[str] = []
-    mute = asyncio.Event()
-
-    async def answers(path: str) -> int:
-        asked.append(path)
-        await mute.wait()
-        return 200
-
-    outbox = MemoryOutbox()
-    async with http_cache(answers) as url:
-        async with purging(url, outbox) as sender:
-            puts = [asyncio.ensure_future(purged(sender, path)) for path in paths]
-            await eventually(lambda: len(asked) == SIDE_BY_SIDE)
-        size = await outbox.size(sender.queue)
-        assert (size.waiting, size.taken) == (20, 0)
-        await asyncio.gather(*puts)
-        asked.clear()
-        mute.set()
-        async with purging(url, outbox):
-            await eventually(lambda: set(asked) == paths)
-        assert len(asked) == 20
 
 
 async def test_no_purge_waits_for_a_slow_answer_to_another() -> None:
@@ -392,3 +278,37 @@ async def test_a_connection_that_cannot_be_opened_is_tried_again() -> None:
         await eventually(lambda: bool(api.open))
         api.answer("a")
         await wait
+
+
+async def test_what_was_refused_and_is_sent_in_halves_is_not_lost_by_closing() -> None:
+    """The half that is under way, and the one that is not yet."""
+    api = Held(GATHERING)
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        await api.put(sender, "a", "b", "c", "d")
+        await eventually(lambda: "a b c d" in api.open)
+        api.open["a b c d"].set_result(Rejected(reason="bad tag"))
+        await eventually(lambda: "a b" in api.open)
+    size = await api.outbox.size(sender.queue)
+    assert (size.waiting, size.taken, size.dead) == (4, 0, 0)
+
+
+@pytest.mark.parametrize("longest_s", [3_600.0, 0.0])
+async def test_what_comes_in_during_a_request_that_takes_several_goes_with_the_next(
+    monkeypatch: pytest.MonkeyPatch, longest_s: float
+) -> None:
+    """As long as that one does not take too long."""
+    monkeypatch.setattr("cdn_adapters.side_by_side._LONGEST_REST_S", longest_s)
+    api = Held(GATHERING)
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, "slow")
+        await eventually(lambda: "slow" in api.open)
+        waits += await put_all(api, sender, "b", "c")
+        if longest_s:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert list(api.open) == ["slow"]
+            api.answer("slow")
+        await eventually(lambda: "b c" in api.open)
+        api.answer_all()
+        await asyncio.gather(*waits)
+    assert api.sent == [("slow",), ("b", "c")]
