@@ -51,6 +51,10 @@ class Singles:
         self._closed = closed
         self._free: list[httpx.AsyncClient] = []
 
+    async def open(self) -> None:
+        """Make the first client, so that no purge has to wait until the libraries that it needs are loaded."""
+        self._free.append(await self._closed.enter_async_context(self._new()))
+
     async def send(self, targets: Sequence[Target]) -> Answer:
         """See Connection."""
         client = self._free.pop() if self._free else await self._closed.enter_async_context(self._new())

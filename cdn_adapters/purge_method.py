@@ -59,11 +59,13 @@ class PurgeMethodPlace(PooledPlace, ABC):
         limits = httpx.Limits(max_connections=SIDE_BY_SIDE, keepalive_expiry=_KEEP_ALIVE_S)
         tls = httpx.create_ssl_context(trust_env=False) if self.base.startswith("https:") else False
         async with AsyncExitStack() as clients:
-            yield Singles(
+            connection = Singles(
                 self,
                 lambda: httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False, verify=tls),
                 clients,
             )
+            await connection.open()
+            yield connection
 
     async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
         """Purge a batch on these connections: see Connection."""

@@ -1,8 +1,8 @@
 """Requests of one sender to a place without rates: several under way at once, so that no purge waits for the answer to another.
 
 What this process has put in goes at once. What is due again, or was left behind by others, is looked for now and then, while
-requests are under way. It comes in bursts and nobody waits for it; so where each purge is a request it has one place while it
-is little, and half of them at most.
+requests are under way. It comes in bursts and nobody waits for it; so it goes in requests of its own, one at a time while it is
+little, and has half of the room at most.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from cdn_adapters.answer_handling import AnswerHandling
+from cdn_adapters.capabilities import UNBOUNDED
 from cdn_adapters.own_purges import OwnPurges
 from cdn_adapters.pacing import Pacing
 from cdn_adapters.place import Connection, Place
@@ -29,7 +30,7 @@ from quaestor.tasks import Rests, ended
 _DUE_AT_ONCE: Final = 100
 """Purges that are due, where each is a request: so few that they are sent before their lease is over."""
 _DUE_EACH: Final = 16
-"""Purges that are due, for each of the requests at once by which they are sent, where each is a request."""
+"""Purges that are due, for each of the requests side by side by which they are sent."""
 _LONGEST_REST_S: Final = 0.01
 """Between two requests to a place that takes several purges in one."""
 
@@ -129,9 +130,10 @@ class SideBySide:
         task.add_done_callback(self._ended)
         self._under_way += 1
         self._due_under_way += due
-        if self._capabilities.gathers and not self._ready:  # what comes in meanwhile joins the next one
+        if self._capabilities.gathers and not due and not self._ready:  # what comes in meanwhile goes together
             await asyncio.wait({answered}, timeout=_LONGEST_REST_S)
-            self._rests.worked(begun_s)
+            if self._own.waiting:
+                self._rests.worked(begun_s)
 
     async def _send(
         self, connection: Connection, request: PurgeRequest, answered: asyncio.Future[None], *, due: bool
@@ -167,33 +169,28 @@ class SideBySide:
         return self._under_way < self._most and len(self._sending) < MOST_AT_ONCE
 
     def _take(self) -> None:
-        """Take what is to be sent next: all in a few requests, or, where each purge is a request, what was put in and what is due
-        by turns."""
-        most = self._free_targets
+        """Take what is to be sent next: what was put in, or what is due, by turns if there are both. As much as goes in a few
+        requests where one takes several, otherwise one."""
+        most = min(self._free_targets, MOST_AT_ONCE if self._capabilities.gathers else 1)
         if most < 1:
             return
-        if self._capabilities.gathers:
-            taken, due = self._own.take(most), False
-            self._taken.update(taken)
-            taken += [self._due.popleft() for _ in range(min(len(self._due), most - len(taken)))]
-        else:
-            room = min(max(1, self._most // 2), 1 + len(self._due) // _DUE_EACH)
-            may_be_due = bool(self._due) and self._due_under_way < room
-            taken = [] if may_be_due and self._turn_of_due else self._own.take(1)
-            self._taken.update(taken)
-            due = may_be_due and not taken
-            if due:
-                taken = [self._due.popleft()]
-            self._turn_of_due = not due
+        room = min(max(1, self._most // 2), 1 + len(self._due) // _DUE_EACH)
+        may_be_due = bool(self._due) and self._due_under_way < room
+        taken = [] if may_be_due and self._turn_of_due else self._own.take(most)
+        self._taken.update(taken)
+        due = may_be_due and not taken
+        if due:
+            taken = [self._due.popleft() for _ in range(min(len(self._due), most))]
+        self._turn_of_due = not due
         self._ready.extend((request, due) for request in purge_requests(self._pace.requests(), taken))
 
     @property
     def _free_targets(self) -> int:
         """Targets that may be sent besides those that are."""
         if not self._capabilities.asynchronous:
-            return MOST_AT_ONCE
+            return UNBOUNDED
         sending = sum(len(request.targets) for request in self._sending.values())
-        return min(MOST_AT_ONCE, self._capabilities.open_targets - self._handling.open_targets - sending)
+        return self._capabilities.open_targets - self._handling.open_targets - sending
 
     def _look(self) -> None:
         """Look for what is due, if it is time, and go on meanwhile."""
