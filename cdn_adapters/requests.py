@@ -35,10 +35,16 @@ def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterat
 
 
 @asynccontextmanager
-async def sending(place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> AsyncIterator[Send]:
+async def sending(
+    place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, *, at_once: int = SIDE_BY_SIDE
+) -> AsyncIterator[Send]:
     """A connection that purges whatever it is given, in as many requests as that takes, and waits for what is only accepted at
-    first."""
-    room = asyncio.Semaphore(SIDE_BY_SIDE)
+    first.
+
+    at_once: requests that a place without rates is sent side by side.
+    """
+    at_once = 1 if place.capabilities.rates else at_once
+    room = asyncio.Semaphore(at_once)
     async with place.connect() as connection:
 
         async def one(batch: Sequence[Target]) -> None:
@@ -51,7 +57,7 @@ async def sending(place: Place, sleep: Callable[[float], Awaitable[None]] = asyn
 
         async def send(targets: Sequence[Target]) -> None:
             requests = requests_of(place.capabilities, targets)
-            if place.capabilities.rates:
+            if at_once == 1:  # the first that is refused ends it
                 for batch in requests:
                     await one(batch)
                 return

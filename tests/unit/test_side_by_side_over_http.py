@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cdn_adapters import BatchLimits, Nginx
+from cdn_adapters import BatchLimits, Delivery, Nginx
 from cdn_adapters.capabilities import URL
 from cdn_adapters.place import Target
 from cdn_adapters.requests import SIDE_BY_SIDE, sending
@@ -130,3 +130,29 @@ async def test_closing_while_several_are_under_way_loses_none() -> None:
         async with purging(url, outbox):
             await eventually(lambda: set(asked) == paths)
         assert len(asked) == 20
+
+
+async def test_purges_without_an_outbox_follow_each_other_where_a_pause_is_wanted() -> None:
+    """Each is asked when the one before it was answered."""
+    under_way = 0
+    most = 0
+
+    async def answers(path: str) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        under_way -= 1
+        return 200
+
+    urls = [f"http://shop.example/{n}" for n in range(5)]
+    async with http_cache(answers) as url:
+        delivery = Delivery(Nginx(url, token="secret"), limits=BatchLimits(pause_ms=1))
+        await delivery.purge(tags=[], urls=urls)
+        await delivery.aclose()
+        assert most == 1
+        delivery = Delivery(Nginx(url, token="secret"), limits=BatchLimits())
+        await delivery.purge(tags=[], urls=urls)
+        await delivery.aclose()
+        assert most > 1
