@@ -312,3 +312,17 @@ async def test_what_comes_in_during_a_request_that_takes_several_goes_with_the_n
         api.answer_all()
         await asyncio.gather(*waits)
     assert api.sent == [("slow",), ("b", "c")]
+
+
+async def test_what_is_put_in_does_not_wait_for_the_answer_to_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a request takes several: what is due goes in one of its own, after which there is no rest."""
+    monkeypatch.setattr("cdn_adapters.side_by_side._LONGEST_REST_S", 3_600.0)
+    api = Held(GATHERING)
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        await api.outbox.put(sender.queue, ["0tag due"], until_ms=api.now_ms + 3_600_000, now_ms=api.now_ms)
+        await eventually(lambda: "due" in api.open)
+        [wait] = await put_all(api, sender, "own")
+        await eventually(lambda: "own" in api.open)
+        api.answer("own")
+        await wait
+        assert list(api.open) == ["due"]
