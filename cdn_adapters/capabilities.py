@@ -121,7 +121,7 @@ class Capabilities:
     tag_field: None: it knows no tags.
     lifetime_field: None: CDN-Cache-Control tells it.
     rates: its token buckets; a purge takes from each that names its kind. None: it is not limited, and every process sends
-        its own purges instead of one for all.
+        its own purges instead of one for all, several requests at a time.
     asynchronous: whether a purge is only accepted at first, and its completion is to be asked for.
     open_targets: targets that may be accepted and not completed yet.
     effective_within_ms: bound from the acknowledgement (of an asynchronous place, from the acceptance) until no copy is

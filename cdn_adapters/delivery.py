@@ -9,8 +9,9 @@ from cdn_adapters.backlog import SHORT_MS
 from cdn_adapters.batching import BatchLimits, PurgeBatches, PurgeEvent
 from cdn_adapters.budget import checked_cost
 from cdn_adapters.place import Place
-from cdn_adapters.requests import sending
-from cdn_adapters.sender import UNLIMITED, Sender, SenderOptions
+from cdn_adapters.requests import SIDE_BY_SIDE, sending
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import UNLIMITED, SenderOptions
 from quaestor.cdn_ports import CdnReport, Facts, Finding
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry
@@ -46,7 +47,9 @@ class Delivery:
         self._sender: Sender | None = None
         self._telemetry: Telemetry | None = None
         self._doubtful = False
-        self._batches = PurgeBatches(partial(sending, place), place=place.address, limits=limits, observe=observe)
+        at_once = 1 if limits is not None and limits.pause_ms else SIDE_BY_SIDE
+        connect = partial(sending, place, at_once=at_once)
+        self._batches = PurgeBatches(connect, place=place.address, limits=limits, observe=observe)
 
     @property
     def pending(self) -> int:

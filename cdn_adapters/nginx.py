@@ -20,9 +20,7 @@ class Nginx(PurgeMethodPlace):
 
     name = "nginx"
     software = "nginx"
-    capabilities = Capabilities(
-        kinds=(URL,), batch={URL: 100}, lifetime_field=LifetimeField(name="x-accel-expires", form="@{until_s}")
-    )
+    capabilities = Capabilities(kinds=(URL,), lifetime_field=LifetimeField(name="x-accel-expires", form="@{until_s}"))
 
     def __init__(self, address: str, *, token: str | SecretStr, timeout_s: float = 2.0) -> None:
         super().__init__(address, token=token, timeout_s=timeout_s)

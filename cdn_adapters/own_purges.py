@@ -73,6 +73,11 @@ class OwnPurges:
         wake()
         await asyncio.shield(batch.told)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is one to be taken."""
+        return bool(self._waiting)
+
     def take(self, most: int) -> list[QueuedPurge]:
         """Take so many at most, the oldest first."""
         return [self._waiting.popleft() for _ in range(min(len(self._waiting), most))]

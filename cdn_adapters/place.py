@@ -30,7 +30,11 @@ class Target(NamedTuple):
 
 
 class Connection(Protocol):
-    """An open connection to a place. Used for one batch at a time. Raises CdnError, retryable, if the place did not answer."""
+    """An open connection to a place, or a pool of them. Raises CdnError, retryable, if the place did not answer.
+
+    A place with rates is sent one batch at a time. One without is sent several side by side (`requests.SIDE_BY_SIDE` at most), of
+    which two may name the same target: each is purged between its call and its answer, in whatever order they arrive.
+    """
 
     async def send(self, targets: Sequence[Target]) -> Answer:
         """Purge a batch: of one kind, within `Capabilities.batch` and `batch_bytes`. Purging a target twice is harmless."""
@@ -46,7 +50,8 @@ Connect = Callable[[], AbstractAsyncContextManager[Send]]
 
 
 class Place(Protocol):
-    """Place where copies are kept and can be purged. Used from one event loop at a time, for one batch at a time.
+    """Place where copies are kept and can be purged. Used from one event loop at a time; how many batches at a time: see
+    Connection.
 
     name: of the provider, for metrics: CdnAdapter.name.
     address: of this place among others of its kind, in errors, events and names of queues; without a secret.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from cdn_adapters.answers import Answer, Delivered, Rejected
 from cdn_adapters.capabilities import URL, Capabilities
 from cdn_adapters.place import Connection, Target
-from cdn_adapters.pooled import Pooled, PooledPlace
+from cdn_adapters.pooled import PooledPlace, Singles
+from cdn_adapters.requests import SIDE_BY_SIDE
 from cdn_adapters.secret_settings import secret
 from quaestor.errors import CdnError, ConfigurationError
 
@@ -24,7 +25,6 @@ PROOF = "quaestor-purged"
 """Field on the answer to a purge: that it was the printed configuration that took it, not something that answers anything."""
 _KEEP_ALIVE_S = 4.0
 """Below what these caches keep an idle connection for (Varnish: 5 s), so that it is seldom they that close it."""
-_CONNECTIONS = 8
 
 
 class PurgeMethodPlace(PooledPlace, ABC):
@@ -55,10 +55,17 @@ class PurgeMethodPlace(PooledPlace, ABC):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
-        """A pool of connections."""
-        limits = httpx.Limits(max_connections=_CONNECTIONS, keepalive_expiry=_KEEP_ALIVE_S)
-        async with httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False) as client:
-            yield Pooled(self, client)
+        """Connections that are kept, each for one request at a time."""
+        limits = httpx.Limits(max_connections=SIDE_BY_SIDE, keepalive_expiry=_KEEP_ALIVE_S)
+        tls = httpx.create_ssl_context(trust_env=False) if self.base.startswith("https:") else False
+        async with AsyncExitStack() as clients:
+            connection = Singles(
+                self,
+                lambda: httpx.AsyncClient(timeout=self._timeout_s, limits=limits, trust_env=False, verify=tls),
+                clients,
+            )
+            await connection.open()
+            yield connection
 
     async def send(self, client: httpx.AsyncClient, targets: Sequence[Target]) -> Answer:
         """Purge a batch on these connections: see Connection."""

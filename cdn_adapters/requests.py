@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
 from cdn_adapters.capabilities import KINDS, Capabilities
 from cdn_adapters.place import Place, Send, Target
 from quaestor.errors import CdnError
+
+SIDE_BY_SIDE: Final = 8
+"""Requests under way at once at a place without rates: few enough for any cache of one's own, each on a connection."""
 
 
 def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterator[tuple[Target, ...]]:
@@ -31,17 +35,35 @@ def requests_of(capabilities: Capabilities, targets: Sequence[Target]) -> Iterat
 
 
 @asynccontextmanager
-async def sending(place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> AsyncIterator[Send]:
-    """A connection that purges whatever it is given, request by request, and waits for what is only accepted at first."""
+async def sending(
+    place: Place, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, *, at_once: int = SIDE_BY_SIDE
+) -> AsyncIterator[Send]:
+    """A connection that purges whatever it is given, in as many requests as that takes, and waits for what is only accepted at
+    first.
+
+    at_once: requests that a place without rates is sent side by side.
+    """
+    at_once = 1 if place.capabilities.rates else at_once
+    room = asyncio.Semaphore(at_once)
     async with place.connect() as connection:
 
-        async def send(targets: Sequence[Target]) -> None:
-            for batch in requests_of(place.capabilities, targets):
+        async def one(batch: Sequence[Target]) -> None:
+            async with room:
                 answer = await connection.send(batch)
                 while isinstance(answer, Accepted):
                     await sleep(answer.ask_after_s)
                     answer = await connection.completed(answer.ticket)
                 raise_refusal(place, answer)
+
+        async def send(targets: Sequence[Target]) -> None:
+            requests = requests_of(place.capabilities, targets)
+            if at_once == 1:  # the first that is refused ends it
+                for batch in requests:
+                    await one(batch)
+                return
+            for outcome in await asyncio.gather(*map(one, requests), return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
         yield send
 

@@ -22,7 +22,6 @@ class Squid(PurgeMethodPlace):
     software = "Squid"
     capabilities = Capabilities(
         kinds=(URL,),
-        batch={URL: 100},
         # What follows the plus is for how long it may be stale; Squid takes the shorter of both for the lifetime, so it is said
         # twice. The last word is its name (`httpd_accel_surrogate_id`): other surrogates on the way are not meant.
         lifetime_field=LifetimeField(name="surrogate-control", form="max-age={lives_s}+{lives_s};quaestor"),

@@ -25,7 +25,7 @@ class TrafficServer(PurgeMethodPlace):
 
     name = "ats"
     software = "Traffic Server"
-    capabilities = Capabilities(kinds=(URL, EVERYTHING), batch={URL: 100})
+    capabilities = Capabilities(kinds=(URL, EVERYTHING))
 
     def __init__(self, address: str, *, token: str | SecretStr, timeout_s: float = 2.0) -> None:
         super().__init__(address, token=token, timeout_s=timeout_s)

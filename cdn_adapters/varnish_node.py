@@ -38,7 +38,7 @@ class VarnishNode(PurgeMethodPlace):
         self._soft = soft
         self.capabilities = Capabilities(
             kinds=(TAG, URL) if tags else (URL, EVERYTHING),
-            batch={TAG: 100, URL: 100},
+            batch={TAG: 100},
             batch_bytes=4_000,
             soft=True,
             tag_field=TagField(name="xkey", budget_bytes=_FIELD_BYTES) if tags else None,

@@ -14,7 +14,8 @@ from pydantic import SecretStr
 from cdn_adapters import Target, VarnishAdapter, varnish_vcl
 from cdn_adapters.edgegrid import EdgeGridCredentials
 from cdn_adapters.place import Place
-from cdn_adapters.sender import Sender, SenderOptions
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import SenderOptions
 from cdn_adapters.varnish_node import VarnishNode
 from quaestor.errors import ConfigurationError
 from quaestor.observability.telemetry import Telemetry

@@ -23,6 +23,7 @@ class Account:
     """What a provider keeps of one account.
 
     purged: how often each tag was. requests: how many came. refused: how many were too many.
+    answers: whether it does; while it does not, nothing is purged either.
     """
 
     def __init__(self, *, per_s: float, burst: int) -> None:
@@ -31,6 +32,8 @@ class Account:
         self.requests = 0
         self.refused = 0
         self.url = ""
+        self.answers = threading.Event()
+        self.answers.set()
         self._tokens, self._at_s = float(burst), time.monotonic()
         self._lock = threading.Lock()
 
@@ -56,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         tags = json.loads(self.rfile.read(int(self.headers["content-length"])))["tags"]
+        self.server.account.answers.wait()
         status = 200 if len(tags) <= 100 and self.server.account.purge(tags) else 429
         self.send_response(status)
         self.send_header("content-length", "0")
@@ -82,7 +86,7 @@ def purge_api(*, per_s: float, burst: int) -> Iterator[Account]:
 
 
 class AccountPlace:
-    """Implements Place for that API."""
+    """Implements Place for that API. Without `per_s` it has no rates, and takes one purge in a request."""
 
     name = "account"
 
@@ -90,7 +94,10 @@ class AccountPlace:
         self.address = self._url = url
         rate = Rate(bucket=bucket, owner=Owner.ACCOUNT, per_s=per_s, burst=burst)
         self.capabilities = Capabilities(
-            kinds=(TAG,), batch={TAG: 100}, tag_field=TagField(name="cache-tag", separator=","), rates=(rate,)
+            kinds=(TAG,),
+            batch={TAG: 100 if per_s else 1},
+            tag_field=TagField(name="cache-tag", separator=","),
+            rates=(rate,) if per_s else (),
         )
 
     def response_headers(self, tags: Sequence[str]) -> list[tuple[bytes, bytes]]:

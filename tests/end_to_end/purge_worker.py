@@ -1,6 +1,7 @@
 """A process that puts purges into the outbox and sends them: `purge_worker REDIS DEPLOYMENT URL PER_S BURST FIRST COUNT [PACE]`.
 
-The account is the URL's, whatever the deployment. PACE: purges that are put in a second; 0: as fast as it can.
+The account is the URL's, whatever the deployment. PER_S 0: it has no rates, and takes one purge in a request.
+PACE: purges that are put in a second; 0: as fast as it can.
 Prints "ready", and then the last that it has put in, each time that the outbox has it.
 """
 
@@ -12,7 +13,8 @@ import time
 
 from cdn_adapters.capabilities import TAG
 from cdn_adapters.place import Target
-from cdn_adapters.sender import Sender, SenderOptions
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import SenderOptions
 from quaestor.errors import StoreError
 from quaestor.redis.clients import shared_client
 from quaestor.store.outbox_redis import RedisOutbox

@@ -25,8 +25,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def workers(redis_url: str, deployment: str, account: Account) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(first: int, count: int, *, queue: str = "") -> subprocess.Popen[str]:
-        arguments = [redis_url, deployment + queue, account.url, account.per_s, account.burst, first, count]
+    def start(first: int, count: int, *, queue: str = "", limited: bool = True) -> subprocess.Popen[str]:
+        per_s = account.per_s if limited else 0
+        arguments = [redis_url, deployment + queue, account.url, per_s, account.burst, first, count]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.end_to_end.purge_worker", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -91,6 +92,24 @@ async def test_what_was_put_in_is_sent_although_processes_are_killed(redis_url: 
         if not lives:
             lives.append(start(0, 1))
         expected = {f"p{n}" for n in range(4_000)}
+        await eventually(lambda: expected <= account.purged.keys(), within_s=120)
+
+
+@pytest.mark.timeout(300)
+async def test_what_was_under_way_side_by_side_is_sent_although_the_process_is_killed(
+    redis_url: str, prefix: str
+) -> None:
+    """kill -9 with several requests under way and more behind them: all come back to whoever sends next, after the lease."""
+    with purge_api(per_s=100_000, burst=100_000) as account, workers(redis_url, prefix, account) as start:
+        account.answers.clear()
+        victim = start(0, 1_000, limited=False)
+        put_all(victim, 999)
+        victim.kill()
+        victim.wait(DEADLINE_S)
+        assert not account.purged
+        account.answers.set()
+        start(1_000, 1, limited=False)
+        expected = {f"p{n}" for n in range(1_001)}
         await eventually(lambda: expected <= account.purged.keys(), within_s=120)
 
 

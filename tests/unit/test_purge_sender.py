@@ -16,7 +16,9 @@ from cdn_adapters.backlog import Backlog
 from cdn_adapters.capabilities import TAG, Capabilities, Cost, Owner, Rate, TagField, Unit
 from cdn_adapters.delivery import Delivery
 from cdn_adapters.place import Connection, Target, cheapest_targets
-from cdn_adapters.sender import POLL_S, Sender, SenderOptions
+from cdn_adapters.sender import Sender
+from cdn_adapters.sender_options import POLL_S, SenderOptions
+from cdn_adapters.side_by_side import SideBySide
 from cdn_adapters.tag_field import tag_headers
 from quaestor.cdn_ports import Facts, Level
 from quaestor.errors import CdnError, ConfigurationError, StoreError
@@ -457,7 +459,7 @@ async def test_while_there_are_purges_of_its_own_a_sender_does_not_ask_the_outbo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It looks for those now and then: a request costs its own two round trips and no third."""
-    monkeypatch.setattr("cdn_adapters.sender.POLL_S", 3_600.0)
+    monkeypatch.setattr("cdn_adapters.side_by_side.POLL_S", 3_600.0)
     api = Busy(replace(LIMITED, rates=()))
     outbox = api.outbox = CountingOutbox()
     async with api.sender(repurge_after_ms=3_600_000_000) as api.own:
@@ -497,18 +499,19 @@ async def test_a_sender_that_may_send_nothing_more_waits_for_what_is_open(monkey
     """It does not ask itself again and again, however long ago it has looked for what is due."""
     idled: list[float] = []
 
-    async def idle(sender: Sender, seconds: float) -> None:
+    async def idle(requests: SideBySide, seconds: float) -> None:
         idled.append(seconds)
-        await sender._wake.wait()
+        await requests._wake.wait()
 
-    monkeypatch.setattr(Sender, "_idle", idle)
+    monkeypatch.setattr(SideBySide, "_idle", idle)
     api = Patient(replace(LIMITED, rates=(), asynchronous=True, open_targets=1))
     api.answers.append(Accepted(ticket="1", ask_after_s=2.0))
     async with api.sender() as sender:
         purged = asyncio.create_task(api.purged(sender, "a"))
-        await eventually(lambda: len(api.requests) == 1 and len(idled) > 0)
+        await eventually(lambda: sender._handling.open_targets == 1 and not sender._side_by_side._sending)
+        await asyncio.sleep(0)
         idled.clear()
-        sender._look_due_s = 0.0
+        sender._side_by_side._look_due_s = 0.0
         sender._wake.set()
         await eventually(lambda: len(idled) > 0)
         assert set(idled) == {POLL_S}

@@ -1,0 +1,265 @@
+"""Handling of the answers to a sender's requests: purges are done, put back with growing pauses, or become dead letters.
+
+Several requests may be under way at once; an answer concerns its own purges alone. Of several that failed together the first one
+makes the next pause longer, not each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from cdn_adapters.acknowledgements import Acknowledgements
+from cdn_adapters.answers import Accepted, Answer, Delivered, Rejected, Throttled
+from cdn_adapters.batching import Outcome, PurgeEvent
+from cdn_adapters.own_purges import OwnPurges
+from cdn_adapters.pacing import Pacing
+from cdn_adapters.place import Connection, Place, Target
+from cdn_adapters.purge_members import ON_ITS_WAY, TIERS, target_of
+from cdn_adapters.purge_request import PurgeRequest
+from cdn_adapters.purge_waits import PurgeWaits, UnderWay
+from cdn_adapters.sender_options import LAST_PAUSE_S, LONGEST_HOLD_S, MOST_AT_ONCE, SenderOptions
+from quaestor.clock import Clock
+from quaestor.errors import CdnError, StoreError
+from quaestor.observability.telemetry import Telemetry
+from quaestor.purge_ports import PurgeOutbox, QueuedPurge
+from quaestor.tasks import ended
+
+TIER_SLACK_MS: Final = 500
+"""Added to a provider's bound before its tiers are purged again."""
+
+
+class LowerSender(Protocol):
+    """Sender of a place that is filled by this one."""
+
+    place: Place
+
+    async def put(self, targets: Sequence[Target], *, until_ms: int) -> Callable[[], Awaitable[None]]:
+        """Put purges into the outbox. Raises StoreError."""
+
+
+class Handled(NamedTuple):
+    """Consequences of an answer for what is sent next.
+
+    pause_s: before the next request.
+    again: requests to be sent in the place of one that was refused.
+    """
+
+    pause_s: float = 0.0
+    again: tuple[PurgeRequest, ...] = ()
+
+
+class AnswerHandling:
+    """Handling of the answers to one sender's requests. Use from one event loop.
+
+    below: see Sender.
+    wake: called when a purge that was only accepted is over.
+
+    state: see Sender.
+    open_targets: targets of requests that were accepted and are not completed.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        outbox: PurgeOutbox,
+        queue: str,
+        *,
+        own: OwnPurges,
+        pace: Pacing,
+        waits: PurgeWaits,
+        options: SenderOptions,
+        telemetry: Telemetry,
+        observe: Callable[[PurgeEvent], None],
+        below: Sequence[LowerSender],
+        clock: Clock,
+        sleep: Callable[[float], Awaitable[None]],
+        wake: Callable[[], None],
+    ) -> None:
+        self.state = "ok"
+        self.open_targets = 0
+        self._place = place
+        self._outbox = outbox
+        self._queue = queue
+        self._own = own
+        self._pace = pace
+        self._waits = waits
+        self._options = options
+        self._telemetry = telemetry
+        self._observe = observe
+        self._below = tuple(below)
+        self._clock = clock
+        self._sleep = sleep
+        self._wake = wake
+        self._limited = bool(place.capabilities.rates)
+        self._acknowledgements = Acknowledgements(self._tell_done)
+        self._failures = 0
+        self._pause_s = self._next_pause_s = options.limits.first_retry_ms / 1_000
+        self._accepted: set[asyncio.Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """End. What is not acknowledged to the outbox by then comes back."""
+        await ended(self._accepted)
+        await self._acknowledgements.aclose()
+
+    async def send(
+        self, connection: Connection, request: PurgeRequest, answered: Callable[[], None] = lambda: None
+    ) -> Handled:
+        """Send one request and act on the answer; raises StoreError if the outbox does not answer.
+
+        answered: called when the place has answered, or has failed to.
+        """
+        waits = self._waits.under_way([purge.member for purge in request.held])
+        failures = self._failures
+        answer: Answer | CdnError
+        try:
+            try:
+                answer = await connection.send(request.targets)
+            except CdnError as error:
+                answer = error
+            finally:
+                answered()
+                await self._pace.answered()
+                await self._own.told(request.held)
+            if isinstance(answer, CdnError):
+                waits.missed()
+                await self._pace.refused(request.targets)
+                event = "cdn.away" if answer.retryable else "cdn.refused"
+                return Handled(await self._failed(request.held, event, answer, failures))
+            return await self._answered(connection, request, answer, waits, failures)
+        except BaseException:  # it is sent again: who waits for it waits for that
+            waits.missed()
+            raise
+
+    async def release(self, held: Sequence[QueuedPurge]) -> None:
+        """Put these back, untried. Raises StoreError."""
+        if held:
+            await self._own.told(held)
+            now_ms = self._clock()
+            await self._outbox.retry(self._queue, held, due_ms=now_ms, failed=False, now_ms=now_ms)
+
+    def paused_s(self, failures: int | None = None) -> float:
+        """The next pause: doubled each time, and not the same in all processes.
+
+        failures: number of pauses before the request that has failed was sent; None: as many as now.
+        """
+        if failures is None or failures == self._failures:
+            self._failures += 1
+            self._pause_s = self._next_pause_s
+            self._next_pause_s = min(2 * self._pause_s, max(LAST_PAUSE_S, self._options.limits.last_retry_ms / 1_000))
+        return self._pause_s * random.uniform(0.5, 1.0)
+
+    async def _answered(
+        self, connection: Connection, request: PurgeRequest, answer: Answer, waits: UnderWay, failures: int
+    ) -> Handled:
+        targets, held = request
+        if answer.pace is not None and answer.pace.remaining < 1:
+            await self._pace.hold(targets[0].by, answer.pace.reset_s)
+        if isinstance(answer, Accepted):
+            self._count_answer("accepted")
+            self._healthy()
+            self.open_targets += len(targets)
+            task = asyncio.create_task(self._complete(connection, answer, len(targets), held, waits))
+            self._accepted.add(task)
+            task.add_done_callback(self._accepted.discard)
+            return Handled(self._options.limits.pause_ms / 1_000)
+        if isinstance(answer, Delivered):
+            await self._done(held)
+            waits.done()
+            self._healthy()
+            self._observe(PurgeEvent(place=self._place.address, outcome=Outcome.PURGED, targets=len(targets)))
+            return Handled(self._options.limits.pause_ms / 1_000)
+        waits.missed()
+        await self._pace.refused(targets)
+        return await self._not_taken(request, answer, failures)
+
+    async def _done(self, held: Sequence[QueuedPurge]) -> None:
+        await self._acknowledgements.done(held)
+        self._count_answer("delivered")
+        self._telemetry.invalidations.purges.labels(self._place.name, "done").inc(len(held))
+
+    async def _tell_done(self, held: Sequence[QueuedPurge]) -> None:
+        now_ms = self._clock()
+        capabilities = self._place.capabilities
+        again = [(ON_ITS_WAY, now_ms + self._options.repurge_after_ms)]
+        if capabilities.tiered:
+            again.append((TIERS, now_ms + capabilities.effective_within_ms + TIER_SLACK_MS))
+        for sender in self._below:  # before this is forgotten, so that it is not lost in between
+            kinds = sender.place.capabilities.kinds
+            targets = [one for one in dict.fromkeys(target_of(purge.member) for purge in held) if one.by in kinds]
+            if targets:
+                await sender.put(targets, until_ms=max(purge.until_ms for purge in held))
+        await self._outbox.done(self._queue, held, again=again, now_ms=now_ms)
+
+    async def _not_taken(self, request: PurgeRequest, answer: Rejected | Throttled, failures: int) -> Handled:
+        """Act on a refusal."""
+        targets, held = request
+        if isinstance(answer, Throttled):
+            self.state = "throttled"
+            self._count_answer("throttled")
+            pause_s = answer.retry_after_s or self.paused_s(failures)
+            await self._pace.hold(targets[0].by, pause_s)
+            self._telemetry.failure("cdn", "cdn.throttled", answer.reason, cdn=self._place.name)
+            await self.release(held)
+            return Handled(min(pause_s, LONGEST_HOLD_S) if self._limited else pause_s)
+        if answer.place_wide:
+            return Handled(await self._failed(held, "cdn.refused", CdnError(answer.reason), failures))
+        self._count_answer("rejected")
+        if len(targets) > 1 and not self._limited:
+            return Handled(again=request.halves())
+        if len(targets) > 1:  # smaller and smaller, until the one that is refused is alone
+            self._pace.largest = max(1, len(targets) // 2)
+            await self.release(held)
+        else:
+            self._telemetry.failure("cdn", "cdn.dead_letter", answer.reason, cdn=self._place.name)
+            await self._outbox.bury(self._queue, held, reason=answer.reason, now_ms=self._clock())
+        return Handled()
+
+    async def _failed(
+        self, held: Sequence[QueuedPurge], event: str, error: CdnError, failures: int | None = None
+    ) -> float:
+        """Put these back; the pause before the next request, in seconds."""
+        self.state = "dark"
+        self._count_answer("failed")
+        self._telemetry.invalidations.purges.labels(self._place.name, "failed").inc(len(held))
+        self._telemetry.failure("cdn", event, error, cdn=self._place.name)
+        self._observe(PurgeEvent(place=self._place.address, outcome=Outcome.FAILED, targets=len(held), error=error))
+        pause_s = error.retry_after_s or self.paused_s(failures)
+        now_ms = self._clock()
+        await self._outbox.retry(self._queue, held, due_ms=now_ms + int(pause_s * 1_000), now_ms=now_ms)
+        return pause_s
+
+    async def _complete(
+        self, connection: Connection, answer: Answer, targets: int, held: Sequence[QueuedPurge], waits: UnderWay
+    ) -> None:
+        """Ask for the completion of an accepted purge until it is known; sent again if it was lost."""
+        try:
+            while isinstance(answer, Accepted):
+                lease_ms = self._options.lease_ms + int(answer.ask_after_s * 1_000)
+                await self._outbox.renew(self._queue, held, lease_ms=lease_ms, now_ms=self._clock())
+                await self._sleep(answer.ask_after_s)
+                try:
+                    answer = await connection.completed(answer.ticket)
+                except CdnError as error:
+                    self._telemetry.failure("cdn", "cdn.away", error, cdn=self._place.name)
+            if isinstance(answer, Delivered):
+                await self._done(held)
+                waits.done()
+                return
+            await self._failed(held, "cdn.refused", CdnError(answer.reason))
+        except StoreError as error:  # the lease ends, and it is sent again
+            self._telemetry.failure("store", "cdn.outbox_away", error)
+        finally:
+            waits.missed()
+            self.open_targets -= targets
+            self._wake()
+
+    def _healthy(self) -> None:
+        self.state = "ok" if self.state == "dark" else self.state
+        self._next_pause_s = self._options.limits.first_retry_ms / 1_000
+        self._pace.largest = min(MOST_AT_ONCE, 2 * self._pace.largest)
+
+    def _count_answer(self, answer: str) -> None:
+        self._telemetry.purging.requests.labels(self._place.name, answer).inc()

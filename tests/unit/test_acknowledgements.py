@@ -1,0 +1,92 @@
+"""Acknowledgements of purges: of those that were answered together the outbox is told in one call, and none is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cdn_adapters.acknowledgements import Acknowledgements
+from quaestor.errors import StoreError
+from quaestor.purge_ports import QueuedPurge
+from quaestor.store.outbox_memory import MemoryOutbox
+from tests.support import eventually
+from tests.unit.test_side_by_side import LATER_MS, Held, put_all
+
+pytestmark = pytest.mark.anyio
+
+
+class GatedOutbox(MemoryOutbox):
+    """An outbox that hears that purges are done when the gate is open; how many it was told of, by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.told: list[int] = []
+
+    async def done(self, queue: str, taken: Sequence[QueuedPurge], **told: Any) -> None:
+        self.told.append(len(taken))
+        await self.gate.wait()
+        await super().done(queue, taken, **told)
+
+
+async def test_the_outbox_is_told_at_once_of_what_was_answered_while_it_was_told() -> None:
+    """And the place's room is free as soon as it has answered."""
+    api = Held()
+    outbox = api.outbox = GatedOutbox()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, *(f"t{n}" for n in range(30)))
+        while len(api.requests) < 30 or api.open:
+            await eventually(lambda: bool(api.open))
+            api.answer_all()
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(wait.done() for wait in waits)
+        outbox.gate.set()
+        await asyncio.gather(*waits)
+        size = await outbox.size(sender.queue)
+        assert (size.waiting, size.taken, size.oldest_ms) == (0, 0, None)
+    assert sum(outbox.told) == 30
+    assert len(outbox.told) == 2
+
+
+async def test_all_that_the_outbox_was_not_told_of_together_hear_of_it_and_what_follows_is_told() -> None:
+    answers = iter([StoreError("away"), None])
+    gate = asyncio.Event()
+    told: list[list[str]] = []
+
+    async def tell(held: Sequence[QueuedPurge]) -> None:
+        told.append([purge.member for purge in held])
+        await gate.wait()
+        if (error := next(answers)) is not None:
+            raise error
+
+    acknowledgements = Acknowledgements(tell)
+    done = [
+        asyncio.create_task(acknowledgements.done([QueuedPurge(member, "t", 0, 0, 0)])) for member in ("a", "b", "c")
+    ]
+    await eventually(lambda: len(told) == 1)
+    done.append(asyncio.create_task(acknowledgements.done([QueuedPurge("d", "t", 0, 0, 0)])))
+    await asyncio.sleep(0)
+    gate.set()
+    outcomes = await asyncio.gather(*done, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreError] * 3 + [type(None)]
+    assert told == [["a", "b", "c"], ["d"]]
+    await acknowledgements.aclose()
+
+
+async def test_what_was_answered_and_not_told_when_a_sender_ends_comes_back() -> None:
+    """Purged once more rather than forgotten without the purge that follows a moment later."""
+    api = Held()
+    outbox = api.outbox = GatedOutbox()
+    async with api.sender(repurge_after_ms=LATER_MS) as sender:
+        waits = await put_all(api, sender, "a", "b", "c")
+        await eventually(lambda: len(api.open) == 3)
+        api.answer("a", "b")
+        await eventually(lambda: len(outbox.told) == 1)
+    size = await outbox.size(sender.queue)
+    assert (size.waiting, size.taken) == (3, 0)
+    await asyncio.gather(*waits)
