@@ -19,6 +19,8 @@ BENCHMARKS ?= $(sort $(filter-out harness soak inputs_soak purge_endurance figur
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
 export DEBIAN_FRONTEND := noninteractive
+# Tests and demo start hundreds of Python processes: where no bytecode is kept, each compiles all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 say = printf '\033[2m[set-up]\033[0m %s\n' "$(1)" >&2
 
