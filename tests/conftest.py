@@ -48,8 +48,8 @@ def nothing_left_open() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mongo_url() -> Iterator[str]:
-    """A replica set of one real mongod."""
-    with servers.mongo_url() as url:
+    """A replica set of one real mongod. It flushes its journal often, which most tests wait for several times."""
+    with servers.mongo_url(journal_ms=10) as url:
         yield url
 
 
