@@ -39,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     whole_run.pytest_configure(config)
 
 
+def pytest_collection_finish() -> None:
+    """What all the modules consist of lasts as long as the run: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_open() -> Iterator[None]:
     """What a module's tests forget to close is said of them, not of whoever runs when it happens to be collected."""
