@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from quaestor.demo import servers
 from quaestor.redis import clients
-from tests import ended_by_force, told_at_once, whole_run
+from tests import ended_by_force, file_order, told_at_once, whole_run
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin what watches over a run, and what is told of it."""
     ended_by_force.pytest_configure(config)
+    file_order.pytest_configure(config)
     told_at_once.pytest_configure(config)
     whole_run.pytest_configure(config)
 
