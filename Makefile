@@ -11,14 +11,16 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 READY := $(VENV)/.ready
 TESTS ?= tests
-# Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start.
-SIDE_BY_SIDE ?= -n 4 --dist loadfile
+# Most tests wait for servers, so more of them than cores are under way; a file's tests share what they start (tests/file_order.py).
+SIDE_BY_SIDE ?= -n 4 --dist loadfile --no-loadscope-reorder
 # One worker may end with a test that stood still (tests/ended_by_force.py), which is tried again; with the second the run is given up.
 MOST_ENDED := --max-worker-restart=1
 BENCHMARKS ?= $(sort $(filter-out harness soak inputs_soak purge_endurance figures,$(patsubst benchmarks/%.py,%,$(wildcard benchmarks/[a-z]*.py))))
 
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin
 export DEBIAN_FRONTEND := noninteractive
+# Tests and demo start hundreds of Python processes: where no bytecode is kept, each compiles all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 say = printf '\033[2m[set-up]\033[0m %s\n' "$(1)" >&2
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from quaestor.demo import servers
 from quaestor.redis import clients
-from tests import ended_by_force, told_at_once, whole_run
+from tests import ended_by_force, file_order, told_at_once, whole_run
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -35,8 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Begin what watches over a run, and what is told of it."""
     ended_by_force.pytest_configure(config)
+    file_order.pytest_configure(config)
     told_at_once.pytest_configure(config)
     whole_run.pytest_configure(config)
+
+
+def pytest_collection_finish() -> None:
+    """What all the modules consist of lasts as long as the run: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -48,8 +55,8 @@ def nothing_left_open() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mongo_url() -> Iterator[str]:
-    """A replica set of one real mongod."""
-    with servers.mongo_url() as url:
+    """A replica set of one real mongod. It flushes its journal often, which most tests wait for several times."""
+    with servers.mongo_url(journal_ms=10) as url:
         yield url
 
 

@@ -16,9 +16,11 @@ import uvicorn
 
 DEADLINE_S = 20.0
 STEP_S = 0.005
-PATIENT: dict[str, Any] = {"staleness_bound_ms": 20_000, "activation_deadline_ms": 20_000, "verification": False}
+PATIENT: dict[str, Any] = {
+    "staleness_bound_ms": 20_000, "activation_deadline_ms": 20_000, "verification": False, "heartbeat_ms": 40,
+}  # fmt: skip
 """Settings where neither is the subject: a machine that stands still for a second must not bypass the cache, and handlers run
-when they are asked for."""
+when they are asked for. The heartbeat is short because each start waits for one, and each end for two."""
 PATIENCE_S = 20.0
 """A time limit of the product where it is not the subject: long enough for a machine that stands still meanwhile."""
 

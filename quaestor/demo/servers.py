@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -186,8 +187,13 @@ def varnish_binary() -> str | None:
     return shutil.which("varnishd") or shutil.which("varnishd", path="/usr/sbin:/usr/local/sbin")
 
 
-def mongod_server(folder: Path, *, port: int | None = None, replica_set: bool = True) -> Server:
-    """A mongod that is not started yet. start() also initiates the replica set and waits for a writable primary."""
+def mongod_server(
+    folder: Path, *, port: int | None = None, replica_set: bool = True, journal_ms: int | None = None
+) -> Server:
+    """A mongod that is not started yet. start() also initiates the replica set and waits for a writable primary.
+
+    journal_ms: how often it flushes its journal when nobody asks for it, at most 500; None: as it does by itself, 100.
+    """
     port = port or free_port()
     data = folder / "data"
     data.mkdir(exist_ok=True)
@@ -198,6 +204,8 @@ def mongod_server(folder: Path, *, port: int | None = None, replica_set: bool = 
         "--setParameter", "diagnosticDataCollectionEnabled=false",
     ]  # fmt: skip
     url = f"mongodb://{HOST}:{port}/"
+    if journal_ms is not None:
+        arguments += ["--journalCommitInterval", str(journal_ms)]
     if replica_set:
         arguments += ["--replSet", "rs0"]
         url += "?replicaSet=rs0"
@@ -299,12 +307,12 @@ def running(make: Callable[[Path], Server], name: str) -> Iterator[Server]:
 
 
 @contextmanager
-def mongo_url() -> Iterator[str]:
-    """URL of a replica set: MONGO_URL if set, else a mongod of our own."""
+def mongo_url(*, journal_ms: int | None = None) -> Iterator[str]:
+    """URL of a replica set: MONGO_URL if set, else a mongod of our own, see mongod_server()."""
     if url := os.environ.get("MONGO_URL"):
         yield url
         return
-    with running(mongod_server, "mongod") as server:
+    with running(partial(mongod_server, journal_ms=journal_ms), "mongod") as server:
         yield server.url
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,12 +82,15 @@ def imports(module: str, source: Path) -> Iterator[Import]:
                 yield Import(module, alias.name, node.lineno)
 
 
-ALL = [
-    one
-    for module, source in MODULES.items()
-    for one in imports(module, source)
-    if one.imported.partition(".")[0] in PACKAGES and one.imported != module
-]
+@cache
+def all_imports() -> list[Import]:
+    """Those of every file, of other files."""
+    return [
+        one
+        for module, source in MODULES.items()
+        for one in imports(module, source)
+        if one.imported.partition(".")[0] in PACKAGES and one.imported != module
+    ]
 
 
 def room_of(module: str) -> str:
@@ -101,13 +105,13 @@ def room_of(module: str) -> str:
 
 def test_every_import_is_of_a_module_that_exists() -> None:
     """A name that was moved leaves no import behind, also not one that runs only sometimes."""
-    assert [str(one) for one in ALL if one.imported not in MODULES] == []
+    assert [str(one) for one in all_imports() if one.imported not in MODULES] == []
 
 
 def test_a_room_imports_from_lower_floors_only() -> None:
     """The offending line is named."""
     upwards = []
-    for one in ALL:
+    for one in all_imports():
         importer, imported = room_of(one.importer), room_of(one.imported)
         if importer != imported and FLOOR[imported] >= FLOOR[importer]:
             upwards.append(f"{one} (floor {FLOOR[importer]}, {importer}, below floor {FLOOR[imported]}, {imported})")
@@ -117,7 +121,7 @@ def test_a_room_imports_from_lower_floors_only() -> None:
 def test_no_file_imports_itself_however_indirectly() -> None:
     """Strongly connected components of the files (Tarjan, SIAM J. Comput. 1972); each must be a single file."""
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for one in ALL:
+    for one in all_imports():
         graph[one.importer].add(one.imported)
     order: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -143,14 +147,16 @@ def test_no_file_imports_itself_however_indirectly() -> None:
     for module in sorted(graph):
         if module not in order:
             visit(module)
-    assert circles == [], [str(one) for one in ALL if any(one.importer in c and one.imported in c for c in circles)]
+    assert circles == [], [
+        str(one) for one in all_imports() if any(one.importer in c and one.imported in c for c in circles)
+    ]
 
 
 def test_capture_and_read_path_know_nothing_of_the_grid() -> None:
     """Another registry than the grid's could stand behind them."""
     found = [
         str(one)
-        for one in ALL
+        for one in all_imports()
         if room_of(one.importer) in ("quaestor.capture", "quaestor.read_path")
         and one.imported.startswith(("quaestor.invalidation", "quaestor.realtime"))
     ]

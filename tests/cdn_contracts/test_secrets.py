@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from quaestor.store.outbox_memory import MemoryOutbox
 from tests.cdn_contracts.providers import World
 from tests.cdn_contracts.purging import send_at_once
 from tests.cdn_contracts.serving import Received, Reply, Served, serving
+from tests.inputs.movable_clock import MovableClock
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -56,14 +58,17 @@ async def shown(
 ) -> list[str]:
     """Everything that anybody sees of purges that are made, refused with the secrets repeated, and refused for them."""
 
+    clock = MovableClock()
+
     async def sleep(seconds: float) -> None:
+        clock.advance(timedelta(seconds=seconds))  # a provider that says "slowly" is waited for in no time
         await asyncio.sleep(min(seconds, 0.01))
 
     async def put(name: str) -> None:
         await sender.put(place.targets(tags=[name], urls=[f"https://shop.example/{name}"])[:1], until_ms=1 << 50)
 
     telemetry, outbox = Telemetry(), MemoryOutbox()
-    sender = Sender(place, outbox, options=SenderOptions(), telemetry=telemetry, sleep=sleep)
+    sender = Sender(place, outbox, options=SenderOptions(), telemetry=telemetry, clock=clock, sleep=sleep)
     said: list[Any] = []
     telemetry.hooks.failures.append(said.append)
     sender.start()

@@ -109,7 +109,7 @@ def with_grid(kind: str, request: pytest.FixtureRequest, deployment: str) -> Ite
         opened.enter_context(grid(cells, deployment))
         registry = Registry(
             layer,
-            settings=Settings(deployment=deployment, heartbeat_ms=20, **PATIENT),
+            settings=Settings(deployment=deployment, **PATIENT | {"heartbeat_ms": 20}),
             telemetry=Telemetry(),
             clock=system_clock,
             on_invalidated=lambda _: None,

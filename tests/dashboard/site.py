@@ -63,7 +63,7 @@ def stripped(app: App) -> App:
 def site(mongo_url: str, database: str, trace: Path | None = None, **options: Any) -> Iterator[Site]:
     """A site with an embedded cache, and with a trace if it has a place."""
     settings = {"trace_file": str(trace)} if trace is not None else {}
-    quaestor = Quaestor(trust_new_sketch=True, **PATIENT, **settings)
+    quaestor = Quaestor(trust_new_sketch=True, **PATIENT | settings)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
 
     @asynccontextmanager

@@ -27,7 +27,7 @@ TOKEN = "5t0Zk_v1r-0mXbQeYw8LhN2dPfJ7sUaC"
 @asynccontextmanager
 async def site(url: str, database: str, **settings: Any) -> AsyncIterator[tuple[httpx.AsyncClient, list[FailureSeen]]]:
     """An app with a list of each collection, and what failed in it."""
-    quaestor = Quaestor(**PATIENT, **settings)
+    quaestor = Quaestor(**PATIENT | settings)
     failures: list[FailureSeen] = []
     quaestor.on_failure(failures.append)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(url, event_listeners=[quaestor.capture])

@@ -63,7 +63,7 @@ class Site:
 @asynccontextmanager
 async def site(mongo_url: str, database: str, **settings: Any) -> AsyncIterator[Site]:
     app = FastAPI()
-    quaestor = Quaestor(heartbeat_ms=20, ttl_min_ms=600_000, **PATIENT, **settings)
+    quaestor = Quaestor(ttl_min_ms=600_000, **PATIENT | {"heartbeat_ms": 20} | settings)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     items = client[database].items

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from quaestor.demo.servers import HOST
+from quaestor.proxy import forwarder
 from quaestor.proxy.options import ProxyOptions
 from tests.end_to_end.scripted_origin import Asked, answer, listening, proxy, raw, scripted_origin
 
@@ -92,8 +93,11 @@ async def test_request_bodies_are_passed_on_in_the_framing_they_came_in() -> Non
         assert empty.of(b"content-length") == [b"0"]
 
 
-async def test_an_answer_is_passed_on_while_it_is_made_and_a_client_that_leaves_ends_it() -> None:
-    """Nothing is collected: the first piece arrives although the origin never ends."""
+async def test_an_answer_is_passed_on_while_it_is_made_and_a_client_that_leaves_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is collected: the first piece arrives although the origin never ends. It has a moment left when its client has."""
+    monkeypatch.setattr(forwarder, "FINISH_S", 0.1)
     left = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

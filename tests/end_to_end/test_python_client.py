@@ -31,7 +31,7 @@ class Shop:
 
     def __init__(self, mongo_url: str, database: str, **settings: Any) -> None:
         # The answer to a write waits for its effects, on a machine that stands still too.
-        quaestor = Quaestor(ttl_min_ms=600_000, read_your_writes_ms=int(1_000 * PATIENCE_S), **PATIENT, **settings)
+        quaestor = Quaestor(ttl_min_ms=600_000, read_your_writes_ms=int(1_000 * PATIENCE_S), **PATIENT | settings)
         client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[quaestor.capture], serverSelectionTimeoutMS=int(1_000 * PATIENCE_S)
         )

@@ -44,7 +44,7 @@ def of_one_tag(items: Collection, **window: Any) -> Query:
 
 @asynccontextmanager
 async def running(mongo_url: str, **settings: Any) -> AsyncIterator[Quaestor]:
-    quaestor = Quaestor(**PATIENT, **settings)
+    quaestor = Quaestor(**PATIENT | settings)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     await client.admin.command("ping")
     await quaestor.start()

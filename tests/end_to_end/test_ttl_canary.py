@@ -48,9 +48,7 @@ class Process:
     """One app process: pages out of a collection, each a query of its own."""
 
     def __init__(self, mongo_url: str, redis_url: str, deployment: str) -> None:
-        self.quaestor = Quaestor(
-            redis_url=redis_url, deployment=deployment, heartbeat_ms=100, trust_new_sketch=True, **PATIENT
-        )
+        self.quaestor = Quaestor(redis_url=redis_url, deployment=deployment, trust_new_sketch=True, **PATIENT)
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[self.quaestor.capture], serverSelectionTimeoutMS=120_000
         )

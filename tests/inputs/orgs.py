@@ -95,7 +95,7 @@ class Orgs:
     def __init__(self, make: Make, name: str, mongo_url: str, database: str, **settings: Any) -> None:
         self.name = name
         self.runs = 0
-        self.quaestor = Quaestor(**PATIENT, **settings)
+        self.quaestor = Quaestor(**PATIENT | settings)
         self._seen: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             mongo_url, event_listeners=[self.quaestor.capture]
         )

@@ -21,7 +21,7 @@ from quaestor.errors import ConfigurationError
 from quaestor.model import CapturedRead, Operation, Query
 from quaestor.parts import build_parts
 from quaestor.settings import Settings
-from tests.end_to_end.test_distributed import HEARTBEAT_MS, grid
+from tests.end_to_end.test_distributed import grid
 from tests.inputs.flights import Async, Flight, Sync, alive, becomes_exact, get, is_hit, numbers, page, written
 from tests.support import PATIENT, eventually
 
@@ -132,7 +132,7 @@ async def test_a_client_made_in_the_lifespan_is_watched_on_the_grid_too(
     mongo_url: str, redis_url: str, prefix: str
 ) -> None:
     """The grid watches the writes; this process needs the database for what namespaces mean, and for manual invalidation."""
-    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, heartbeat_ms=HEARTBEAT_MS, **PATIENT)
+    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, **PATIENT)
     made = list[Async]()
 
     @asynccontextmanager
@@ -167,7 +167,7 @@ async def test_on_a_grid_that_serves_nothing_is_stored_before_the_database_is_kn
     mongo_url: str, redis_url: str, prefix: str
 ) -> None:
     """What a route declares may be a view, too."""
-    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, heartbeat_ms=HEARTBEAT_MS, **PATIENT)
+    quaestor = Quaestor(redis_url=redis_url, deployment=prefix, **PATIENT)
     app, client, runs = FastAPI(), list[Async](), list[int]()
 
     @app.get("/declared")

@@ -108,7 +108,7 @@ def random_write(rng: random.Random, c: pymongo.collection.Collection[Record], s
 
 def application(mongo_url: str, database: str) -> tuple[FastAPI, Quaestor]:
     app = FastAPI()
-    quaestor = Quaestor(heartbeat_ms=20, ttl_min_ms=600_000, **PATIENT)  # nothing may expire by itself
+    quaestor = Quaestor(ttl_min_ms=600_000, **PATIENT | {"heartbeat_ms": 20})  # nothing may expire by itself
     client: AsyncMongoClient[Record] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     items = client[database].items

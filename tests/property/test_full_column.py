@@ -45,7 +45,7 @@ class Column:
     """Both cells in threads, ingest played by hand, a registry that believes what it hears."""
 
     def __init__(self) -> None:
-        settings = Settings(deployment=DEPLOYMENT, heartbeat_ms=20, **PATIENT)
+        settings = Settings(deployment=DEPLOYMENT, **PATIENT | {"heartbeat_ms": 20})
         self.layer = MemoryEventLayer()
         self.telemetry = Telemetry()
         self.heard: list[Invalidated] = []

@@ -96,7 +96,7 @@ class World:
         """An app process that starts now, and hears what was said before."""
         registry = Registry(
             self.layer,
-            settings=Settings(deployment="d", heartbeat_ms=1, **PATIENT | {"staleness_bound_ms": BOUND_MS}),
+            settings=Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS}),
             telemetry=Telemetry(), clock=self.clock, on_invalidated=lambda _: None, on_reset=pytest.fail,
         )  # fmt: skip
         self.apps.append(registry)

@@ -60,7 +60,7 @@ class World:
         self.resets: list[str] = []
         self.app = Registry(
             self.layer,
-            settings=Settings(deployment="d", heartbeat_ms=1, **PATIENT | {"staleness_bound_ms": BOUND_MS}),
+            settings=Settings(deployment="d", **PATIENT | {"heartbeat_ms": 1, "staleness_bound_ms": BOUND_MS}),
             telemetry=Telemetry(),
             clock=self.app_clock,
             on_invalidated=lambda _: None,

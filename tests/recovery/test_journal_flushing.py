@@ -32,8 +32,7 @@ WRITES = 10
 @pytest.fixture
 def mongod(tmp_path: Path) -> Iterator[servers.Server]:
     """Its journal is flushed every 500 ms, unless somebody waits for it."""
-    server = servers.mongod_server(tmp_path)
-    server.arguments = [*server.arguments, "--journalCommitInterval", "500"]
+    server = servers.mongod_server(tmp_path, journal_ms=500)
     server.start()
     yield server
     server.stop()
@@ -126,8 +125,8 @@ def test_a_user_who_may_only_read_is_told_once(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text(secrets.token_hex(32))
     key.chmod(0o600)
-    server = servers.mongod_server(tmp_path)
-    server.arguments = [*server.arguments, "--journalCommitInterval", "500", "--auth", "--keyFile", str(key)]
+    server = servers.mongod_server(tmp_path, journal_ms=500)
+    server.arguments = [*server.arguments, "--auth", "--keyFile", str(key)]
     server.start()
     try:
         with pymongo.MongoClient[dict[str, Any]](server.url) as local:

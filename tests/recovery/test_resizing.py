@@ -175,7 +175,7 @@ async def test_from_1x1_to_2x2_to_1x2_under_load_nothing_is_stale_nor_lost(
     print(f"seed={seed}")
     dice = random.Random(seed)
     settings = Settings(
-        deployment=prefix, heartbeat_ms=50, **PATIENT,
+        deployment=prefix, **PATIENT,
         subscription_extend_ms=500, subscription_lease_ms=30_000,
         subscription_queue=100_000,  # the follower takes what has come between other things, however long they last
     )  # fmt: skip

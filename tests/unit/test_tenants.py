@@ -153,7 +153,7 @@ class App:
         self.invalidated: list[Invalidated] = []
         self.registry = Registry(
             layer,
-            settings=Settings(deployment=deployment, tenant=tenant, heartbeat_ms=20, **PATIENT),
+            settings=Settings(deployment=deployment, tenant=tenant, **PATIENT | {"heartbeat_ms": 20}),
             telemetry=Telemetry(),
             clock=system_clock,
             on_invalidated=self.invalidated.extend,

@@ -85,6 +85,13 @@ def test_only_so_many_predicates_are_kept_compiled_and_all_answer() -> None:
 # -- the collector
 
 
+def thawed_and_frozen() -> None:
+    """What a test has frozen may be collected again; what the run consists of is left alone as before (tests/conftest.py)."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 def test_registrations_are_moved_out_of_the_collectors_sight() -> None:
     thresholds = gc.get_threshold()
     try:
@@ -99,7 +106,7 @@ def test_registrations_are_moved_out_of_the_collectors_sight() -> None:
         assert gc.get_freeze_count() >= before + len(registrations)
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        thawed_and_frozen()
 
 
 def test_a_node_with_a_process_of_its_own_never_pauses_for_a_full_collection() -> None:
@@ -114,7 +121,7 @@ def test_a_node_with_a_process_of_its_own_never_pauses_for_a_full_collection() -
         assert gc.get_stats()[2]["collections"] == full
     finally:
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        thawed_and_frozen()
 
 
 def test_by_default_the_collector_is_left_alone() -> None:
