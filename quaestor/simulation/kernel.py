@@ -185,8 +185,9 @@ def run(
                             counters[FALSE_POSITIVES] += 1
                 else:
                     counters[EXPIRED] += 1
-        edge = c % edge_count if edge_count else 0
+        edge = 0
         if answered < 0 and edge_count:
+            edge = c % edge_count
             held = edge_version[edge, k]
             if held >= 0 and edge_until[edge, k] > now:
                 fresh = held == version

@@ -219,15 +219,18 @@ def latencies_ms(share: Any, system: System, seed: int) -> Any:
     share: of the browser, the CDN, the app and the database, their sum above 0.
     """
     dice = np.random.default_rng(seed)
-    layer = np.searchsorted(np.cumsum(share / share.sum()), dice.random(_LATENCIES_DRAWN))
+    thrown = dice.random(_LATENCIES_DRAWN)
+    layer = np.zeros(_LATENCIES_DRAWN, dtype=np.int8)
+    for edge in np.cumsum(share / share.sum()):
+        layer += thrown > edge
     drawn_ms = np.zeros(_LATENCIES_DRAWN)
     for reached, (mean_ms, deviation_ms) in (
         (kernel.CDN, system.client_cdn_ms),
         (kernel.APP, system.cdn_app_ms),
         (kernel.DATABASE, system.database_ms),
     ):
-        there = layer >= reached
-        drawn_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, int(there.sum())))
-    own = layer == kernel.BROWSER
-    drawn_ms[own] = np.maximum(0.0, dice.normal(*system.browser_ms, int(own.sum())))
+        there = np.flatnonzero(layer >= reached)
+        drawn_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, len(there)))
+    own = np.flatnonzero(layer == kernel.BROWSER)
+    drawn_ms[own] = np.maximum(0.0, dice.normal(*system.browser_ms, len(own)))
     return drawn_ms
