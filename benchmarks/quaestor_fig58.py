@@ -9,8 +9,8 @@ at first; collections, records and queries by Zipf.
 Differences from the source. A tenth of its records, and everything is asked for once before it counts: the source's runs were
 long enough to be warm by themselves. Δ is 10 s and not 1, because this client keeps next to nothing below about 4 s
 (docs/python_client.md). Everything shares one machine: where a part has no processor time left the result says so
-("limited_by"). So that this is not the load, the clients' network is not httpx's own, which takes ten times the processor time for
-an answer, but the benchmark's (benchmarks/query_caching/network.py); what the client does with an answer is the client's code.
+("limited_by"). So that this is not the load, the clients' network is the benchmark's (benchmarks/query_caching/network.py), not
+httpx's own, which takes ten times the processor time for an answer; what is done with an answer is the client's code.
 
 Stale is an answer that does not show a write that was acknowledged before it was asked for. Beside each figure stands what
 the simulator says of it, with the estimator of production, from distances and service times without load
