@@ -1,7 +1,8 @@
 """Load of the benchmark: closed loop, ten client machines in this process, each with many connections.
 
 A connection asks, waits for the answer, and asks for the next. What a machine keeps (`QuaestorTransport`) its connections share.
-Machines are asked through their transports, since `httpx.AsyncClient` around them costs more than a hit in memory does.
+Machines are asked through their transports, since `httpx.AsyncClient` around them costs more than a hit in memory does, and their
+network is the benchmark's own (`network.py`), since httpx's costs more than all servers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from benchmarks.query_caching.mix import READS, Mix, Request, everything, resource
+from benchmarks.query_caching.network import Network
 from benchmarks.query_caching.staleness import Written
 from quaestor import Level, QuaestorTransport
 
@@ -31,7 +33,6 @@ WARM_PASSES: Final = 2
 """The second is for what the doorkeeper (docs/admission.md) did not store at the first."""
 _WARM_AT_ONCE = 96
 _LOOK_S = 0.05
-_TIMEOUT = dict.fromkeys(("connect", "read", "write", "pool"), 60.0)
 _reached: ContextVar[list[int] | None] = ContextVar("reached", default=None)
 
 
@@ -73,22 +74,14 @@ def layer_of(headers: Mapping[str, str]) -> int:
     return APP if "Quaestor; hit" in headers.get("cache-status", "") else DATABASE
 
 
-class _Network(httpx.AsyncBaseTransport):
+class _Watched(Network):
     """Network of one machine; notes who answered for whoever asked."""
 
-    def __init__(self) -> None:
-        # Varnish hangs up on a connection that was idle for 5 s, perhaps just when the next request is sent.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-        self._inner = httpx.AsyncHTTPTransport(limits=limits)
-
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await self._inner.handle_async_request(request)
+        response = await super().handle_async_request(request)
         if (reached := _reached.get()) is not None:
             reached.append(layer_of(response.headers))
         return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 class Machine:
@@ -99,7 +92,7 @@ class Machine:
 
     def __init__(self, url: str, *, delta_s: float | None) -> None:
         self._url = url
-        network = _Network()
+        network = _Watched(url)
         self._transport: httpx.AsyncBaseTransport = network
         if delta_s is not None:
             # Own writes are not waited for: with them everything is revalidated for 3 s after each write of the machine.
@@ -116,9 +109,7 @@ class Machine:
         reached: list[int] = []
         token = _reached.set(reached)
         try:
-            sent = httpx.Request(
-                METHODS[request.kind], _url(self._url + request.path), headers=headers, extensions={"timeout": _TIMEOUT}
-            )
+            sent = httpx.Request(METHODS[request.kind], _url(self._url + request.path), headers=headers)
             response = await self._transport.handle_async_request(sent)
             body = await response.aread()
         finally:

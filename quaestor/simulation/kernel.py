@@ -1,8 +1,8 @@
 """Event loop of the simulation, over arrays: compiled where numba is there, interpreted where it is not; the same results.
 
 It is a generator: it runs until a lifetime is needed, which only the estimator knows, yields, and goes on with the answer; its
-arguments cross into compiled code once. Invalidations are collected meanwhile and told before the next question. Times are
-seconds; a version of a result is the number of its changes.
+arguments cross into compiled code once. Invalidations are collected meanwhile and told before the next question: to leave the
+loop and to come back costs about a microsecond. Times are seconds; a version of a result is the number of its changes.
 
 A copy of a result is dead at a moment that all copies of it share: the app tells each its remaining lifetime. When that is
 over and nothing has changed, the app gives the same again (`read_path/outside_copies.py`).
@@ -33,7 +33,7 @@ def compiled(function: _Function) -> _Function:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-TOLD: Final = -1
+NOTHING: Final = -1
 """No question: there is only something to be told."""
 # Layers that answer.
 BROWSER, CDN, APP, DATABASE = 0, 1, 2, 3
@@ -47,8 +47,8 @@ COUNTERS: Final = 15
 STALE_S, STALE_MAX_S, LISTED_SUM, LISTED_SEEN = 0, 1, 2, 3
 SUMS: Final = 4
 # State of the loop.
-LISTED, SWEPT_S, BUFFERED, ANSWER_S = 0, 1, 2, 3
-STATE: Final = 4
+LISTED, SWEPT_S, ANSWER_S = 0, 1, 2
+STATE: Final = 3
 # Columns by result: numbers.
 VERSION, STORED, REGISTERED, FRESH_HITS, STALE_ANSWERS = 0, 1, 2, 3, 4
 NUMBERS: Final = 5
@@ -98,8 +98,9 @@ def run(
     counters: Array,
     sums: Array,
     told: tuple[Array, Array],
-) -> Iterator[int]:
-    """Run: yields the number of each read that needs a lifetime, whose answer is put into state[ANSWER_S], or TOLD.
+) -> Iterator[tuple[int, int, int]]:
+    """Run: yields the result and the time (ms) of each read that needs a lifetime, whose answer is put into state[ANSWER_S], and
+    how many invalidations are to be told before; NOTHING as the result: only those.
 
     reads: when, of which result, by which client.
     writes: when, of which result; where the writes of a result begin in the fourth, which holds their times by result.
@@ -109,12 +110,12 @@ def run(
         there are fewer places, a hash table of 2^n of them.
     clients: when each fetched its sketch.
     leaving: keys that leave the sketch, by second.
-    told: result and time of each invalidation since the last yield, state[BUFFERED] of them.
+    told: result and time (ms) of each invalidation since the last yield.
     """
     read_s, read_of, read_by = reads
     write_s, write_of, first_write, by_result_s = writes
     edge_version, edge_until = edges
-    told_of, told_s = told
+    told_of, told_ms = told
     delta_s, detection_s, purge_s = options[0], options[1], options[2]
     browsers, edge_count, counted_from_s = options[3] > 0, int(options[4]), options[5]
     results = numbers.shape[0]
@@ -134,12 +135,11 @@ def run(
             numbers[k, VERSION] += 1
             if numbers[k, REGISTERED]:
                 if buffered >= told_of.shape[0]:
-                    state[BUFFERED] = buffered
-                    yield TOLD
+                    yield NOTHING, 0, buffered
                     buffered = 0
                 numbers[k, REGISTERED] = 0
                 counters[INVALIDATIONS] += 1
-                told_of[buffered], told_s[buffered] = k, at + detection_s
+                told_of[buffered], told_ms[buffered] = k, int((at + detection_s) * 1_000)
                 buffered += 1
                 until = seconds[k, ALIVE_UNTIL]
                 if until > at:
@@ -185,8 +185,9 @@ def run(
                             counters[FALSE_POSITIVES] += 1
                 else:
                     counters[EXPIRED] += 1
-        edge = c % edge_count if edge_count else 0
+        edge = 0
         if answered < 0 and edge_count:
+            edge = c % edge_count
             held = edge_version[edge, k]
             if held >= 0 and edge_until[edge, k] > now:
                 fresh = held == version
@@ -200,8 +201,7 @@ def run(
             if stored >= 0 and not live:
                 live = now < by_result_s[first_write[k] + stored] + detection_s
             if not live:
-                state[BUFFERED] = buffered
-                yield i
+                yield k, int(now * 1_000), buffered
                 buffered = 0
                 numbers[k, STORED], numbers[k, REGISTERED] = version, 1
                 seconds[k, LENGTH] = state[ANSWER_S]
@@ -235,5 +235,4 @@ def run(
             sums[STALE_S] += stale_s
             sums[STALE_MAX_S] = max(sums[STALE_MAX_S], stale_s)
     if buffered:
-        state[BUFFERED] = buffered
-        yield TOLD
+        yield NOTHING, 0, buffered

@@ -115,6 +115,7 @@ def simulated(
     length_s = max(workload.length_s - counted_from_s, 1e-9)
     share = counters[:4] / requests
     drawn_ms = latencies_ms(share, system, seed)
+    p50_ms, p99_ms = np.quantile(drawn_ms, (0.5, 0.99)).tolist()
     app_ms = float(share[kernel.APP] * system.hit_ms + share[kernel.DATABASE] * system.fill_ms)
     stale, listed = int(counters[kernel.STALE]), max(1.0, float(sums[kernel.LISTED_SEEN]))
     return Figures(
@@ -125,8 +126,8 @@ def simulated(
         database=float(share[kernel.DATABASE]),
         browser_fresh=int(counters[kernel.BROWSER] - counters[kernel.BROWSER_STALE]) / requests,
         mean_ms=float(drawn_ms.mean()),
-        p50_ms=float(np.quantile(drawn_ms, 0.5)),
-        p99_ms=float(np.quantile(drawn_ms, 0.99)),
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
         throughput_hz=system.cores * 1_000 / app_ms if app_ms else float("inf"),
         stale=stale / requests,
         stale_mean_s=float(sums[kernel.STALE_S]) / max(1, stale),
@@ -170,13 +171,13 @@ def _run(
     numbers = np.zeros((results, kernel.NUMBERS), dtype=np.int64)
     numbers[:, kernel.STORED] = -1
     places = min(workload.clients * results + 1, 1 << (2 * len(workload.read_s) + 16).bit_length())
-    told_of, told_s = np.zeros(_TOLD, dtype=np.int64), np.zeros(_TOLD)
+    told_of, told_ms = np.zeros(_TOLD, dtype=np.int64), np.zeros(_TOLD, dtype=np.int64)
     arguments = (
         state, numbers, np.zeros((results, 5)),
         (np.full((edges, results), -1, dtype=np.int64), np.zeros((edges, results))),
         np.zeros((places, kernel.COPY)), np.full(workload.clients, -1e18),
         np.zeros(ceil(workload.length_s) + 8, dtype=np.int64), _rates(system.geometry),
-        counters, sums, (told_of, told_s),
+        counters, sums, (told_of, told_ms),
     )  # fmt: skip
     options = np.array(
         [
@@ -190,15 +191,14 @@ def _run(
     )
     reads = (workload.read_s, workload.read_of, workload.read_by)
     writes = (workload.write_s, workload.write_of, first, by_result_s)
-    read_s, read_of, rates_hz = workload.read_s, workload.read_of, workload.rates_hz
-    for asked in kernel.run(reads, writes, options, *arguments):
-        if buffered := int(state[kernel.BUFFERED]):
-            for of, at_s in zip(told_of[:buffered].tolist(), told_s[:buffered].tolist(), strict=True):
-                estimator.observe_invalidation(str(of), now_ms=int(at_s * 1_000))
-            if asked == kernel.TOLD:
-                continue
-        of, now_ms = int(read_of[asked]), int(read_s[asked] * 1_000)
-        rate_hz, kind, name = float(rates_hz[of]), workload.kinds[of], (str(of),)
+    kinds, rates_hz = workload.kinds, workload.rates_hz.tolist()
+    ended_of, ended_ms = told_of.data, told_ms.data  # of plain numbers; an array's elements are objects of its own
+    for of, now_ms, told in kernel.run(reads, writes, options, *arguments):
+        for i in range(told):
+            estimator.observe_invalidation(str(ended_of[i]), now_ms=ended_ms[i])
+        if of == kernel.NOTHING:
+            continue
+        rate_hz, kind, name = rates_hz[of], kinds[of], (str(of),)
         given_ms = estimator.estimate_ms(name, write_rate_hz=rate_hz, now_ms=now_ms, kind=kind)
         estimator.observe_read(name, now_ms=now_ms, given_ms=given_ms, write_rate_hz=rate_hz, kind=kind)
         state[kernel.ANSWER_S] = given_ms / 1_000
@@ -219,15 +219,18 @@ def latencies_ms(share: Any, system: System, seed: int) -> Any:
     share: of the browser, the CDN, the app and the database, their sum above 0.
     """
     dice = np.random.default_rng(seed)
-    layer = np.searchsorted(np.cumsum(share / share.sum()), dice.random(_LATENCIES_DRAWN))
+    thrown = dice.random(_LATENCIES_DRAWN)
+    layer = np.zeros(_LATENCIES_DRAWN, dtype=np.int8)
+    for edge in np.cumsum(share / share.sum()):
+        layer += thrown > edge
     drawn_ms = np.zeros(_LATENCIES_DRAWN)
     for reached, (mean_ms, deviation_ms) in (
         (kernel.CDN, system.client_cdn_ms),
         (kernel.APP, system.cdn_app_ms),
         (kernel.DATABASE, system.database_ms),
     ):
-        there = layer >= reached
-        drawn_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, int(there.sum())))
-    own = layer == kernel.BROWSER
-    drawn_ms[own] = np.maximum(0.0, dice.normal(*system.browser_ms, int(own.sum())))
+        there = np.flatnonzero(layer >= reached)
+        drawn_ms[there] += np.maximum(0.0, dice.normal(mean_ms, deviation_ms, len(there)))
+    own = np.flatnonzero(layer == kernel.BROWSER)
+    drawn_ms[own] = np.maximum(0.0, dice.normal(*system.browser_ms, len(own)))
     return drawn_ms

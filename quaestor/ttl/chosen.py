@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from quaestor.ports import LifetimeEstimator
 from quaestor.ttl.baselines import AgeTtl, DynamicTtl, StaticTtl
@@ -16,6 +17,8 @@ from quaestor.ttl.parameters import TtlParameters, Tuning
 
 FalsePositiveRate = Callable[[int], float]
 """The sketch's rate of false positives (0..1) with so many keys in it."""
+_MOST_REMEMBERED: Final = 1_024
+"""Kinds whose estimator is found without looking for it."""
 
 
 class ChosenEstimators:
@@ -30,6 +33,7 @@ class ChosenEstimators:
     def __init__(self, parameters: TtlParameters, *, false_positive_rate: FalsePositiveRate) -> None:
         self._rate = false_positive_rate
         self._estimators: dict[Tuning, LifetimeEstimator] = {}
+        self._of_kinds: dict[str, LifetimeEstimator] = {}
         self.parameters = parameters
         self.outcomes: Outcomes | None = None
         self.canary: CanaryArm | None = None
@@ -55,12 +59,15 @@ class ChosenEstimators:
             for tuning in wanted
         }
         self.parameters = parameters
+        self._of_kinds = {}
 
     def estimate_ms(self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str = "") -> int:
         """See LifetimeEstimator."""
         if self.canary is not None and self.canary.has(query_ids):
             return self.canary.estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
-        estimator = self._estimators[self.parameters.of(kind)]
+        estimator = self._of_kinds.get(kind)
+        if estimator is None:
+            estimator = self._of_kind(kind)
         return estimator.estimate_ms(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
 
     def observe_read(
@@ -79,7 +86,10 @@ class ChosenEstimators:
             query_ids, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=given_ms, write_rate_hz=write_rate_hz, kind=kind
         ):
             own_ms = None  # the lifetime was not this one's, so nothing that comes of it says anything of this one
-        self._estimators[self.parameters.of(kind)].observe_read(
+        estimator = self._of_kinds.get(kind)
+        if estimator is None:
+            estimator = self._of_kind(kind)
+        estimator.observe_read(
             query_ids, now_ms=now_ms, ttl_ms=ttl_ms, given_ms=own_ms, write_rate_hz=write_rate_hz, kind=kind
         )
         if self.outcomes is not None and given_ms is not None:
@@ -130,6 +140,13 @@ class ChosenEstimators:
         learning = _learning(estimator)
         if learning is not None:
             found |= learning.reasons(query_ids, write_rate_hz=write_rate_hz, now_ms=now_ms, kind=kind)
+        return found
+
+    def _of_kind(self, kind: str) -> LifetimeEstimator:
+        """The estimator of a kind, remembered: parameters are looked up by all of their numbers."""
+        if len(self._of_kinds) >= _MOST_REMEMBERED:
+            self._of_kinds.clear()
+        found = self._of_kinds[kind] = self._estimators[self.parameters.of(kind)]
         return found
 
 

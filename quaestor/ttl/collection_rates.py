@@ -12,9 +12,11 @@ Time that is still running is counted too: of each open interval only its beginn
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
+
+from quaestor.ttl.history import FOR_EVER_MS
 
 LEAST_CHANGES: Final = 8
 """Changes of a kind before its rate is believed."""
@@ -26,16 +28,18 @@ _SPARE = 1_000
 
 @dataclass(slots=True)
 class KindSums:
-    """Sums of one kind. Of what is closed, and of the open intervals: how many, when they began, what was expected of them.
+    """Sums of one kind. Of what is closed, and of the open intervals: when they began, what was expected of them.
 
     explained: changes that the writes to members explain.
+    open: by query its interval, from when until when (ms) it is watched, and the rate of the writes to its members. Plain tuples,
+        because there are as many as queries: they are made fast, and garbage collection passes them over.
     open_hz, open_hz_ms: sum of the open intervals' rates, and of each rate times its beginning.
     """
 
     changes: float = 0.0
     watched_ms: float = 0.0
     explained: float = 0.0
-    open: int = 0
+    open: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     open_from_ms: float = 0.0
     open_hz: float = 0.0
     open_hz_ms: float = 0.0
@@ -44,17 +48,12 @@ class KindSums:
         """Rate of the changes that members' writes do not explain, a second."""
         if self.changes < LEAST_CHANGES:
             return 0.0
-        watched_ms = self.watched_ms + self.open * now_ms - self.open_from_ms
+        watched_ms = self.watched_ms + len(self.open) * now_ms - self.open_from_ms
         explained = self.explained + (self.open_hz * now_ms - self.open_hz_ms) / 1_000
-        return max(0.0, self.changes - max(0.0, explained)) / max(watched_ms, 1.0) * 1_000
-
-
-@dataclass(slots=True)
-class _Interval:
-    sums: KindSums
-    from_ms: int
-    until_ms: int
-    rate_hz: float
+        unexplained = self.changes - explained if explained > 0 else self.changes
+        if unexplained <= 0:
+            return 0.0
+        return unexplained / (watched_ms if watched_ms > 1 else 1.0) * 1_000
 
 
 class CollectionRates:
@@ -66,7 +65,7 @@ class CollectionRates:
     def __init__(self, *, max_queries: int) -> None:
         self._max_queries = max_queries
         self._sums: OrderedDict[str, KindSums] = OrderedDict()
-        self._open: dict[str, _Interval] = {}
+        self._open: dict[str, KindSums] = {}
         self._ends: list[tuple[int, int, str]] = []
         self._number = 0
         self._at_ms = 0
@@ -82,11 +81,15 @@ class CollectionRates:
 
         rate_hz: of the writes to its members.
         """
-        self._at_ms = max(self._at_ms, now_ms)
-        self._expire(now_ms)
-        interval = self._open.get(query_id)
-        if interval is not None:
-            interval.until_ms = max(interval.until_ms, until_ms)
+        if now_ms > self._at_ms:
+            self._at_ms = now_ms
+        if self._ends and self._ends[0][0] < now_ms:
+            self._expire(now_ms)
+        known = self._open.get(query_id)
+        if known is not None:
+            from_ms, end_ms, hz = known.open[query_id]
+            if until_ms > end_ms:
+                known.open[query_id] = from_ms, until_ms, hz
             return
         if len(self._open) >= self._max_queries:
             return
@@ -95,16 +98,18 @@ class CollectionRates:
             if len(self._sums) >= MOST_KINDS:
                 self._sums.popitem(last=False)
             sums = self._sums[kind] = KindSums()
-        self._open[query_id] = _Interval(sums, now_ms, until_ms, rate_hz)
-        sums.open += 1
+        self._open[query_id] = sums
+        sums.open[query_id] = now_ms, until_ms, rate_hz
         sums.open_from_ms += now_ms
         sums.open_hz += rate_hz
         sums.open_hz_ms += rate_hz * now_ms
-        self._push(until_ms, query_id)
+        if until_ms < FOR_EVER_MS:
+            self._push(until_ms, query_id)
 
     def changed(self, query_id: str, *, now_ms: int) -> None:
         """Note that a watched query's result has changed. O(1)."""
-        self._at_ms = max(self._at_ms, now_ms)
+        if now_ms > self._at_ms:
+            self._at_ms = now_ms
         sums = self._close(query_id, now_ms)
         if sums is not None:
             sums.changes += 1
@@ -126,33 +131,34 @@ class CollectionRates:
         if (
             len(self._ends) > 2 * len(self._open) + _SPARE
         ):  # most of them are of intervals that were closed before their end
-            self._ends = [(one.until_ms, i, name) for i, (name, one) in enumerate(self._open.items())]
+            ends = ((sums.open[name][1], i, name) for i, (name, sums) in enumerate(self._open.items()))
+            self._ends = [one for one in ends if one[0] < FOR_EVER_MS]
             heapify(self._ends)
-            self._number = len(self._ends)
+            self._number = len(self._open)
         self._number += 1
         heappush(self._ends, (until_ms, self._number, query_id))
 
     def _expire(self, now_ms: int) -> None:
         while self._ends and self._ends[0][0] < now_ms:
             query_id = heappop(self._ends)[2]
-            interval = self._open.get(query_id)
-            if interval is None:
+            sums = self._open.get(query_id)
+            if sums is None:
                 continue
-            if interval.until_ms >= now_ms:
-                self._push(interval.until_ms, query_id)
-            else:
-                self._close(query_id, interval.until_ms)
+            until_ms = sums.open[query_id][1]
+            if until_ms < now_ms:
+                self._close(query_id, until_ms)
+            elif until_ms < FOR_EVER_MS:
+                self._push(until_ms, query_id)
 
     def _close(self, query_id: str, at_ms: int) -> KindSums | None:
-        interval = self._open.pop(query_id, None)
-        if interval is None:
+        sums = self._open.pop(query_id, None)
+        if sums is None:
             return None
-        sums = interval.sums
-        sums.open -= 1
-        sums.open_from_ms -= interval.from_ms
-        sums.open_hz -= interval.rate_hz
-        sums.open_hz_ms -= interval.rate_hz * interval.from_ms
-        watched_ms = max(0, at_ms - interval.from_ms)
-        sums.watched_ms += watched_ms
-        sums.explained += interval.rate_hz * watched_ms / 1_000
+        from_ms, _, rate_hz = sums.open.pop(query_id)
+        sums.open_from_ms -= from_ms
+        sums.open_hz -= rate_hz
+        sums.open_hz_ms -= rate_hz * from_ms
+        if at_ms > from_ms:
+            sums.watched_ms += at_ms - from_ms
+            sums.explained += rate_hz * (at_ms - from_ms) / 1_000
         return sums

@@ -20,16 +20,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from quaestor.errors import ConfigurationError
 from quaestor.ttl.collection_rates import CollectionRates
 from quaestor.ttl.daily_cycle import DailyCycle
-from quaestor.ttl.history import History, plain
+from quaestor.ttl.history import FOR_EVER_MS, History, plain
 from quaestor.ttl.quantile_tracking import QuantileTracker
 from quaestor.ttl.typical_lifetimes import TypicalLifetimes
-
-_FOR_EVER_MS = 1 << 62
 
 
 class TtlEstimator:
@@ -93,9 +91,9 @@ class TtlEstimator:
 
         write_rate_hz: of all their records together; queries without a history get equal shares of it.
         """
-        distinct = tuple(dict.fromkeys(query_ids)) or ("",)
+        distinct = _distinct(query_ids) or ("",)
         share_hz = write_rate_hz / len(distinct) + self._rates.unexplained_hz(kind)
-        rate_per_ms = sum(self._rates_per_ms(distinct, share_hz / 1_000, now_ms))
+        rate_per_ms = self._rate_per_ms(distinct, share_hz / 1_000, now_ms)
         if rate_per_ms <= 0:
             return self._ttl_max_ms
         mean_ms = 1 / rate_per_ms
@@ -104,7 +102,9 @@ class TtlEstimator:
         ttl_ms = self._means * mean_ms * self._tracker.factor(kind)
         if self._cycle is not None:
             ttl_ms = self._cycle.clock_ms(now_ms, min(ttl_ms, 1e15))
-        return int(min(max(ttl_ms, self._ttl_min_ms), self._ttl_max_ms))
+        if ttl_ms <= self._ttl_min_ms:
+            return self._ttl_min_ms
+        return int(ttl_ms) if ttl_ms < self._ttl_max_ms else self._ttl_max_ms
 
     def reasons(
         self, query_ids: Sequence[str], *, write_rate_hz: float, now_ms: int, kind: str
@@ -116,20 +116,21 @@ class TtlEstimator:
         so many have a history), `lifetimes` (observed, of all of them), `mean_ms`, `quiet_ms` (of the one that is known best:
         its mean lifetime, and how long it has been unchanged).
         """
-        distinct = tuple(dict.fromkeys(query_ids)) or ("",)
+        distinct = _distinct(query_ids) or ("",)
         unexplained_hz = self._rates.unexplained_hz(kind)
         share_hz = write_rate_hz / len(distinct) + unexplained_hz
         known = [self._histories[one] for one in distinct if one in self._histories and self._histories[one].lifetimes]
         best = max(known, key=lambda one: one.lifetimes, default=None)
         return {
             "quantile": self._quantile, "alpha": self._alpha, "means": self._means, "factor": self._tracker.factor(kind),
-            "unexplained_hz": unexplained_hz, "rate_hz": sum(self._rates_per_ms(distinct, share_hz / 1_000, now_ms)) * 1_000,
+            "unexplained_hz": unexplained_hz, "rate_hz": self._rate_per_ms(distinct, share_hz / 1_000, now_ms) * 1_000,
             "queries": len(distinct), "known": len(known), "lifetimes": sum(one.lifetimes for one in known),
             "mean_ms": 0.0 if best is None else best.mean_ms,
             "quiet_ms": 0.0 if best is None else best.quiet_ms(now_ms, self._elapsed),
         }  # fmt: skip
 
-    def _rates_per_ms(self, query_ids: Sequence[str], share_per_ms: float, now_ms: int) -> Iterator[float]:
+    def _rate_per_ms(self, query_ids: Sequence[str], share_per_ms: float, now_ms: int) -> float:
+        rate_per_ms = 0.0
         for query_id in query_ids:
             history = self._histories.get(query_id)
             if history is not None and history.lifetimes:
@@ -143,7 +144,8 @@ class TtlEstimator:
                 # It has already outlived its mean: as though it were invalidated now, so that a query that was
                 # written often and no longer is gets its long life back.
                 mean_ms = self._alpha * mean_ms + (1 - self._alpha) * quiet_ms
-            yield 1 / mean_ms
+            rate_per_ms += 1 / mean_ms
+        return rate_per_ms
 
     def observe_read(
         self,
@@ -158,18 +160,18 @@ class TtlEstimator:
         """Note that these queries were read from the database and are guarded from now on for ttl_ms; None: for as long as
         it takes.
         """
-        until_ms = _FOR_EVER_MS if ttl_ms is None else now_ms + ttl_ms
-        distinct = tuple(dict.fromkeys(query_ids))
+        until_ms = FOR_EVER_MS if ttl_ms is None else now_ms + ttl_ms
+        distinct = _distinct(query_ids)
+        histories, rate_hz = self._histories, write_rate_hz / (len(distinct) or 1)
         for query_id in distinct:
-            history = self._histories.get(query_id)
+            history = histories.get(query_id)
             if history is None:
-                history = self._histories[query_id] = History()
-                if len(self._histories) > self._max_queries:
+                history = histories[query_id] = History()
+                if len(histories) > self._max_queries:
                     self._forget()
             else:
-                self._histories.move_to_end(query_id)
+                histories.move_to_end(query_id)
             history.read(now_ms, until_ms, self._elapsed)
-            rate_hz = write_rate_hz / len(distinct)
             self._rates.watch(query_id, kind, now_ms=now_ms, until_ms=until_ms, rate_hz=rate_hz)
         if given_ms is not None and self._ttl_min_ms < given_ms < self._ttl_max_ms:
             # What a bound has cut says nothing of the model.
@@ -199,9 +201,14 @@ class TtlEstimator:
         """By kind: TTLs that have had their time, those of them within which the result changed, and the factor before the
         model's answer. For people."""
         corrections = self._tracker.corrections
-        return {kind: (one.judged, one.changed, math.exp(one.log_factor)) for kind, one in corrections.items()}
+        return {kind: (one.judged, one.changed, one.factor) for kind, one in corrections.items()}
 
     def _forget(self) -> None:
         query_id, history = self._histories.popitem(last=False)
         self._rates.forget(query_id, until_ms=history.until_ms)
         self._tracker.withdrawn(query_id)
+
+
+def _distinct(query_ids: Sequence[str]) -> tuple[str, ...]:
+    """The queries, each once, in their order. Most results are made of one."""
+    return tuple(query_ids) if len(query_ids) < 2 else tuple(dict.fromkeys(query_ids))

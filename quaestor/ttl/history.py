@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+FOR_EVER_MS: Final = 1 << 62
+"""End of the watch over a query that is watched for as long as it takes."""
 
 Elapsed = Callable[[int, int], float]
 """Time between two moments (ms) as a rate counts it: plain, or stretched where the day is busy (see `daily_cycle`)."""
@@ -39,22 +43,29 @@ class History:
         if self.from_ms is None:
             self.from_ms, self.until_ms = now_ms, until_ms
         elif now_ms <= self.until_ms:
-            self.until_ms = max(self.until_ms, until_ms)
+            if until_ms > self.until_ms:
+                self.until_ms = until_ms
         else:
             self.watched_ms += elapsed(self.from_ms, self.until_ms)
             self.from_ms, self.until_ms = now_ms, until_ms
 
     def quiet_ms(self, now_ms: int, elapsed: Elapsed) -> float:
         """The time for which it has been watched without an invalidation."""
-        if self.from_ms is None:
+        from_ms = self.from_ms
+        if from_ms is None:
             return 0.0
-        return self.watched_ms + elapsed(self.from_ms, max(self.from_ms, min(now_ms, self.until_ms)))
+        to_ms = now_ms if now_ms < self.until_ms else self.until_ms
+        return self.watched_ms + elapsed(from_ms, to_ms if to_ms > from_ms else from_ms)
 
     def changed(self, now_ms: int, alpha: float, elapsed: Elapsed) -> None:
         """Note the end of a lifetime: averaged plainly at first, by `alpha` of the past once that weighs less."""
-        self.until_ms = max(self.until_ms, now_ms)  # it was still watched, or nobody would know
-        lifetime_ms = max(1.0, self.quiet_ms(now_ms, elapsed))
+        if now_ms > self.until_ms:
+            self.until_ms = now_ms  # it was still watched, or nobody would know
+        quiet_ms = self.quiet_ms(now_ms, elapsed)
+        lifetime_ms = quiet_ms if quiet_ms > 1.0 else 1.0
         self.lifetimes += 1
-        past = min(alpha, 1 - 1 / self.lifetimes)
+        past = 1 - 1 / self.lifetimes
+        if past > alpha:
+            past = alpha
         self.mean_ms = past * self.mean_ms + (1 - past) * lifetime_ms
         self.watched_ms, self.from_ms = 0.0, None

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from quaestor.ttl.calibration import Outcome
+from quaestor.ttl.history import FOR_EVER_MS
 
 MOST_OUTCOMES: Final = 4_096
 PER_SECOND: Final = 2.0
 """Lifetimes that are sampled, a second: the sample reaches back for half an hour at least."""
 _AT_ONCE: Final = 256.0
-_FOR_EVER_MS: Final = 1 << 62
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Outcomes:
         if self._allowance < 1:
             return
         self._allowance -= 1
-        until_ms = _FOR_EVER_MS if watched_ms is None else now_ms + watched_ms
+        until_ms = FOR_EVER_MS if watched_ms is None else now_ms + watched_ms
         one = _Watched(kind, tuple(dict.fromkeys(query_ids)), now_ms, given_ms, until_ms)
         for query_id in one.query_ids:
             self._open[query_id] = one

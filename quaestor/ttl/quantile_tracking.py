@@ -18,6 +18,8 @@ from typing import Final
 
 STEP: Final = 0.02
 """Of the logarithm of a factor, once enough was judged. The first steps are longer: 1 / (n + 4)."""
+_FEW: Final = 1 / STEP - 4
+"""Judged lifetimes before the steps have this length."""
 FARTHEST: Final = math.log(64)
 """A factor lies within 1/64 and 64: what is farther off has another cause than the model."""
 MOST_KINDS: Final = 1_024
@@ -28,7 +30,7 @@ _SPARE = 1_000
 class Correction:
     """Correction of one kind of result.
 
-    log_factor: natural logarithm of what the model's lifetimes are multiplied by.
+    factor, log_factor: what the model's lifetimes are multiplied by, and its natural logarithm.
     judged: lifetimes that have had their time.
     changed: of them those within which the result changed.
     """
@@ -36,24 +38,25 @@ class Correction:
     log_factor: float = 0.0
     judged: int = 0
     changed: int = 0
+    factor: float = 1.0
 
     def learn(self, changed: bool, quantile: float) -> None:
         """Note what came of one lifetime."""
-        step = max(STEP, 1 / (self.judged + 4))
+        step = 1 / (self.judged + 4) if self.judged < _FEW else STEP
         self.judged += 1
         self.changed += changed
-        self.log_factor = min(max(self.log_factor + step * (quantile - changed), -FARTHEST), FARTHEST)
+        moved = self.log_factor + step * (quantile - changed)
+        if not -FARTHEST <= moved <= FARTHEST:
+            moved = math.copysign(FARTHEST, moved)
+        self.log_factor = moved
+        self.factor = math.exp(self.log_factor)
 
 
-@dataclass(slots=True)
-class Given:
-    """Lifetime that was given to a response, of which it is not known yet what comes of it."""
-
-    query_ids: tuple[str, ...]
-    kind: str
-    quantile: float
-    until_ms: int
-    judged: bool = False
+_Given = tuple[int, int, tuple[str, ...], str, float]
+"""Lifetime that was given to a response, of which it is not known yet what comes of it: its end (ms), its number, the queries of
+the response, its kind, and the quantile. A plain tuple, because there are as many as results: it is made fast, and garbage
+collection passes it over.
+"""
 
 
 class QuantileTracker:
@@ -64,15 +67,15 @@ class QuantileTracker:
 
     def __init__(self, *, max_open: int) -> None:
         self._max_open = max_open
-        self._open: dict[str, Given] = {}
-        self._ends: list[tuple[int, int, Given]] = []
+        self._open: dict[str, _Given] = {}
+        self._ends: list[_Given] = []
         self._number = 0
         self.corrections: OrderedDict[str, Correction] = OrderedDict()
 
     def factor(self, kind: str) -> float:
         """Factor before the model's answer for this kind."""
         correction = self.corrections.get(kind)
-        return math.exp(correction.log_factor) if correction is not None else 1.0
+        return correction.factor if correction is not None else 1.0
 
     def give(self, query_ids: tuple[str, ...], kind: str, *, quantile: float, now_ms: int, until_ms: int) -> None:
         """Note a lifetime that was given to a response made of these queries. While one of theirs is open, no other is opened:
@@ -80,24 +83,26 @@ class QuantileTracker:
 
         quantile: the share of such lifetimes within which the result is to change (0..1, exclusive).
         """
-        self.judge(now_ms)
-        if len(self._open) >= self._max_open or any(query_id in self._open for query_id in query_ids):
+        if self._ends and self._ends[0][0] < now_ms:
+            self.judge(now_ms)
+        watched = self._open
+        if len(watched) >= self._max_open or not watched.keys().isdisjoint(query_ids):
             return
-        given = Given(query_ids, kind, quantile, until_ms)
-        for query_id in query_ids:
-            self._open[query_id] = given
-        if len(self._ends) > 2 * len(self._open) + _SPARE:  # most of them are judged
-            self._ends = [one for one in self._ends if not one[2].judged]
+        if len(self._ends) > 2 * len(watched) + _SPARE:  # most of them are judged
+            self._ends = [one for one in self._ends if self._is_open(one)]
             heapify(self._ends)
         self._number += 1
-        heappush(self._ends, (until_ms, self._number, given))
+        given = (until_ms, self._number, query_ids, kind, quantile)
+        for query_id in query_ids:
+            watched[query_id] = given
+        heappush(self._ends, given)
 
     def changed(self, query_id: str, *, now_ms: int) -> None:
         """Note that a query's result has changed."""
         given = self._open.get(query_id)
         if given is not None:
             self._close(given)
-            self._learn(given, changed=now_ms <= given.until_ms)
+            self._learn(given, changed=now_ms <= given[0])
 
     def withdrawn(self, query_id: str) -> None:
         """Note that nobody will know what comes of a query's lifetime."""
@@ -109,20 +114,24 @@ class QuantileTracker:
         """Judge the lifetimes that have ended by now."""
         ends = self._ends
         while ends and ends[0][0] < now_ms:
-            given = heappop(ends)[2]
-            if not given.judged:
+            given = heappop(ends)
+            if self._is_open(given):
                 self._close(given)
                 self._learn(given, changed=False)
 
-    def _close(self, given: Given) -> None:
-        given.judged = True
-        for query_id in given.query_ids:
-            self._open.pop(query_id, None)
+    def _is_open(self, given: _Given) -> bool:
+        query_ids = given[2]
+        return not query_ids or self._open.get(query_ids[0]) is given
 
-    def _learn(self, given: Given, *, changed: bool) -> None:
-        correction = self.corrections.get(given.kind)
+    def _close(self, given: _Given) -> None:
+        for query_id in given[2]:
+            del self._open[query_id]
+
+    def _learn(self, given: _Given, *, changed: bool) -> None:
+        kind, quantile = given[3], given[4]
+        correction = self.corrections.get(kind)
         if correction is None:
             if len(self.corrections) >= MOST_KINDS:
                 self.corrections.popitem(last=False)
-            correction = self.corrections[given.kind] = Correction()
-        correction.learn(changed, given.quantile)
+            correction = self.corrections[kind] = Correction()
+        correction.learn(changed, quantile)
