@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 from quaestor.demo import servers
 from quaestor.redis import clients
 from tests import ended_by_force, told_at_once, whole_run
+from tests.browsers.browser import Browser
+from tests.browsers.chromium import CHROMIUM
+from tests.browsers.firefox import FIREFOX
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -88,6 +91,25 @@ def links() -> Iterator[Links]:
     links = Links()
     yield links
     links.close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            kind, id=kind.name,
+            marks=[
+                pytest.mark.slow, pytest.mark.browser,
+                pytest.mark.skipif(kind.path is None, reason=f"no {kind.name} here: `make {kind.name}` installs it"),
+            ],
+        )
+        for kind in (CHROMIUM, FIREFOX)
+    ],
+)  # fmt: skip
+def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Each browser of this machine in turn. Who asks for it is slow, and run by `make test-browsers`."""
+    with request.param.running(tmp_path_factory.mktemp("profile")) as running:
+        yield running
 
 
 @pytest.fixture(params=["server", "cluster"])

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.browsers.browser import Browser, Tab
 from tests.sketch_clients.origin import Origin, serving
-from tests.support import eventually
-
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+from tests.support import becomes
 
 SKETCH = "GET /quaestor/sketch"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -38,10 +29,6 @@ def tab(browser: Browser, origin: Origin) -> Iterator[Tab]:
 
 def get(tab: Tab, path: str, init: str = "{}") -> object:
     return tab.run(f"return await get({path!r}, {init})")
-
-
-def becomes(condition: Callable[[], bool]) -> None:
-    asyncio.run(eventually(condition))
 
 
 def nobodys(value: int) -> dict[str, object]:

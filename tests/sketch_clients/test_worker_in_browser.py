@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.browsers.browser import Browser, Tab
 from tests.sketch_clients.origin import Origin, serving
-from tests.support import eventually
-
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
+from tests.support import becomes
 
 
 @pytest.fixture
@@ -37,10 +28,6 @@ def tab(browser: Browser, origin: Origin) -> Iterator[Tab]:
 
 def get(tab: Tab, path: str) -> object:
     return tab.run(f"return await get({path!r})")
-
-
-def becomes(condition: Callable[[], bool]) -> None:
-    asyncio.run(eventually(condition))
 
 
 def nobodys(value: int) -> dict[str, object]:
@@ -63,7 +50,7 @@ def test_pages_that_know_nothing_of_it_ask_the_server_once(tab: Tab, origin: Ori
     other = browser.tab(origin.url + "/")
     assert get(other, "/data/a") == nobodys(0)
     other.close()
-    browser.end_workers(tab)
+    browser.end_workers()
     assert get(tab, "/data/a") == nobodys(0)
     assert origin.asked["GET /data/a"] == asked
 
@@ -77,7 +64,7 @@ def test_what_another_process_writes_is_seen(origin: Origin, browser: Browser) -
         get(tab, "/data/a")
         origin.write("a")
         if value == 2:
-            browser.end_workers(tab)
+            browser.end_workers()
         becomes(lambda value=value: get(tab, "/data/a") == nobodys(value))
     tab.close()
 
@@ -90,7 +77,7 @@ def test_own_writes_are_seen_at_once(tab: Tab, origin: Origin, browser: Browser)
             get(page, "/data/a")
         assert tab.run("await fetch('/data/a', { method: 'PUT' }); return await get('/data/a')") == nobodys(value)
         if value == 3:
-            browser.end_workers(tab)
+            browser.end_workers()
         assert get(other, "/data/a") == nobodys(value)
     other.close()
 
