@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from tests.browsers.browser import Browser, Tab
+from tests.browsers.browser import Browser, BrowserError, Tab
 from tests.sketch_clients.origin import Origin, serving
 from tests.support import becomes
 
@@ -29,6 +30,13 @@ def tab(browser: Browser, origin: Origin) -> Iterator[Tab]:
 
 def get(tab: Tab, path: str, init: str = "{}") -> object:
     return tab.run(f"return await get({path!r}, {init})")
+
+
+def asked_of(tab: Tab, condition: str) -> bool:
+    """Whether a condition holds in a tab that may be between two pages."""
+    with contextlib.suppress(BrowserError):
+        return bool(tab.run(f"return {condition}"))
+    return False
 
 
 def nobodys(value: int) -> dict[str, object]:
@@ -74,6 +82,28 @@ def test_own_writes_are_seen_at_once_in_every_tab(tab: Tab, origin: Origin, brow
             value
         )
     becomes(lambda: get(other, "/data/a") == nobodys(3))
+    other.close()
+
+
+def test_own_writes_are_seen_by_a_page_that_is_loaded_after_them(tab: Tab, origin: Origin, browser: Browser) -> None:
+    """In this tab, gone back to, and in a new one; what was written along with them too. A cache has the sketch from before."""
+    origin.sketch_kept_s = 20
+    tab.open(origin.url + "/?one")
+    tab.open(origin.url + "/?two")
+    assert get(tab, "/data/a") == nobodys(0)
+    origin.write("a")
+    tab.run("await client.fetch('/data/b', { method: 'PUT' })")
+    tab.open(origin.url + "/?three")
+    assert get(tab, "/data/a") == nobodys(1)
+    origin.write("a")
+    tab.run("await client.fetch('/data/b', { method: 'PUT' })")
+    tab.run("window.ready = false; setTimeout(() => history.go(-2))")
+    becomes(lambda: asked_of(tab, "location.search === '?one' && window.ready === true"))
+    assert get(tab, "/data/a") == nobodys(2)
+    origin.write("a")
+    tab.run("await client.fetch('/data/b', { method: 'PUT' })")
+    other = browser.tab(origin.url + "/")
+    assert get(other, "/data/a") == nobodys(3)
     other.close()
 
 
