@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from quaestor.demo import servers
 from quaestor.redis import clients
 from tests import ended_by_force, told_at_once, whole_run
-from tests.browsers.browser import Browser
+from tests.browsers.browser import Browser, Kind
 from tests.browsers.chromium import CHROMIUM
 from tests.browsers.firefox import FIREFOX
 from tests.faults.proxy import Links
@@ -106,9 +106,16 @@ def links() -> Iterator[Links]:
         for kind in (CHROMIUM, FIREFOX)
     ],
 )  # fmt: skip
-def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def kind_of_browser(request: pytest.FixtureRequest) -> Kind:
     """Each browser of this machine in turn. Who asks for it is slow, and run by `make test-browsers`."""
-    with request.param.running(tmp_path_factory.mktemp("profile")) as running:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def browser(kind_of_browser: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One of each kind in turn, which a module's tests share."""
+    with kind_of_browser.running(tmp_path_factory.mktemp("profile")) as running:
         yield running
 
 

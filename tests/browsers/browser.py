@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 60
+PLAIN_HOST = "shop.test"
+"""This machine, by a name that browsers do not trust: without TLS pages there have no workers."""
 
 
 class BrowserError(Exception):

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.browsers.browser import PATIENCE_S, Browser, BrowserError, Kind, Tab
+from tests.browsers.browser import PATIENCE_S, PLAIN_HOST, Browser, BrowserError, Kind, Tab
 
 _PATH = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run",
-    "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+    "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
 )  # fmt: skip
 _KEY_CODES = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36}
 

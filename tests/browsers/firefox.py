@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.browsers import bidi, marionette
-from tests.browsers.browser import PATIENCE_S, Browser, BrowserError, Kind, Tab
+from tests.browsers.browser import PATIENCE_S, PLAIN_HOST, Browser, BrowserError, Kind, Tab
 
 _PATH = shutil.which("firefox-esr") or shutil.which("firefox")
 _FLAGS = ("--headless", "--no-remote", "--marionette", "--remote-debugging-port=0", "--remote-allow-system-access")
-_PREFERENCES = 'user_pref("marionette.port", 0);\n'
+_PREFERENCES = f'''user_pref("marionette.port", 0);
+user_pref("network.dns.localDomains", "{PLAIN_HOST}");
+'''
 _KEYS = {"Enter": "\ue007", "Tab": "\ue004", "ArrowLeft": "\ue012", "ArrowRight": "\ue014", "Home": "\ue011"}
 _END_WORKERS = """
     const all = Cc["@mozilla.org/serviceworkers/manager;1"].getService(Ci.nsIServiceWorkerManager).getAllRegistrations();

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.browsers.browser import Browser, BrowserError, Tab
+from tests.browsers.browser import PLAIN_HOST, Browser, BrowserError, Tab
 from tests.sketch_clients.origin import Origin, serving
 from tests.support import becomes
 
@@ -51,6 +51,21 @@ def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin) -> None:
     assert get(tab, "/data/a") == nobodys(0)
     assert origin.asked["GET /data/a"] == 1
     assert tab.run("return client.counts.memory + client.counts.cache") == 2
+
+
+def test_without_tls_pages_read_from_the_browsers_cache_too(browser: Browser, origin: Origin) -> None:
+    """Where there are no workers, and no storage for them; the line that registers one does no harm."""
+    plain = origin.url.replace("127.0.0.1", PLAIN_HOST)
+    tab = browser.tab(plain + "/")
+    for _ in range(2):
+        assert get(tab, "/data/a") == nobodys(0)
+        tab.open(plain + "/")
+    assert tab.run("return [isSecureContext, errors, warnings]") == [False, [], []]
+    assert origin.asked["GET /data/a"] == 1
+    tab.open(plain + "/worker-page")
+    assert tab.run("return (await fetch('/data/a')).json()") == nobodys(0)
+    assert tab.run("return errors") == []
+    tab.close()
 
 
 def test_a_client_without_the_sketch_never_reuses(tab: Tab, origin: Origin) -> None:

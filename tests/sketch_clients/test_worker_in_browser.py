@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.browsers.browser import Browser, Tab
+from tests.browsers.browser import Browser, Kind, Tab
 from tests.sketch_clients.origin import Origin, serving
 from tests.support import becomes
 
@@ -112,6 +113,49 @@ def test_a_newer_worker_waits_until_it_is_asked_to_take_over(tab: Tab, origin: O
     tab.run("(await navigator.serviceWorker.getRegistration()).waiting.postMessage('skip waiting')")
     becomes(lambda: tab.run("return window.took") == 1)
     assert get(tab, "/data/a") == nobodys(0)
+
+
+def test_while_the_network_fails_old_answers_say_that_they_are(browser: Browser) -> None:
+    """If the page wants them; nobody's own, and also by a worker that has to be started again."""
+    origin = Origin(delta_s=3600)
+    origin.rules = "handles=/data/&handles=/me/&offline"
+    with serving(origin):
+        tab = browser.tab(origin.url + "/worker-page")
+        tab.run("await controlled()")
+        get(tab, "/me/a")
+        becomes(lambda: hits(tab, origin, "/data/a"))
+        origin.write("a")
+        tab.run("await fetch('/data/b', { method: 'PUT' })")
+    told = "return [answer.headers.get('quaestor-offline'), await answer.json()]"
+    failed = "return await fetch({path!r}).then(() => 'answered', (error) => error.name)"
+    for _ in range(2):
+        assert tab.run(f"const answer = await fetch('/data/a'); {told}") == ["1", nobodys(0)]
+        for path in ("/me/a", "/data/never-read"):
+            assert tab.run(failed.format(path=path)) == "TypeError"
+        browser.end_workers()
+    tab.close()
+
+
+def test_a_browser_that_was_closed_goes_on_with_what_it_kept(
+    kind_of_browser: Kind, tmp_path: Path, origin: Origin
+) -> None:
+    """Its worker, its copies and its sketch; and that its user wrote something right before it was closed."""
+
+    def page(browser: Browser) -> Tab:
+        opened = browser.tab(origin.url + "/worker-page")
+        opened.run("await controlled()")
+        return opened
+
+    with kind_of_browser.running(tmp_path) as browser:
+        tab = page(browser)
+        becomes(lambda: hits(tab, origin, "/data/a"))
+    origin.write("a")
+    with kind_of_browser.running(tmp_path) as browser:
+        tab = page(browser)
+        assert hits(tab, origin, "/data/a")
+        tab.run("await fetch('/data/b', { method: 'PUT' })")
+    with kind_of_browser.running(tmp_path) as browser:
+        assert get(page(browser), "/data/a") == nobodys(1)
 
 
 def test_what_it_is_not_for_passes(tab: Tab, origin: Origin) -> None:
