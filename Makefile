@@ -47,7 +47,7 @@ test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.m
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
 .PHONY: test-browsers
-test-browsers: $(READY) servers chromium firefox ## the browser client and the dashboard in real browsers (ARGS="-k firefox" for one)
+test-browsers: $(READY) servers chromium firefox webkit ## the browser client and the dashboard in real browsers (ARGS="-k firefox" for one)
 	@$(BIN)/pytest -q -m browser tests/sketch_clients tests/dashboard $(ARGS)
 
 .PHONY: browser-client
@@ -181,6 +181,11 @@ chromium:
 firefox:
 	@$(call from_apt,command -v firefox-esr || command -v firefox,firefox-esr) \
 		|| $(call say,no Firefox here (apt-get install firefox-esr): going on without)
+
+.PHONY: webkit
+webkit:
+	@$(call from_apt,command -v WebKitWebDriver && command -v Xvfb && ls /usr/lib/*/webkit2gtk-4.*/MiniBrowser,webkit2gtk-driver xvfb) \
+		|| $(call say,no WebKit here (apt-get install webkit2gtk-driver xvfb): going on without)
 
 .PHONY: wrk
 wrk:

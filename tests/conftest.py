@@ -17,6 +17,7 @@ from tests import ended_by_force, told_at_once, whole_run
 from tests.browsers.browser import Browser, Kind
 from tests.browsers.chromium import CHROMIUM
 from tests.browsers.firefox import FIREFOX
+from tests.browsers.webkit import WEBKIT
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -103,7 +104,7 @@ def links() -> Iterator[Links]:
                 pytest.mark.skipif(kind.path is None, reason=f"no {kind.name} here: `make {kind.name}` installs it"),
             ],
         )
-        for kind in (CHROMIUM, FIREFOX)
+        for kind in (CHROMIUM, FIREFOX, WEBKIT)
     ],
 )  # fmt: skip
 def kind_of_browser(request: pytest.FixtureRequest) -> Kind:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import pytest
 
 PATIENCE_S = 60
 PLAIN_HOST = "shop.test"
@@ -21,7 +23,7 @@ class BrowserError(Exception):
 
 
 class Tab(ABC):
-    """A tab. Pages set `window.ready` when their script has run."""
+    """A tab. Pages set `window.ready` when their script has run. Not all can be handled as a user does."""
 
     def open(self, url: str) -> None:
         """Go to a URL, or load it again."""
@@ -44,41 +46,47 @@ class Tab(ABC):
         """What a script, the body of an asynchronous function, returns: something that JSON can say."""
 
     @abstractmethod
-    def run_first(self, script: str) -> None:
-        """Have a script run in every page of this tab that is loaded from now on, before the page's own."""
-
-    @abstractmethod
-    def front(self) -> None:
-        """Have this tab seen."""
-
-    @abstractmethod
-    def look(self, *, width: int, height: int, dark: bool) -> None:
-        """Have the page so large, and light or dark; below 600 a phone's where the browser can be one."""
-
-    @abstractmethod
-    def enter(self, text: str) -> None:
-        """Text as it is typed into what has the focus."""
-
-    @abstractmethod
-    def press(self, key: str) -> None:
-        """A key, by its name in events, pressed and let go."""
-
-    @abstractmethod
-    def picture(self, *, top: int, width: int, height: int) -> bytes:
-        """A part of the whole page, as PNG."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close it as a user does."""
+
+    def run_first(self, script: str) -> None:
+        """Have a script run in every page of this tab that is loaded from now on, before the page's own."""
+        self._beyond()
+
+    def front(self) -> None:
+        """Have this tab seen."""
+        self._beyond()
+
+    def look(self, *, width: int, height: int, dark: bool) -> None:
+        """Have the page so large, and light or dark; below 600 a phone's where the browser can be one."""
+        self._beyond()
+
+    def enter(self, text: str) -> None:
+        """Text as it is typed into what has the focus."""
+        self._beyond()
+
+    def press(self, key: str) -> None:
+        """A key, by its name in events, pressed and let go."""
+        self._beyond()
+
+    def picture(self, *, top: int, width: int, height: int) -> bytes:
+        """A part of the whole page, as PNG."""
+        return self._beyond()
+
+    @staticmethod
+    def _beyond() -> NoReturn:
+        pytest.skip("this browser's tabs cannot be handled as a user does")
 
 
 class Browser(ABC):
     """One running browser.
 
     version: name and version.
+    keeps: whether it has an HTTP cache, and a profile that outlives it.
     """
 
     version: str
+    keeps = True
 
     @abstractmethod
     def blank(self) -> Tab:
@@ -90,9 +98,14 @@ class Browser(ABC):
         tab.open(url)
         return tab
 
-    @abstractmethod
+    def has_to_keep(self) -> None:
+        """Skip the test that asks for it in a browser without an HTTP cache."""
+        if not self.keeps:
+            pytest.skip("this browser has no HTTP cache when it is driven")
+
     def end_workers(self) -> None:
         """End all service workers, as the browser does with idle ones."""
+        pytest.skip("this browser's workers cannot be ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,8 +43,9 @@ def nobodys(value: int) -> dict[str, object]:
     return {"value": value, "user": None}
 
 
-def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin) -> None:
+def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin, browser: Browser) -> None:
     """The first load fills the browser's cache; of the second one only the sketch is asked for."""
+    browser.has_to_keep()
     assert get(tab, "/data/a") == nobodys(0)
     tab.open(origin.url + "/")
     assert get(tab, "/data/a") == nobodys(0)
@@ -55,6 +56,7 @@ def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin) -> None:
 
 def test_without_tls_pages_read_from_the_browsers_cache_too(browser: Browser, origin: Origin) -> None:
     """Where there are no workers, and no storage for them; the line that registers one does no harm."""
+    browser.has_to_keep()
     plain = origin.url.replace("127.0.0.1", PLAIN_HOST)
     tab = browser.tab(plain + "/")
     for _ in range(2):

@@ -135,6 +135,7 @@ def reads_cost(tab: Tab, site: Site, path: str, count: int) -> int:
 def test_a_page_reads_from_its_browser_and_is_never_stale_beyond_the_bound(browser: Browser, site: Site) -> None:
     """First load fills; a reload costs no request for data; another process's write is seen, also by a page that is opened after
     the tab was closed and the worker ended; own writes at once; who has no sketch asks each time."""
+    browser.has_to_keep()
     site.write("1", 1)
     tab = opened(browser, site)
     becomes(lambda: value(tab, "/items/1") == 1 and reads_cost(tab, site, "/items/1", 50) < 10, within_s=240)

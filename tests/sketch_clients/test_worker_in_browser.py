@@ -117,6 +117,7 @@ def test_a_newer_worker_waits_until_it_is_asked_to_take_over(tab: Tab, origin: O
 
 def test_while_the_network_fails_old_answers_say_that_they_are(browser: Browser) -> None:
     """If the page wants them; nobody's own, and also by a worker that has to be started again."""
+    browser.has_to_keep()
     origin = Origin(delta_s=3600)
     origin.rules = "handles=/data/&handles=/me/&offline"
     with serving(origin):
@@ -147,6 +148,7 @@ def test_a_browser_that_was_closed_goes_on_with_what_it_kept(
         return opened
 
     with kind_of_browser.running(tmp_path) as browser:
+        browser.has_to_keep()
         tab = page(browser)
         becomes(lambda: hits(tab, origin, "/data/a"))
     origin.write("a")
