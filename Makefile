@@ -49,8 +49,8 @@ test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.m
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
 .PHONY: test-browsers
-test-browsers: $(READY) servers chromium ## the browser client and the dashboard in a real browser
-	@$(BIN)/pytest -q -m browser tests/sketch_clients tests/dashboard
+test-browsers: $(READY) servers chromium firefox webkit ## the browser client and the dashboard in real browsers (ARGS="-k firefox" for one)
+	@$(BIN)/pytest -q -m browser tests/sketch_clients tests/dashboard $(ARGS)
 
 .PHONY: browser-client
 browser-client: $(READY) ## the browser client: for the middleware to serve, and as a checked npm package in clients/js/dist
@@ -178,6 +178,16 @@ caches:
 chromium:
 	@$(call from_apt,command -v chromium,chromium) \
 		|| $(call say,no Chromium here (apt-get install chromium): going on without)
+
+.PHONY: firefox
+firefox:
+	@$(call from_apt,command -v firefox-esr || command -v firefox,firefox-esr) \
+		|| $(call say,no Firefox here (apt-get install firefox-esr): going on without)
+
+.PHONY: webkit
+webkit:
+	@$(call from_apt,command -v WebKitWebDriver && command -v Xvfb && ls /usr/lib/*/webkit2gtk-4.*/MiniBrowser,webkit2gtk-driver xvfb) \
+		|| $(call say,no WebKit here (apt-get install webkit2gtk-driver xvfb): going on without)
 
 .PHONY: wrk
 wrk:

@@ -30,7 +30,8 @@ from quaestor.cache_sketch.counting import CountingFilter
 from quaestor.cache_sketch.sizing import DEFAULT
 from quaestor.cache_sketch.wire_format import digest, encode
 from quaestor.errors import ConfigurationError
-from tests.sketch_clients.browser import CHROMIUM, Browser, chromium
+from tests.browsers.browser import Browser
+from tests.browsers.chromium import CHROMIUM
 from tests.sketch_clients.origin import Origin, serving
 
 ROUNDS: Final = 15
@@ -126,15 +127,15 @@ def reads(browser: Browser, site: Site) -> dict[str, Any]:
 
 def main() -> None:
     """Measure everything and keep the result."""
-    if CHROMIUM is None:
+    if CHROMIUM.path is None:
         raise ConfigurationError("no Chromium here: `make chromium` installs it")
     with (
         tempfile.TemporaryDirectory() as profile,
         serving(Site(delta_s=3600)) as site,
-        chromium(Path(profile)) as browser,
+        CHROMIUM.running(Path(profile)) as browser,
     ):
         result = {
-            "browser": browser.call("Browser.getVersion")["product"],
+            "browser": browser.version,
             "lookups": lookups(browser, site.url) | {"aim": "1,000,000 per second"},
             "reads": reads(browser, site),
         }

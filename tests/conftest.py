@@ -14,6 +14,10 @@ from hypothesis import HealthCheck, settings
 from quaestor.demo import servers
 from quaestor.redis import clients
 from tests import ended_by_force, file_order, told_at_once, whole_run
+from tests.browsers.browser import Browser, Kind
+from tests.browsers.chromium import CHROMIUM
+from tests.browsers.firefox import FIREFOX
+from tests.browsers.webkit import WEBKIT
 from tests.faults.proxy import Links
 from tests.redis_cluster import redis_cluster
 from tests.support import PATIENCE_S
@@ -95,6 +99,32 @@ def links() -> Iterator[Links]:
     links = Links()
     yield links
     links.close()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            kind, id=kind.name,
+            marks=[
+                pytest.mark.slow, pytest.mark.browser,
+                pytest.mark.skipif(kind.path is None, reason=f"no {kind.name} here: `make {kind.name}` installs it"),
+            ],
+        )
+        for kind in (CHROMIUM, FIREFOX, WEBKIT)
+    ],
+)  # fmt: skip
+def kind_of_browser(request: pytest.FixtureRequest) -> Kind:
+    """Each browser of this machine in turn. Who asks for it is slow, and run by `make test-browsers`."""
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def browser(kind_of_browser: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One of each kind in turn, which a module's tests share."""
+    with kind_of_browser.running(tmp_path_factory.mktemp("profile")) as running:
+        yield running
 
 
 @pytest.fixture(params=["server", "cluster"])

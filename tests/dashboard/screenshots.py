@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from quaestor.demo import servers
+from tests.browsers.chromium import CHROMIUM
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, Site, site
-from tests.sketch_clients.browser import chromium
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 WATCHED_S = 60
@@ -37,7 +37,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         servers.mongo_url() as mongo_url,
         site(mongo_url, "shop", Path(folder) / "trace") as shop,
-        chromium(Path(folder) / "profile") as browser,
+        CHROMIUM.running(Path(folder) / "profile") as browser,
     ):
         stop = threading.Event()
         reader = threading.Thread(target=traffic, args=(shop, stop), daemon=True)

@@ -10,30 +10,20 @@ import httpx
 import pytest
 
 from quaestor.ttl.canary_counts import Counts
+from tests.browsers.browser import Browser
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, VIEWERS, Site, bearer, site
-from tests.sketch_clients.browser import CHROMIUM, Browser, chromium
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.timeout(1_800),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
-]
+pytestmark = pytest.mark.timeout(1_800)
 
 MOMENT = {"default": {"estimator": "static", "static_ms": 1, "ttl_min_ms": 1}}
 SEEN = Counts(requests=2_000, hits=200, lifetimes=1_800, invalidations=180)
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shop(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site whose copies live for a millisecond, and a trace of a quiet day: asked for every second, nothing changed."""
+def shop(browser: Browser, mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site of each browser's own, whose copies live for a millisecond, and a trace of a quiet day: asked for every second,
+    nothing changed."""
     folder = tmp_path_factory.mktemp("trace")
     quiet(folder / "trace-quiet")
     with site(mongo_url, "dashboard_canary", folder / "trace-{pid}") as running:

@@ -7,27 +7,16 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from tests.browsers.browser import Browser
 from tests.dashboard.page import Page, becomes
 from tests.dashboard.site import TOKEN, VIEWERS, Site, bearer, site
-from tests.sketch_clients.browser import CHROMIUM, Browser, chromium
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.timeout(1_800),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
-]
+pytestmark = pytest.mark.timeout(1_800)
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shop(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site on which something was read and written before anybody looks."""
+def shop(browser: Browser, mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site of each browser's own, on which something was read and written before anybody looks."""
     with site(mongo_url, "dashboard_page", tmp_path_factory.mktemp("trace") / "trace") as running:
         for turn in range(4):
             for group in range(5):
@@ -66,7 +55,7 @@ def test_live_data_move_and_say_why(page: Page, shop: Site) -> None:
     told = page.text("results")
     assert "lifetime now" in told
     assert "learned factor" in told
-    assert "dashboard_page.items" in page.run("return document.getElementById('kind').innerText")
+    assert "dashboard_page.items" in page.run("return document.getElementById('kind').textContent")
     becomes(lambda: "is asked for" in page.text("kind-facts"))
 
 

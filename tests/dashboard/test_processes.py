@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from quaestor.proxy.server import application, configuration
 from quaestor.settings import Settings
 from tests.dashboard.running import HERE, OPERATOR, TOKEN, lifespan, watched
 from tests.end_to_end.scripted_origin import PLAIN, answer, scripted_origin, serving
-from tests.support import eventually, killed_after
+from tests.support import becomes, eventually, killed_after
 
 pytestmark = pytest.mark.anyio
 
@@ -132,7 +131,7 @@ def test_the_command_says_where_it_is_and_which_token_it_takes(tmp_path: Path) -
                 except httpx.TransportError:
                     return False
 
-            asyncio.run(eventually(answers))
+            becomes(answers)
             assert client.get(f"{url}data").status_code == 401
             assert client.get(f"{url}data", headers={"authorization": f"Bearer {token}"}).status_code == 200
     finally:

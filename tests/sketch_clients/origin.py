@@ -62,6 +62,7 @@ class Origin:
     """The application. Its fields may be read and set from the test's thread.
 
     rules, release: of the service worker.
+    sketch_kept_s: how long caches may keep a sketch.
     asked: how often each `METHOD path` came in; the sketch's path without its query.
     values: what `/data/NAME` shows.
     fault: what befalls the sketch: "html", "unavailable", "fieldless", "replayed" (an old one, whatever is asked for),
@@ -76,6 +77,7 @@ class Origin:
         self._delta_s = delta_s
         self.rules = "handles=/data/&handles=/me/"
         self.release = 1
+        self.sketch_kept_s = 1
         self.url = ""
         self._sketch = MemoryCacheSketch()
         self._replayed: Response | None = None
@@ -162,7 +164,7 @@ class Origin:
             + (f", nonce={nonce}" if nonce else "")
             + (", off" if self.fault == "off" else "")
         )
-        cached = "no-store" if nonce else "public, max-age=1"
+        cached = "no-store" if nonce else f"public, max-age={self.sketch_kept_s}"
         headers = {
             "quaestor-sketch": field,
             "cache-control": cached,

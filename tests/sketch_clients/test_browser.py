@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Iterator
 
 import pytest
 
-from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.browsers.browser import PLAIN_HOST, Browser, BrowserError, Tab
 from tests.sketch_clients.origin import Origin, serving
-from tests.support import eventually
-
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+from tests.support import becomes
 
 SKETCH = "GET /quaestor/sketch"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -40,22 +32,42 @@ def get(tab: Tab, path: str, init: str = "{}") -> object:
     return tab.run(f"return await get({path!r}, {init})")
 
 
-def becomes(condition: Callable[[], bool]) -> None:
-    asyncio.run(eventually(condition))
+def asked_of(tab: Tab, condition: str) -> bool:
+    """Whether a condition holds in a tab that may be between two pages."""
+    with contextlib.suppress(BrowserError):
+        return bool(tab.run(f"return {condition}"))
+    return False
 
 
 def nobodys(value: int) -> dict[str, object]:
     return {"value": value, "user": None}
 
 
-def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin) -> None:
+def test_a_reload_asks_the_server_for_no_data(tab: Tab, origin: Origin, browser: Browser) -> None:
     """The first load fills the browser's cache; of the second one only the sketch is asked for."""
+    browser.has_to_keep()
     assert get(tab, "/data/a") == nobodys(0)
     tab.open(origin.url + "/")
     assert get(tab, "/data/a") == nobodys(0)
     assert get(tab, "/data/a") == nobodys(0)
     assert origin.asked["GET /data/a"] == 1
     assert tab.run("return client.counts.memory + client.counts.cache") == 2
+
+
+def test_without_tls_pages_read_from_the_browsers_cache_too(browser: Browser, origin: Origin) -> None:
+    """Where there are no workers, and no storage for them; the line that registers one does no harm."""
+    browser.has_to_keep()
+    plain = origin.url.replace("127.0.0.1", PLAIN_HOST)
+    tab = browser.tab(plain + "/")
+    for _ in range(2):
+        assert get(tab, "/data/a") == nobodys(0)
+        tab.open(plain + "/")
+    assert tab.run("return [isSecureContext, errors, warnings]") == [False, [], []]
+    assert origin.asked["GET /data/a"] == 1
+    tab.open(plain + "/worker-page")
+    assert tab.run("return (await fetch('/data/a')).json()") == nobodys(0)
+    assert tab.run("return errors") == []
+    tab.close()
 
 
 def test_a_client_without_the_sketch_never_reuses(tab: Tab, origin: Origin) -> None:
@@ -87,6 +99,28 @@ def test_own_writes_are_seen_at_once_in_every_tab(tab: Tab, origin: Origin, brow
             value
         )
     becomes(lambda: get(other, "/data/a") == nobodys(3))
+    other.close()
+
+
+def test_own_writes_are_seen_by_a_page_that_is_loaded_after_them(tab: Tab, origin: Origin, browser: Browser) -> None:
+    """In this tab, gone back to, and in a new one; what was written along with them too. A cache has the sketch from before."""
+    origin.sketch_kept_s = 20
+    tab.open(origin.url + "/?one")
+    tab.open(origin.url + "/?two")
+    assert get(tab, "/data/a") == nobodys(0)
+    origin.write("a")
+    tab.run("await client.fetch('/data/b', { method: 'PUT' })")
+    tab.open(origin.url + "/?three")
+    assert get(tab, "/data/a") == nobodys(1)
+    origin.write("a")
+    tab.run("await client.fetch('/data/b', { method: 'PUT' })")
+    tab.run("window.ready = false; setTimeout(() => history.go(-2))")
+    becomes(lambda: asked_of(tab, "location.search === '?one' && window.ready === true"))
+    assert get(tab, "/data/a") == nobodys(2)
+    origin.write("a")
+    tab.run("await client.fetch('/data/b', { method: 'PUT' })")
+    other = browser.tab(origin.url + "/")
+    assert get(other, "/data/a") == nobodys(3)
     other.close()
 
 

@@ -21,6 +21,7 @@ PROTECTIONS = {
     ),
     "a sketch older than the bound": ("client.ts", [("time.now() - bound(wanted),", "0,")]),
     "own writes": ("client.ts", [("wanted.readYourWrites ? known.written : 0", "0")]),
+    "own writes of pages that are gone": ("client.ts", [("known.written = LATEST;", "")]),
     "the wall clock": ("server_time.ts", [("wall - wallThen, ", "")]),
     "the monotonic clock": ("server_time.ts", [(", monotonic - monotonicThen", "")]),
     "what an answer without a lifetime drops": ("copies.ts", [("if (kept.get(url)?.etag !== etag) drop(url);", "")]),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,11 @@ from cdn_adapters import VarnishAdapter, varnish_vcl
 from middleware import BrowserClient, QuaestorMiddleware
 from quaestor import Quaestor
 from quaestor.demo.servers import HOST, Server, free_port, running, varnish_server
+from tests.browsers.browser import Browser, Tab
 from tests.end_to_end.varnish_site import TOKEN, needs_varnish
-from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
-from tests.support import PATIENT, eventually, served_by_uvicorn
+from tests.support import PATIENT, becomes, served_by_uvicorn
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
-    needs_varnish,
-    pytest.mark.timeout(900),
-]
+pytestmark = [needs_varnish, pytest.mark.timeout(900)]
 
 PAGE = """<!doctype html><html><head><link rel="icon" href="data:,"><script>
 window.errors = [];
@@ -122,18 +115,8 @@ def site(mongo_url: str, prefix: str) -> Iterator[Site]:
         client.drop_database(prefix)
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with chromium(tmp_path / "profile") as running_browser:
-        yield running_browser
-
-
 def value(tab: Tab, path: str) -> object:
     return tab.run(f"return (await get({path!r})).value")
-
-
-def becomes(condition: Callable[[], bool]) -> None:
-    asyncio.run(eventually(condition, within_s=240))
 
 
 def opened(browser: Browser, site: Site) -> Tab:
@@ -152,16 +135,17 @@ def reads_cost(tab: Tab, site: Site, path: str, count: int) -> int:
 def test_a_page_reads_from_its_browser_and_is_never_stale_beyond_the_bound(browser: Browser, site: Site) -> None:
     """First load fills; a reload costs no request for data; another process's write is seen, also by a page that is opened after
     the tab was closed and the worker ended; own writes at once; who has no sketch asks each time."""
+    browser.has_to_keep()
     site.write("1", 1)
     tab = opened(browser, site)
-    becomes(lambda: value(tab, "/items/1") == 1 and reads_cost(tab, site, "/items/1", 50) < 10)
+    becomes(lambda: value(tab, "/items/1") == 1 and reads_cost(tab, site, "/items/1", 50) < 10, within_s=240)
 
     tab.open(site.url + "/")
-    becomes(lambda: reads_cost(tab, site, "/items/1", 50) < 10)
+    becomes(lambda: reads_cost(tab, site, "/items/1", 50) < 10, within_s=240)
     assert value(tab, "/items/1") == 1
 
     site.write("1", 2)
-    becomes(lambda: value(tab, "/items/1") == 2)
+    becomes(lambda: value(tab, "/items/1") == 2, within_s=240)
     assert value(tab, "/items/1") == 2
 
     for new in (3, 4):
@@ -169,11 +153,11 @@ def test_a_page_reads_from_its_browser_and_is_never_stale_beyond_the_bound(brows
 
     assert reads_cost(tab, site, "/revalidated/1", 20) >= 20
 
-    becomes(lambda: reads_cost(tab, site, "/items/1", 50) < 10)
-    browser.end_workers(tab)
+    becomes(lambda: reads_cost(tab, site, "/items/1", 50) < 10, within_s=240)
+    browser.end_workers()
     tab.close()
     site.write("1", 5)
     tab = opened(browser, site)
-    becomes(lambda: value(tab, "/items/1") == 5)
+    becomes(lambda: value(tab, "/items/1") == 5, within_s=240)
     assert tab.run("return errors") == []
     tab.close()

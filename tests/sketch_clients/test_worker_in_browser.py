@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.sketch_clients.browser import CHROMIUM, Browser, Tab, chromium
+from tests.browsers.browser import Browser, Kind, Tab
 from tests.sketch_clients.origin import Origin, serving
-from tests.support import eventually
-
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
+from tests.support import becomes
 
 
 @pytest.fixture
@@ -37,10 +29,6 @@ def tab(browser: Browser, origin: Origin) -> Iterator[Tab]:
 
 def get(tab: Tab, path: str) -> object:
     return tab.run(f"return await get({path!r})")
-
-
-def becomes(condition: Callable[[], bool]) -> None:
-    asyncio.run(eventually(condition))
 
 
 def nobodys(value: int) -> dict[str, object]:
@@ -63,7 +51,7 @@ def test_pages_that_know_nothing_of_it_ask_the_server_once(tab: Tab, origin: Ori
     other = browser.tab(origin.url + "/")
     assert get(other, "/data/a") == nobodys(0)
     other.close()
-    browser.end_workers(tab)
+    browser.end_workers()
     assert get(tab, "/data/a") == nobodys(0)
     assert origin.asked["GET /data/a"] == asked
 
@@ -77,7 +65,7 @@ def test_what_another_process_writes_is_seen(origin: Origin, browser: Browser) -
         get(tab, "/data/a")
         origin.write("a")
         if value == 2:
-            browser.end_workers(tab)
+            browser.end_workers()
         becomes(lambda value=value: get(tab, "/data/a") == nobodys(value))
     tab.close()
 
@@ -90,7 +78,7 @@ def test_own_writes_are_seen_at_once(tab: Tab, origin: Origin, browser: Browser)
             get(page, "/data/a")
         assert tab.run("await fetch('/data/a', { method: 'PUT' }); return await get('/data/a')") == nobodys(value)
         if value == 3:
-            browser.end_workers(tab)
+            browser.end_workers()
         assert get(other, "/data/a") == nobodys(value)
     other.close()
 
@@ -125,6 +113,51 @@ def test_a_newer_worker_waits_until_it_is_asked_to_take_over(tab: Tab, origin: O
     tab.run("(await navigator.serviceWorker.getRegistration()).waiting.postMessage('skip waiting')")
     becomes(lambda: tab.run("return window.took") == 1)
     assert get(tab, "/data/a") == nobodys(0)
+
+
+def test_while_the_network_fails_old_answers_say_that_they_are(browser: Browser) -> None:
+    """If the page wants them; nobody's own, and also by a worker that has to be started again."""
+    browser.has_to_keep()
+    origin = Origin(delta_s=3600)
+    origin.rules = "handles=/data/&handles=/me/&offline"
+    with serving(origin):
+        tab = browser.tab(origin.url + "/worker-page")
+        tab.run("await controlled()")
+        get(tab, "/me/a")
+        becomes(lambda: hits(tab, origin, "/data/a"))
+        origin.write("a")
+        tab.run("await fetch('/data/b', { method: 'PUT' })")
+    told = "return [answer.headers.get('quaestor-offline'), await answer.json()]"
+    failed = "return await fetch({path!r}).then(() => 'answered', (error) => error.name)"
+    for _ in range(2):
+        assert tab.run(f"const answer = await fetch('/data/a'); {told}") == ["1", nobodys(0)]
+        for path in ("/me/a", "/data/never-read"):
+            assert tab.run(failed.format(path=path)) == "TypeError"
+        browser.end_workers()
+    tab.close()
+
+
+def test_a_browser_that_was_closed_goes_on_with_what_it_kept(
+    kind_of_browser: Kind, tmp_path: Path, origin: Origin
+) -> None:
+    """Its worker, its copies and its sketch; and that its user wrote something right before it was closed."""
+
+    def page(browser: Browser) -> Tab:
+        opened = browser.tab(origin.url + "/worker-page")
+        opened.run("await controlled()")
+        return opened
+
+    with kind_of_browser.running(tmp_path) as browser:
+        browser.has_to_keep()
+        tab = page(browser)
+        becomes(lambda: hits(tab, origin, "/data/a"))
+    origin.write("a")
+    with kind_of_browser.running(tmp_path) as browser:
+        tab = page(browser)
+        assert hits(tab, origin, "/data/a")
+        tab.run("await fetch('/data/b', { method: 'PUT' })")
+    with kind_of_browser.running(tmp_path) as browser:
+        assert get(page(browser), "/data/a") == nobodys(1)
 
 
 def test_what_it_is_not_for_passes(tab: Tab, origin: Origin) -> None:

@@ -126,6 +126,8 @@ export class Client {
 		const others = new Set<string>();
 		/** Sessions that began since this client was made. */
 		let sessions = 0;
+		/** How long before this client was made a page wrote last, by the wall clock, which such pages leave behind; NaN: none did; 0: this one has since. */
+		let ago = 0;
 
 		/** The latest that the server's clock can show now. */
 		const latest = (): number => time.now() || LATEST;
@@ -152,6 +154,10 @@ export class Client {
 			const now = latest();
 			if (said === "wrote") {
 				known.written = now;
+				ago = 0;
+				try {
+					localStorage["quaestor"] = Date.now();
+				} catch {}
 				// No sketch before then can be known to have been made after.
 				for (const held of known.parts.values()) {
 					held.retryAt = Math.max(held.retryAt, performance.now() + 2 * SECOND);
@@ -190,7 +196,7 @@ export class Client {
 				}
 				known.made = Math.max(known.made, found.made);
 				// What is only known to have been before the server's time was known was before now.
-				known.written = Math.min(known.written, now);
+				known.written = Math.min(known.written, now, now - ago || 0);
 				known.session = Math.min(known.session || now, now);
 				known.read = Math.min(known.read, now);
 				copies.dateBy(now);
@@ -354,6 +360,10 @@ export class Client {
 		this.takes = takes;
 		this.hear = hear;
 
+		try {
+			ago = Date.now() - localStorage["quaestor"];
+			known.written = LATEST;
+		} catch {} // no storage: a worker, or the user's wish
 		tabs.onmessage = ({ data }: MessageEvent<Said>) => hear(data);
 		// Until what was known before is known again. Answers tell only when they come which partition they are of: until one does,
 		// the union is loaded beside them.

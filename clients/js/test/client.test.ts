@@ -100,6 +100,44 @@ test("what the page writes is seen at once, in every tab, in queries too", async
 	assert.ok(world.count("/a") <= asked + 1, "with a newer sketch copies are used again");
 });
 
+test("what was written shortly before a page was loaded is seen by it, also where a cache has the sketch from before", async () => {
+	const world = new World();
+	let kept: Response | undefined;
+	world.sketch = (made) => (kept ??= made()).clone();
+	const gone = world.client();
+	for (const path of ["/a", "/b", "/list"]) await read(gone, path);
+	await gone.fetch(`${ORIGIN}/a`, { method: "PUT" });
+	world.write("/list");
+	world.silence();
+	world.now += 1_000;
+	for (const path of ["/a", "/list"]) assert.equal((await read(world.client(), path)).version, 1);
+
+	// A clock that was set back tells nothing of when that was.
+	world.wall = -5_000;
+	assert.equal((await read(world.client(), "/a")).version, 1);
+	kept = undefined;
+	world.wall = 0;
+	world.now += 5_000;
+	const asked = world.asked.length;
+	await read(world.client(), "/b");
+	assert.deepEqual(world.asked.slice(asked), ["sketch"], "a sketch from after it is relied on");
+});
+
+test("where nothing can be stored pages read as ever", async () => {
+	const world = new World();
+	Object.defineProperty(globalThis, "localStorage", { configurable: true, get: () => { throw Error("no"); } });
+	const client = world.client();
+	await read(client, "/a");
+	await client.fetch(`${ORIGIN}/a`, { method: "PUT" });
+	assert.equal((await read(client, "/a")).version, 1);
+	Object.defineProperty(globalThis, "localStorage", { configurable: true, writable: true, value: {} });
+	const stranger = world.client();
+	(globalThis.localStorage as never as { quaestor: string }).quaestor = "another's";
+	await read(stranger, "/b");
+	await read(world.client(), "/b");
+	assert.equal(world.count("/b"), 1);
+});
+
 test("a write before the first sketch, one that fails, and one by other means are seen too", async () => {
 	for (const how of ["early", "failing", "told"]) {
 		const world = new World();
@@ -654,7 +692,8 @@ const history = async (seed: number, found: { reads: number; copies: number }): 
 		page: () => {
 			found.copies += client.counts.memory + client.counts.cache;
 			client = world.client({ delta });
-			own = new Map();
+			// When a page that is gone wrote, only the wall clock tells.
+			if (wrong === "wall") own = new Map();
 			newest = new Map();
 		},
 		way: () => {

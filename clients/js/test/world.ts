@@ -74,6 +74,7 @@ export class World {
 		performance.now = () => this.now + this.monotonic;
 		Object.assign(globalThis, {
 			location: { origin: ORIGIN },
+			localStorage: {},
 			BroadcastChannel: class {
 				onmessage = (_: { data: unknown }): void => {};
 				constructor() {

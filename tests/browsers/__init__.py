@@ -1,0 +1,1 @@
+"""Real browsers without a window, each driven by its own protocol behind one face: `browser.py`."""
