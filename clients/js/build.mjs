@@ -44,11 +44,11 @@ for (const [name, outputs] of Object.entries(bundles)) {
 		logLevel: "error",
 		mangleProps: OWN,
 		// A worker cannot load anything later.
-		define: { LOADS: String(!classic) },
+		define: { LOADS: String(!classic), WITHIN: String(classic) },
 		plugins: [apart],
 		write: false,
 	});
-	const compress = { passes: 3, pure_getters: true, unsafe_arrows: true };
+	const compress = { passes: 3, pure_getters: true, unsafe_arrows: true, unsafe_comps: true };
 	const { code } = await minify(outputFiles[0].text, { module: !classic, toplevel: true, ecma: 2020, compress });
 	for (const output of outputs) writeFileSync(path(output), code);
 }

@@ -58,6 +58,10 @@ export interface Within extends Options {
 	changed?: () => void;
 }
 
+/** Whether a service worker reads through it: said where this is bundled, so that pages need not load what only workers use. */
+declare const WITHIN: boolean | undefined;
+const within = typeof WITHIN === "undefined" || WITHIN;
+
 export interface Init extends RequestInit {
 	/** The freshness of this one answer; "strong": from the server, past every copy. */
 	level?: Level | "strong";
@@ -119,7 +123,8 @@ export class Client {
 		};
 		const counts: Counts = { memory: 0, cache: 0, revalidated: 0, passed: 0, sketches: 0, refused: 0 };
 		const tabs = new BroadcastChannel("quaestor");
-		const known = options.known ?? nothingKnown();
+		const known = (within && options.known) || nothingKnown();
+		const changed = (): unknown => within && options.changed?.();
 		const { time } = known;
 		const copies = copiesWithin(options.memory);
 		/** Names that come without a lifetime: the browser's own rules are theirs. */
@@ -142,7 +147,7 @@ export class Client {
 		/** The lifetime that counts. One of an answer that was sent later than the server's clock can show was given by a clock that is wrong. */
 		const lifeOf = (answer: Response): Lifetime | undefined => {
 			const life = lifetime(answer);
-			return life && !(life.personal && options.shared) && life.at <= latest() ? life : undefined;
+			return life && !(within && life.personal && options.shared) && life.at <= latest() ? life : undefined;
 		};
 
 		/** What is waited for, but not for long. */
@@ -168,7 +173,7 @@ export class Client {
 				known.session = now;
 				copies.forget(known.off);
 			}
-			options.changed?.();
+			changed();
 		};
 
 		const say = (said: Said): void => {
@@ -204,7 +209,7 @@ export class Client {
 					held.flat = found.flat;
 					held.made = found.made;
 				}
-				options.changed?.();
+				changed();
 			} catch (error) {
 				held.failures = Math.min(held.failures + 1, 5);
 				if (!counts.refused++) console.warn(`quaestor: ${url}: ${error}: every answer is revalidated`);
@@ -264,7 +269,7 @@ export class Client {
 			const { href, pathname, search } = url;
 			const name = resource(pathname, search.slice(1));
 			const session = sessions;
-			await ready;
+			if (within) await ready;
 			const strong = level === "strong";
 			const wanted: All = { ...options, ...(strong ? { delta: 0, monotonicReads: false } : level) };
 
@@ -357,8 +362,10 @@ export class Client {
 		this.login = this.logout = () => say("session");
 		this.wrote = () => say("wrote");
 		this.refresh = refresh;
-		this.takes = takes;
-		this.hear = hear;
+		if (within) {
+			this.takes = takes;
+			this.hear = hear;
+		}
 
 		try {
 			ago = Date.now() - localStorage["quaestor"];
@@ -367,6 +374,7 @@ export class Client {
 		tabs.onmessage = ({ data }: MessageEvent<Said>) => hear(data);
 		// Until what was known before is known again. Answers tell only when they come which partition they are of: until one does,
 		// the union is loaded beside them.
-		const ready = soon(options.ready).then(() => time.now() || want(options, ""));
+		const begin = (): unknown => time.now() || want(options, "");
+		const ready = within ? soon(options.ready).then(begin) : begin();
 	}
 }
