@@ -77,8 +77,7 @@ class _Network(httpx.AsyncBaseTransport):
     """Network of one machine; notes who answered for whoever asked."""
 
     def __init__(self) -> None:
-        # Varnish hangs up on a connection that was idle for 5 s, perhaps just when the next request is sent.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=30.0)
         self._inner = httpx.AsyncHTTPTransport(limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
