@@ -167,7 +167,7 @@ class Load:
         while (now_s := time.perf_counter()) < from_s + seconds:
             wait_s = min(_LOOK_S, from_s + seconds - now_s)
             await asyncio.sleep(wait_s)
-            late_ms.append((time.perf_counter() - now_s - wait_s) * 1_000)
+            late_ms.append(max(0.0, time.perf_counter() - now_s - wait_s) * 1_000)  # uvloop's timers are whole ms
         phase.late_ms = median(late_ms)
         after, phase.ended_s = self._used_s(), time.perf_counter()
         length_s = phase.ended_s - from_s
