@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
-from functools import lru_cache
 
 from middleware.interface import RawHeaders
 from quaestor.model import Uncacheable
@@ -196,16 +195,6 @@ def kept_until_ms(resident: Resident, policy: RoutePolicy, fields: RawHeaders) -
     return min(bounds_ms)
 
 
-_NOT_YET: RawHeaders = []
-"""The list of every entry that has not been hit: one for all, because a miss pays for each object that it leaves behind."""
-
-
-@lru_cache(maxsize=256)
-def _cache_control(whose: bytes, client_s: int, transform: bytes) -> tuple[bytes, bytes]:
-    """Cache-Control of an entry: one object for all entries that say the same."""
-    return b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, client_s, transform)
-
-
 class _Rendered:
     """What is kept beside a resident entry: the fields that never change, and the whole list for one second.
 
@@ -222,7 +211,7 @@ class _Rendered:
         self.kept_until_ms = kept_until_ms
         self.further = further
         self.second = -1
-        self.headers: RawHeaders = _NOT_YET
+        self.headers: RawHeaders = []
 
 
 class HeaderPolicy:
@@ -405,7 +394,7 @@ class HeaderPolicy:
             fixed.append((b"accept-ranges", b"bytes"))
         unkeyed = UNKEYED in given
         whose = b"private" if policy.personal or unkeyed else b"public"
-        fixed.append(_cache_control(whose, client_s, transform))
+        fixed.append((b"cache-control", b"%s, max-age=%d, must-revalidate%s" % (whose, client_s, transform)))
         if names := varying(policy, given):
             fixed.append((b"vary", names))
         if self._cdn and not policy.personal and not unkeyed:

@@ -28,8 +28,6 @@ from quaestor.read_path.key import Target, spelling, target
 from quaestor.read_path.query import TRACKING, Tracking, kept
 from quaestor.read_path.variant_key import selection
 
-_Names = tuple[str, str, bytes, str, bytes, bytes, Claims]
-"""What a plan is remembered by: method, scheme, host, path, raw path, query string, claims."""
 REMEMBERED_ROUTES = 8_192
 REMEMBERED_PLANS = 8_192
 _REMEMBERED_DECLARED = 1_024
@@ -135,7 +133,7 @@ class Routes:
         name = (method, scope["scheme"], host, path, raw_path, query, claimed)
         plan = self.plans.get(name)
         if plan is None:
-            plan = self._make(scope, name)
+            plan = self._make(scope, method, host, raw_path, query, claimed)
             size = sum(map(len, (path, host, raw_path, query)))
             size += sum(len(value) for _, value in claimed) if claimed else 0
             if size <= _REMEMBERED_BYTES and len(claimed) <= len(CLAIMS):
@@ -180,20 +178,22 @@ class Routes:
         self.plans.clear()
         return keys
 
-    def _make(self, scope: Mapping[str, Any], names: _Names) -> Plan:
-        method, scheme, host, path, raw_path, query, claimed = names
+    def _make(
+        self, scope: Mapping[str, Any], method: str, host: bytes, raw_path: bytes, query: bytes, claimed: Claims
+    ) -> Plan:
         policy, endpoint, called = self._route(scope, method, host)
         shown = kept(query, policy, self._tracking, sort=self._sort_query)
-        named = target(scheme, host, raw_path, query, kept=shown)
+        named = target(scope["scheme"], host, raw_path, query, kept=shown)
         declared = fingerprint(policy)
         given = (*claimed, (b":policy", declared)) if declared else claimed
         if spelt := spelling(raw_path, shown):
             given = (*given, (b":spelling", spelt))
         if not _as_sent(scope, raw_path):
-            given = (*given, (b":path", path.encode("utf-8", "surrogatepass")))
+            given = (*given, (b":path", scope["path"].encode("utf-8", "surrogatepass")))
         if named is not None and given:
             appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)
+        path: str = scope["path"]
         # What has no name may have many routes of its own: then the path stands for one.
         route, route_name = (endpoint, f"{method} {called}") if called else ((method, path), f"{method} {path}")
         diverged = self._diverged(route)
@@ -210,7 +210,7 @@ class Routes:
             route_name=route_name,
             probation=route if called else None,
             diverged=diverged,
-            names=names,
+            names=(method, scope["scheme"], host, path, raw_path, query, claimed),
         )
 
     def heads(self, scope: Mapping[str, Any]) -> bool:

@@ -44,8 +44,8 @@ _NEVER_WRITES = frozenset({"find", "getMore", "count", "distinct"})
 _MAX_FRAMES = 40
 _MOST_COMPARED = 1_000
 """Views."""
-_PLAIN_TYPES = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
-"""Types of `_id`, and of other fields, that are immutable and that every codec encodes alike."""
+_PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
+"""Types of `_id` that are immutable and that every codec encodes alike."""
 
 
 class Capture(CommandListener, ServerHeartbeatListener):
@@ -231,7 +231,7 @@ def _ids(batch: Sequence[Any]) -> list[Any] | None:
         ids = [document["_id"] for document in batch]
     except (KeyError, TypeError):
         return None
-    if not _PLAIN_TYPES.issuperset(map(type, ids)) or (batch and isinstance(batch[0], RawBSONDocument)):
+    if not _PLAIN_IDS.issuperset(map(type, ids)) or (batch and isinstance(batch[0], RawBSONDocument)):
         return _unusual_ids(batch)
     return ids
 
@@ -245,7 +245,7 @@ def _unusual_ids(batch: Sequence[Any]) -> list[Any] | None:
         elif not isinstance(document, Mapping):
             return None
         key = document["_id"]
-        if type(key) not in _PLAIN_TYPES and not isinstance(key, RawBSONDocument):
+        if type(key) not in _PLAIN_IDS and not isinstance(key, RawBSONDocument):
             findings = Findings()
             key = snapshot(key, findings, _uuid_representation)
             if findings.opaque is not None:
@@ -268,8 +268,6 @@ def _record(document: Any) -> Document | None:
     """A copy that the handler cannot change; None if it cannot be written as BSON again."""
     if isinstance(document, RawBSONDocument):
         return RawBSONDocument(document.raw, DEFAULT_RAW_BSON_OPTIONS)
-    if type(document) is dict and _PLAIN_TYPES.issuperset(map(type, document.values())):
-        return document.copy()  # nothing in it can be changed, nor is it written otherwise
     findings = Findings()
     record: Document = snapshot(document, findings, _uuid_representation)
     return record if findings.opaque is None else None

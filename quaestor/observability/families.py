@@ -7,8 +7,6 @@ apart. So the number of series is bounded whatever is counted.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections import Counter as Counted
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -77,14 +75,9 @@ class Gathered(Histogram):
         return super().collect()
 
     def _sort_in(self) -> None:
-        amounts: list[float] = []
         with suppress(IndexError):
             while True:
-                amounts.append(self._waiting.popleft())
-        # By bucket: one by one each of them would take two locks and a walk over the bounds.
-        for bucket, many in Counted(bisect_left(self._upper_bounds, amount) for amount in amounts).items():
-            self._buckets[bucket].inc(many)
-        self._sum.inc(sum(amounts))
+                super().observe(self._waiting.popleft())
 
 
 def _bounded(value: str, vocabulary: Vocabulary, named: set[str]) -> str:

@@ -39,8 +39,7 @@ class MemoryIndex:
         self._max_dead = max_dead
         self._weight = 0
         self._dependents: dict[_Name, Dependent] = {}
-        self._by_registration: dict[str, _Name | set[_Name]] = {}
-        """Mostly there is one: then no set is made for it."""
+        self._by_registration: dict[str, set[_Name]] = {}
         self._claimed_at_ms: dict[_Name, int] = {}
         self._dead: OrderedDict[str, int] = OrderedDict()
         self._inside: OrderedDict[_Name, None] = OrderedDict()
@@ -70,22 +69,9 @@ class MemoryIndex:
         if not dependent.urls:
             self._inside[name] = None
         for registration_id in dependent.registrations:
-            self._guarded_by(registration_id, name)
+            self._by_registration.setdefault(registration_id, set()).add(name)
         if not self._dead.keys().isdisjoint(dependent.registrations):
             self._claimed_at_ms[name] = _UNCLAIMED
-
-    def _guarded_by(self, registration_id: str, name: _Name) -> None:
-        names = self._by_registration.get(registration_id)
-        if names is None:
-            self._by_registration[registration_id] = name
-        elif isinstance(names, set):
-            names.add(name)
-        elif names != name:
-            self._by_registration[registration_id] = {names, name}
-
-    def _names(self, registration_id: str) -> Iterable[_Name]:
-        names = self._by_registration.get(registration_id)
-        return () if names is None else names if isinstance(names, set) else (names,)
 
     def _make_room(self) -> bool:
         """Forget one that nobody outside has a copy of; False if there is none."""
@@ -100,7 +86,7 @@ class MemoryIndex:
         for registration_id in registration_ids:
             self._dead[registration_id] = now_ms
             self._dead.move_to_end(registration_id)
-            for name in self._names(registration_id):
+            for name in self._by_registration.get(registration_id, ()):
                 if self._claimed_at_ms.get(name, _UNCLAIMED) == _UNCLAIMED:
                     self._claimed_at_ms[name] = now_ms
                     claimed.append(self._dependents[name])
@@ -142,10 +128,10 @@ class MemoryIndex:
             self._inside.pop(name, None)
             for registration_id in () if dependent is None else dependent.registrations:
                 names_left = self._by_registration.get(registration_id)
-                if isinstance(names_left, set):
+                if names_left is not None:
                     names_left.discard(name)
-                if not names_left or names_left == name:
-                    self._by_registration.pop(registration_id, None)
+                    if not names_left:
+                        del self._by_registration[registration_id]
         if len(self._due) > 2 * len(self._dependents) + 1_000:  # mostly what was settled before it was due
             self._due = [(dependent.copies_until_ms, name) for name, dependent in self._dependents.items()]
             heapq.heapify(self._due)

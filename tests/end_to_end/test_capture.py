@@ -106,14 +106,6 @@ def test_the_handler_may_change_its_filter_and_its_documents(client: Client, pre
     assert (read.last or {})["deep"] == {"x": 243}
 
 
-def test_the_handler_may_change_a_last_record_of_plain_values(client: Client, prefix: str) -> None:
-    def handler() -> None:
-        for document in client[prefix].c.find({"n": 3}, {"n": 1}).limit(2):
-            document["n"] = "changed"
-
-    assert (only_read(outcome_of(handler)).last or {})["n"] == 3
-
-
 def test_harmless_commands_do_not_matter(client: Client, prefix: str) -> None:
     def handler() -> None:
         client.admin.command("ping")

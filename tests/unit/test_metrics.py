@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import structlog
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 
 from quaestor.cli.cluster_metrics import FAMILIES
 from quaestor.model import CachedResponse, Operation, Query
 from quaestor.observability import vocabularies as label_values
-from quaestor.observability.families import Gathered, Labelled
+from quaestor.observability.families import Labelled
 from quaestor.observability.removals import Removals
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.vocabularies import MOST_NAMES, OTHER, widening
@@ -179,26 +179,6 @@ def test_observations_are_sorted_in_when_somebody_looks_and_when_there_are_very_
     telemetry.requests.miss_s.observe(1.0)
     assert b"quaestor_miss_seconds_count 2501.0" in telemetry.exposition()
     assert len(telemetry.requests.miss_s._waiting) == 0  # type: ignore[attr-defined]
-
-
-def test_what_is_sorted_in_at_once_is_what_a_plain_histogram_counts_one_by_one() -> None:
-    """Also on the bounds themselves, above the last one, and below none."""
-    bounds = (0.001, 0.005, 0.1, 2.0)
-    options: dict[str, object] = {"buckets": bounds, "registry": None}
-    gathered, plain = Gathered("a", "a", **options), Histogram("a", "a", **options)  # type: ignore[arg-type]
-    for amount in (0.0, 0.0005, *bounds, *bounds, 0.05, 0.1000001, 1.5, 2.5, 1000.0):
-        gathered.observe(amount)
-        plain.observe(amount)
-    (ours,), (theirs,) = gathered.collect(), plain.collect()
-    counted = [
-        [
-            (sample.name, sample.labels, round(sample.value, 6))
-            for sample in one.samples
-            if "_created" not in sample.name
-        ]
-        for one in (ours, theirs)
-    ]
-    assert counted[0] == counted[1]
 
 
 def test_a_failure_is_counted_although_nobody_reads_the_log() -> None:
