@@ -72,11 +72,12 @@ class QueueWatch:
 
         state: as this process's sender knows it.
         """
-        members = self._waits.members()
+        waits = self._waits.put()  # now: what comes while the outbox is asked, it may not have known yet
+        members = list(waits)
         for start in range(0, len(members), _MOST_AT_ONCE):
             some = members[start : start + _MOST_AT_ONCE]
             still = await self._outbox.open(self._queue, some)
-            self._waits.over([one for one, is_open in zip(some, still, strict=True) if not is_open])
+            self._waits.over({one: waits[one] for one, is_open in zip(some, still, strict=True) if not is_open})
         size = await self._outbox.size(self._queue)
         if self._budget is not None:
             await self._budget.look()

@@ -120,12 +120,15 @@ class Sender:
         members = [member(target) for target in dict.fromkeys(targets)]
         wait = self._waits.expect(members)  # before they can be taken
         now_ms = self._clock()
-        if self._limited:
-            await self._outbox.put(self.queue, members, until_ms=until_ms, now_ms=now_ms)
-            self._wake.set()
-        else:
-            await self._own.put(members, until_ms=until_ms, now_ms=now_ms, wake=self._wake.set)
-        return wait
+        try:
+            if self._limited:
+                await self._outbox.put(self.queue, members, until_ms=until_ms, now_ms=now_ms)
+                self._wake.set()
+            else:
+                await self._own.put(members, until_ms=until_ms, now_ms=now_ms, wake=self._wake.set)
+        finally:
+            wait.put = True
+        return wait.acknowledged
 
     @property
     def _limited(self) -> bool:

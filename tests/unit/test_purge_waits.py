@@ -11,6 +11,7 @@ import pytest
 
 from cdn_adapters.answers import Accepted
 from cdn_adapters.capabilities import Capabilities
+from cdn_adapters.purge_waits import PurgeWaits
 from quaestor.errors import StoreError
 from quaestor.purge_ports import QueuedPurge
 from quaestor.store.outbox_memory import MemoryOutbox
@@ -65,3 +66,48 @@ async def test_nobody_waits_for_a_sender_that_has_ended(capabilities: Capabiliti
         wait = asyncio.ensure_future(api.purged(sender, "a"))
         await eventually(lambda: len(api.requests) == 1)
     await asyncio.wait_for(wait, PATIENCE_S)
+
+
+class SlowOutbox(MemoryOutbox):
+    """An outbox that takes its time to put purges in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.gate = False, asyncio.Event()
+
+    async def put(self, queue: str, members: Sequence[str], **told: Any) -> None:
+        self.asked = True
+        await self.gate.wait()
+        await super().put(queue, members, **told)
+
+
+@each_way
+async def test_what_the_outbox_does_not_know_yet_is_not_over(capabilities: Capabilities) -> None:
+    """The watch asks the outbox what is still open just when a purge is being put in."""
+    api = Api(capabilities)
+    outbox = api.outbox = SlowOutbox()
+    api.gate = asyncio.Event()
+    async with api.sender() as sender:
+        wait = asyncio.ensure_future(api.purged(sender, "a"))
+        await eventually(lambda: outbox.asked)
+        await sender.watched.look("ok")
+        outbox.gate.set()
+        await eventually(lambda: len(api.requests) == 1)
+        await sender.watched.look("ok")
+        assert not wait.done()
+        api.gate.set()
+        await asyncio.wait_for(wait, PATIENCE_S)
+
+
+async def test_what_another_process_has_sent_is_over_for_those_alone_who_waited_before() -> None:
+    """Who puts the same in while the outbox is asked waits on."""
+    waits = PurgeWaits()
+    before = waits.expect(["a"])
+    before.put = True
+    asked_for = waits.put()
+    later = waits.expect(["a"])
+    later.put = True
+    waits.over(asked_for)
+    assert before.done.done()
+    assert not later.done.done()
+    assert waits.put() == {"a": [later]}
