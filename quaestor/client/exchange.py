@@ -40,6 +40,8 @@ _OWN_RULES = frozenset({
 _PAST_CACHES = (("cache-control", "no-cache"), ("pragma", "no-cache"))
 _REVALIDATED = (("cache-control", "max-age=0"),)
 """For caches on the way that nobody can purge. Those that are told of writes may answer."""
+_UNMET = ("if-none-match", '"-"')
+"""A condition that no answer meets. With it a request is a revalidation: caches that are told of writes may answer."""
 _OTHERS = 10_000
 """URLs whose answers carry no lifetime, that are remembered."""
 
@@ -84,9 +86,9 @@ class Exchanges:
                 return self._ask(target, asked, level, copy, after_ms, past_caches=target not in self._others)
             name, shows_ms = (copy.name, copy.shows_ms) if copy is not None else (_name(target), 0)
             told = not self.sketches.vouches(partition, name, shows_ms, after_ms)
-            # What it is told of a copy is checked at once, and so that it holds until the next sketch.
-            past_caches = told and copy is not None
-            return self._ask(target, asked, level, copy, after_ms, past_caches=past_caches, revalidate=told)
+            # What it is told of is checked at once, and so that it holds until the next sketch.
+            unmet = told and copy is None
+            return self._ask(target, asked, level, copy, after_ms, past_caches=told, unmet=unmet)
 
     def answered(
         self, ask: Ask, status: int, headers: Mapping[str, str], raw: list[tuple[bytes, bytes]], now: Moment
@@ -99,6 +101,8 @@ class Exchanges:
         with self._lock:
             latest_ms = self.sketches.time.latest_ms(now)
             if status == 304 and ask.copy is None:
+                if not ask.strict:
+                    return self._again(ask, None)
                 self._read(latest_ms)
                 return Answer(source="passed")
             if status == 304 and ask.copy is not None and not same_etag(headers.get("etag"), ask.copy.etag):
@@ -237,13 +241,13 @@ class Exchanges:
         after_ms: float,
         *,
         past_caches: bool,
-        revalidate: bool = False,
+        unmet: bool = False,
     ) -> Ask:
         fields: tuple[tuple[str, str], ...] = _PAST_CACHES if past_caches else ()
-        if (copy is not None or revalidate) and not fields:
-            fields = _REVALIDATED
         if copy is not None:
-            fields = (*fields, ("if-none-match", copy.etag))
+            fields = (*(fields or _REVALIDATED), ("if-none-match", copy.etag))
+        elif unmet:
+            fields = (*fields, _UNMET)
         # The server's clock has shown newest_ms already: what was written until then, whoever answers past the caches knows.
         checked_ms = self.sketches.newest_ms + 1 if past_caches else 0
         return Ask(
@@ -259,7 +263,7 @@ class Exchanges:
         self, ask: Ask, status: int, raw: list[tuple[bytes, bytes]], latest_ms: float
     ) -> Ask | Answer:
         if status < 500 and status != 429:
-            if self.copies.form(ask.target) is not None and not ask.past_caches:
+            if self.copies.form(ask.target) is not None and not ask.strict:
                 return self._again(ask, None)  # it used to have one: dropped on the way, perhaps
             self.copies.saw_undated(ask.target, latest_ms or math.inf)
         self._read(latest_ms)
@@ -293,8 +297,10 @@ class Exchanges:
         vouched = latest_ms < life.until_ms and self.sketches.vouches(
             life.sketch, _name(ask.target), life.at_ms, ask.after_ms
         )
-        if (older or not (life.at_ms >= ask.after_ms or vouched)) and not ask.past_caches:
-            return self._again(ask, None if older else ask.copy)
+        if older and not ask.strict:
+            return self._again(ask, None)
+        if not (life.at_ms >= ask.after_ms or vouched or ask.past_caches):
+            return self._again(ask, ask.copy)
         self.copies.saw(key, Form(decided_by, life.sketch), life.at_ms + EARLY_MS, etag)
         self._read(life.at_ms + EARLY_MS if latest_ms else 0)
         self.sketches.newest_ms = max(self.sketches.newest_ms, life.at_ms if latest_ms else 0)

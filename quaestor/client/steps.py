@@ -60,6 +60,11 @@ class Ask:
     after_ms: float
     session: int
 
+    @property
+    def strict(self) -> bool:
+        """Whether not even a cache that is told of writes may answer: with a condition it may."""
+        return self.past_caches and all(name != "if-none-match" for name, _ in self.fields)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:

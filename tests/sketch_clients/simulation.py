@@ -28,8 +28,6 @@ PARTITIONS = ("", "even", "odd")
 """Of the sketch; a third of the resources is told of by the whole only."""
 NODES = 2
 """Of the cache before the server; each request reaches one of them."""
-CDN_MS = 400_000
-"""How long the cache before the server keeps what it was not told to give up."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ class World:
     hostile: whether the cache keeps sketches for ever, ignores their queries, and drops fields now and then.
     told: whether the cache overlooks `no-cache` where a request has a condition, because it is told of writes.
     memory_bytes: of each client.
+    cdn_ms: how long the cache before the server keeps what it was not told to give up.
     """
 
     seed: int
@@ -75,6 +74,7 @@ class World:
     hostile: bool = False
     told: bool = False
     memory_bytes: int = 1_000_000
+    cdn_ms: int = 400_000
     now_ms: float = START_MS
     written: dict[int, list[float]] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
@@ -116,7 +116,7 @@ class World:
         partition = self.partition(resource)
         life = f"{TTL_S};at={at_ms}" + (f";sketch={partition}" if partition else "")
         headers = httpx.Headers({"etag": f'"{version}"', "quaestor-ttl": life})
-        return Message(200, headers, b"%d" % version, self.now_ms + CDN_MS)
+        return Message(200, headers, b"%d" % version, self.now_ms + self.cdn_ms)
 
     def early_ms(self) -> int:
         """How much earlier than it leaves an answer says that it left."""
